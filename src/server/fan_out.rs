@@ -36,7 +36,7 @@ impl Server {
                     self.queues.enqueue(entry);
                 }
             }
-            self.queues.touch(entry);
+            self.queues.enqueue_flush(entry);
             if self.service.watchers.looks() >= clock_due {
                 clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
                 let moment = Instant::now();

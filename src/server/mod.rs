@@ -277,7 +277,7 @@ impl Server {
         // The journal gets its work before the answers go out, and works meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
-        self.flush(now);
+        self.flush_connections(now);
         self.on_timeout(now);
         self.end_late_jobs(now);
         self.discard();
@@ -369,7 +369,7 @@ impl Server {
                 if entry.conn.has_room() {
                     self.queues.enqueue_job(entry);
                 }
-                self.queues.touch(entry);
+                self.queues.enqueue_flush(entry);
             }
             if Instant::now() >= end || self.service.table.log().room().is_used_up() {
                 break;
@@ -506,7 +506,7 @@ impl Server {
         // Counted now, so that the connections served next see it.
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
-        self.queues.touch(entry);
+        self.queues.enqueue_flush(entry);
         self.conns.recheck(token);
     }
 
@@ -522,10 +522,11 @@ impl Server {
         }
     }
 
-    fn flush(&mut self, now: Now) {
-        while let Some(token) = self.queues.pop_touched() {
+    /// Sends the output of the connections in the flush queue.
+    fn flush_connections(&mut self, now: Now) {
+        while let Some(token) = self.queues.pop_flush() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.marks.leave_touched();
+            entry.marks.leave_flush();
             let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
             self.close_or_enqueue(token, next);
         }

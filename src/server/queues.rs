@@ -19,7 +19,7 @@ pub(super) struct Queues {
     /// Connections with a runnable list or collection deletion.
     jobs: VecDeque<Token>,
     /// Connections to flush at the end of this turn.
-    touched: VecDeque<Token>,
+    flush: VecDeque<Token>,
     /// Connections with a long response, runnable or not.
     with_jobs: Vec<Token>,
 }
@@ -31,8 +31,8 @@ pub(super) struct Marks {
     can_go_on: bool,
     /// In `jobs`.
     is_in_jobs: bool,
-    /// In `touched`.
-    is_touched: bool,
+    /// In `flush`.
+    is_in_flush: bool,
     /// In `with_jobs`.
     is_with_job: bool,
 }
@@ -49,8 +49,8 @@ impl Marks {
     }
 
     /// Clears the mark of the connections to flush.
-    pub(super) fn leave_touched(&mut self) {
-        self.is_touched = false;
+    pub(super) fn leave_flush(&mut self) {
+        self.is_in_flush = false;
     }
 }
 
@@ -158,15 +158,15 @@ impl Queues {
     }
 
     /// Adds the connection to those that are flushed at the end of the turn.
-    pub(super) fn touch(&mut self, entry: &mut Entry) {
-        if !std::mem::replace(&mut entry.marks.is_touched, true) {
-            self.touched.push_back(entry.token());
+    pub(super) fn enqueue_flush(&mut self, entry: &mut Entry) {
+        if !std::mem::replace(&mut entry.marks.is_in_flush, true) {
+            self.flush.push_back(entry.token());
         }
     }
 
     /// Removes the next connection to flush.
-    pub(super) fn pop_touched(&mut self) -> Option<Token> {
-        self.touched.pop_front()
+    pub(super) fn pop_flush(&mut self) -> Option<Token> {
+        self.flush.pop_front()
     }
 }
 
@@ -228,17 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_touched_is_flushed_once_and_in_that_order() {
+    fn who_is_to_be_flushed_is_flushed_once_and_in_that_order() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let (mut connections, mut queues) = (Connections::default(), Queues::default());
         let [first, second] = [(); 2].map(|()| add(&mut connections, &listener));
         for token in [first, second, first] {
-            queues.touch(connections.get_mut(token).expect("a connection"));
+            queues.enqueue_flush(connections.get_mut(token).expect("a connection"));
         }
-        assert_eq!([(); 3].map(|()| queues.pop_touched()), [Some(first), Some(second), None]);
+        assert_eq!([(); 3].map(|()| queues.pop_flush()), [Some(first), Some(second), None]);
         let entry = connections.get_mut(second).expect("a connection");
-        entry.marks.leave_touched();
-        queues.touch(entry);
-        assert_eq!(queues.pop_touched(), Some(second));
+        entry.marks.leave_flush();
+        queues.enqueue_flush(entry);
+        assert_eq!(queues.pop_flush(), Some(second));
     }
 }
