@@ -158,7 +158,7 @@ impl Transport {
     /// # Errors
     /// An error of the socket or of TLS, after which the connection is useless. rustls has queued an alert that says
     /// why.
-    pub(crate) fn receive(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             let spare = input.spare_mut(pool);
             let room = spare.len();
@@ -208,7 +208,7 @@ impl Transport {
     ///
     /// # Errors
     /// An error of the socket.
-    pub(crate) fn send(&mut self, output: &mut Output) -> io::Result<bool> {
+    pub(crate) fn write(&mut self, output: &mut Output) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             while self.writable && !output.is_empty() {
                 match write_socket(&self.socket, output.pending(), &mut self.writable)? {
@@ -246,7 +246,7 @@ impl Transport {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             // A close_notify that cannot be sent now is dropped: the peer gets FIN or RST.
-            let _ = self.send(output);
+            let _ = self.write(output);
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
@@ -257,7 +257,7 @@ impl Transport {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
         } else if self.tls.is_some() {
-            let _ = self.send(&mut Output::default());
+            let _ = self.write(&mut Output::default());
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }

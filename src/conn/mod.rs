@@ -174,7 +174,7 @@ impl Conn {
             return None;
         }
         if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
-            self.read_error = self.receive(pace, pool, now).err();
+            self.read_error = self.read_once(pace, pool, now).err();
         }
         self.protocol.prefetch_key(&self.input, table)
     }
@@ -222,7 +222,7 @@ impl Conn {
             (Phase::Handshake | Phase::Open | Phase::Closing, _) => {}
         }
         let queued_bytes = self.output.len();
-        let Ok(is_sent) = self.transport.send(&mut self.output) else {
+        let Ok(is_sent) = self.transport.write(&mut self.output) else {
             self.phase = Phase::Closed;
             return Next::Close;
         };
@@ -404,7 +404,7 @@ impl Conn {
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));
         if is_over {
             // The protocol's last frames are sent as far as the socket takes them.
-            let _ = self.transport.send(&mut self.output);
+            let _ = self.transport.write(&mut self.output);
             self.phase = Phase::Closed;
         }
         self.flush(service, pool, now)
@@ -439,7 +439,7 @@ impl Conn {
             // During a long response, later requests stay in the kernel, and so with the peer.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
-                read_bytes += self.receive(&mut service.pace, pool, now)?;
+                read_bytes += self.read_once(&mut service.pace, pool, now)?;
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
                     service.api.metrics.count_tls_handshake(true);
@@ -480,9 +480,9 @@ impl Conn {
     }
 
     /// Reads once. Returns the number of bytes from the socket.
-    fn receive(&mut self, pace: &mut Pace, pool: &mut Pool, now: Now) -> io::Result<usize> {
+    fn read_once(&mut self, pace: &mut Pace, pool: &mut Pool, now: Now) -> io::Result<usize> {
         let was_within = self.protocol.is_within_message(&self.input);
-        let read = self.transport.receive(&mut self.input, pool)?;
+        let read = self.transport.read(&mut self.input, pool)?;
         pace.count_read(read);
         // While output waits, the peer owes the reading of it, whatever it sends.
         if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {

@@ -101,7 +101,7 @@ impl Http2 {
         let is_cut_short = self.resume(budget, turn);
         self.serve_long_due(budget, turn);
         let mut has_more = loop {
-            let is_starved = match self.receive(input, budget, turn) {
+            let is_starved = match self.recv_requests(input, budget, turn) {
                 Ok(is_starved) => is_starved,
                 Err(error) => {
                     // A front proxy's connection carries the requests of all its clients.

@@ -105,7 +105,7 @@ impl Whole {
 impl Http2 {
     /// Reads frames until enough requests are complete to serve them together, or `budget` is used up. Returns whether
     /// more input is needed.
-    pub(super) fn receive(
+    pub(super) fn recv_requests(
         &mut self,
         input: &mut ByteBuf,
         budget: &mut Budget,
