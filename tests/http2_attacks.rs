@@ -618,7 +618,7 @@ fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();
     for turn in 0..4 {
-        connection.service.pace.begin(long_ago);
+        connection.service.pace.begin_turn(long_ago);
         let out = connection.recv(if turn == 0 { &asked } else { &[] });
         answered.push(heads(&out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count());
     }

@@ -472,7 +472,7 @@ impl Conn {
             if !self.transport.is_readable() || !may_read {
                 return Ok(());
             }
-            if is_much || read_bytes >= READ_BYTES_PER_TURN || is_open && service.pace.is_over() {
+            if is_much || read_bytes >= READ_BYTES_PER_TURN || is_open && service.pace.check_end() {
                 self.stopped = Stopped::Budget;
                 return Ok(());
             }

@@ -505,7 +505,7 @@ fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
     world.peer.write_all(&b"OPTIONS /apis HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3)).expect("room in the kernel");
     let mut answers = vec![0; 1 << 16];
     for turn in 0..3 {
-        world.service.pace.begin(long_ago);
+        world.service.pace.begin_turn(long_ago);
         world.wait();
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         let next = world.conn.flush(&mut world.service, &mut world.pool, world.now);
@@ -529,13 +529,13 @@ fn to_read_takes_of_the_turns_time() {
     world.peer.write_all(&sent).expect("room in the kernel");
     let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
     for turn in 1..=3 {
-        world.service.pace.begin(long_ago);
+        world.service.pace.begin_turn(long_ago);
         world.wait();
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Again);
         assert!((1..=turn * BUFFER_BYTES).contains(&world.conn.received_bytes()), "turn {turn}");
     }
-    world.service.pace.begin(std::time::Instant::now() + Duration::from_secs(60));
+    world.service.pace.begin_turn(std::time::Instant::now() + Duration::from_secs(60));
     world.turn();
     assert_eq!(world.conn.received_bytes(), sent.len());
 }
@@ -604,7 +604,7 @@ fn requests_that_take_long_wait_for_the_others_of_their_connection() {
         world.peer.write_all(requests).expect("room in the kernel");
         let mut received = Vec::new();
         for _ in 0..40 {
-            world.service.pace.begin(begun());
+            world.service.pace.begin_turn(begun());
             world.turn();
             let mut bytes = vec![0; 1 << 16];
             let read = world.peer.read(&mut bytes).unwrap_or(0);

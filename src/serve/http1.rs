@@ -100,7 +100,7 @@ impl Http1 {
             if is_over && retry.is_none() {
                 return Served::Close;
             }
-            if budget.requests == 0 || turn.service.pace.is_over() {
+            if budget.requests == 0 || turn.service.pace.check_end() {
                 return Served::Busy;
             }
             budget.requests -= 1;

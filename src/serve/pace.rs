@@ -26,7 +26,7 @@ pub struct Pace {
 
 impl Pace {
     /// Begins the time of a turn's requests at `moment`.
-    pub fn begin(&mut self, moment: Instant) {
+    pub fn begin_turn(&mut self, moment: Instant) {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
@@ -49,9 +49,9 @@ impl Pace {
         self.is_slow.get_or_insert(true);
     }
 
-    /// Whether this turn serves no further request.
+    /// Reads the clock if a read is due. Returns whether the time is over, so that this turn serves no further request.
     #[must_use]
-    pub fn is_over(&mut self) -> bool {
+    pub fn check_end(&mut self) -> bool {
         if self.unlooked >= REQUESTS_PER_CLOCK {
             (self.unlooked, self.unlooked_bytes) = (0, 0);
             let moment = Instant::now();

@@ -263,7 +263,7 @@ impl Server {
             self.dispatch_event(event);
         }
         self.accept(now);
-        self.service.pace.begin(Instant::now());
+        self.service.pace.begin_turn(Instant::now());
         self.run_connections(now);
         self.take_handshake_steps(now);
         self.take_job_steps(now);
@@ -300,7 +300,7 @@ impl Server {
     fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
-        while !rest.is_empty() && !self.service.pace.is_over() {
+        while !rest.is_empty() && !self.service.pace.check_end() {
             let (group, behind) = rest.split_at(rest.len().min(PREFETCH_MAX));
             self.prefetch(group, now);
             rest = behind;
@@ -313,7 +313,7 @@ impl Server {
                     }
                     _ => self.run_connection(*token, now),
                 }
-                let is_over = self.service.pace.is_over();
+                let is_over = self.service.pace.check_end();
                 if let (Some(is_slow), Some(entry)) = (self.service.pace.take_slow(), self.conns.get_mut(*token)) {
                     entry.is_slow = is_slow && !entry.conn.speaks_for_many();
                 }
@@ -335,7 +335,7 @@ impl Server {
         let Self { conns, pool, service, .. } = self;
         let Service { table, pace, .. } = service;
         let key = |token: &Token| {
-            let entry = if pace.is_over() { None } else { conns.get_mut(*token) };
+            let entry = if pace.check_end() { None } else { conns.get_mut(*token) };
             entry?.conn.read_ahead(table, pace, pool, now)
         };
         table.prefetch(group.iter().filter_map(key));

@@ -70,7 +70,7 @@ impl Http2 {
     pub(super) fn serve_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
         while turn.output.len() < budget.room
             && !budget.has_answers
-            && !turn.service.pace.is_over()
+            && !turn.service.pace.check_end()
             && let Some(first) = self.long.queue.pop_front()
         {
             // A request that was reset takes no time.

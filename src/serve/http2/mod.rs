@@ -121,7 +121,7 @@ impl Http2 {
             if !self.whole.is_empty() || self.has_much_waiting(turn) {
                 break true;
             }
-            if is_starved || !budget.lasts(turn.output) || turn.service.pace.is_over() {
+            if is_starved || !budget.lasts(turn.output) || turn.service.pace.check_end() {
                 break !is_starved && !input.is_empty();
             }
         };

@@ -211,7 +211,7 @@ impl Http2 {
             self.prefetch(turn);
         }
         while turn.output.len() < room
-            && !turn.service.pace.is_over()
+            && !turn.service.pace.check_end()
             && let Some(whole) = self.whole.pop_front()
         {
             if let Some(whole) = self.long.sort_out(whole, &turn.service.table) {
