@@ -30,7 +30,7 @@ impl Barriers {
     }
 
     /// Starts a query if one is due. Returns whether it did.
-    pub(super) fn begin(&mut self) -> bool {
+    pub(super) fn begin_query(&mut self) -> bool {
         let is_due = self.has_work();
         if is_due {
             self.begun = self.asked;
@@ -98,20 +98,20 @@ mod tests {
     #[test]
     fn a_barrier_that_is_asked_for_during_a_look_has_a_look_of_its_own() {
         let mut barriers = Barriers::default();
-        assert!(!barriers.begin());
+        assert!(!barriers.begin_query());
         assert_eq!([barriers.ask(), barriers.ask()], [1, 1], "those of one turn share a barrier");
-        assert!(barriers.begin());
+        assert!(barriers.begin_query());
         assert_eq!(barriers.ask(), 2);
-        assert!(!barriers.begin(), "one look at a time");
+        assert!(!barriers.begin_query(), "one look at a time");
         barriers.on_end(end(5));
         barriers.on_applied(&applied(4)).expect("nothing is missing");
         assert_eq!(barriers.passed(), 0);
-        assert!(barriers.begin());
+        assert!(barriers.begin_query());
         barriers.on_end(end(6));
         barriers.on_applied(&applied(5)).expect("nothing is missing");
         assert_eq!(barriers.passed(), 1);
         barriers.on_applied(&applied(9)).expect("nothing is missing");
-        assert_eq!((barriers.passed(), barriers.begin()), (2, false));
+        assert_eq!((barriers.passed(), barriers.begin_query()), (2, false));
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             }
             let mut barriers = Barriers::default();
             barriers.ask();
-            assert!(barriers.begin());
+            assert!(barriers.begin_query());
             barriers.on_end(end(3));
             let told = barriers.on_applied(&applied).expect_err("an entry is missing");
             assert!(told.contains("2 entries of 3"), "{missing}: {told}");

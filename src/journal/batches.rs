@@ -276,7 +276,7 @@ impl Batches {
     }
 
     /// Starts to apply the sent batch, which is durable, to a table at version `base`.
-    pub(super) fn begin(&mut self, position: Position, base: ResourceVersion) {
+    pub(super) fn begin_applying(&mut self, position: Position, base: ResourceVersion) {
         assert!(self.applying.is_none(), "one batch at a time is applied");
         let Some(Sent { entry, header, changes }) = self.sent.take() else { return };
         self.sequence = header.sequence;

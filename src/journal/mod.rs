@@ -309,7 +309,7 @@ impl Journal {
             }
             None => self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?,
             Some(header) => match replay::judge(store, position, &header, &self.applied, version, expected)? {
-                Verdict::Apply => self.batches.begin(position, version),
+                Verdict::Apply => self.batches.begin_applying(position, version),
                 Verdict::PassOver | Verdict::Reject => {
                     self.applied.skip(position, version);
                     self.batches.reject(&self.applied);
@@ -563,7 +563,7 @@ impl Journal {
                 self.barriers.ask();
                 self.look_ms = now_ms.saturating_add(self.config.limits.look_ms);
             }
-            if self.barriers.begin() {
+            if self.barriers.begin_query() {
                 self.port.send(Command::FindEnd);
             }
         }
