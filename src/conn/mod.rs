@@ -176,7 +176,7 @@ impl Conn {
         if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
             self.read_error = self.read_once(pace, pool, now).err();
         }
-        self.protocol.prefetch_key(&self.input, table)
+        self.protocol.next_prefetch_key(&self.input, table)
     }
 
     /// Reads from the socket and serves complete requests. The output waits for [`Conn::flush`].

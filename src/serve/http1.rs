@@ -250,8 +250,8 @@ impl Http1 {
 
     /// Returns the key of the Lease of the next request, if its plain path has one.
     #[must_use]
-    pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
-        super::prefetch_key(self.parser.peek_target(input)?, table)
+    pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
+        super::prefetch_key_of(self.parser.peek_target(input)?, table)
     }
 
     /// Drops the response in progress.

@@ -122,7 +122,7 @@ fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
 }
 
 /// Returns the key for prefetching the Lease in `target`, if its plain path has one.
-fn prefetch_key(target: &[u8], table: &Table) -> Option<PrefetchKey> {
+fn prefetch_key_of(target: &[u8], table: &Table) -> Option<PrefetchKey> {
     if target.len() > PREFETCH_TARGET_BYTES_MAX {
         return None;
     }
@@ -139,11 +139,11 @@ mod tests {
         let table = Table::new(ResourceVersion(1), 16, 1 << 16);
         let target = |rest: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{rest}").into_bytes();
         let long = "a".repeat(PREFETCH_TARGET_BYTES_MAX);
-        assert!(prefetch_key(&target("n/leases/a"), &table).is_some());
-        assert!(prefetch_key(&target("n/leases/a?dryRun=All"), &table).is_some());
-        assert!(prefetch_key(&target("n/leases"), &table).is_none());
-        assert!(prefetch_key(&target(&format!("n/leases/{long}")), &table).is_none());
-        assert!(prefetch_key(&[&target("n/leases/a")[..], b"\xff"].concat(), &table).is_none());
-        assert!(prefetch_key(b"", &table).is_none());
+        assert!(prefetch_key_of(&target("n/leases/a"), &table).is_some());
+        assert!(prefetch_key_of(&target("n/leases/a?dryRun=All"), &table).is_some());
+        assert!(prefetch_key_of(&target("n/leases"), &table).is_none());
+        assert!(prefetch_key_of(&target(&format!("n/leases/{long}")), &table).is_none());
+        assert!(prefetch_key_of(&[&target("n/leases/a")[..], b"\xff"].concat(), &table).is_none());
+        assert!(prefetch_key_of(b"", &table).is_none());
     }
 }

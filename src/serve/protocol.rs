@@ -143,14 +143,14 @@ impl Protocol {
     /// Returns the key of the Lease of the next request in `input`, if it is known before serving. In HTTP/2 it is not,
     /// since heads are decoded once and in order. There the Leases of one connection's requests are prefetched.
     #[must_use]
-    pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
+    pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {
-            Self::Http1(http1) => http1.prefetch_key(input, table),
+            Self::Http1(http1) => http1.next_prefetch_key(input, table),
             Self::Undecided | Self::Http2(_) => None,
         }
     }
 
-    /// Whether [`Protocol::prefetch_key`] may be useful when there is input.
+    /// Whether [`Protocol::next_prefetch_key`] may be useful when there is input.
     #[must_use]
     pub fn can_prefetch(&self) -> bool {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())

@@ -302,7 +302,7 @@ impl Server {
         let mut rest = &ready[..];
         while !rest.is_empty() && !self.service.pace.check_end() {
             let (group, behind) = rest.split_at(rest.len().min(PREFETCH_MAX));
-            self.prefetch(group, now);
+            self.prefetch_next(group, now);
             rest = behind;
             for (at, token) in group.iter().enumerate() {
                 let is_slow_turn = self.queues.take_slow_turn(*token);
@@ -328,7 +328,7 @@ impl Server {
     }
 
     /// Prefetches the Leases that the next requests of these connections name.
-    fn prefetch(&mut self, group: &[Token], now: Now) {
+    fn prefetch_next(&mut self, group: &[Token], now: Now) {
         if group.len() < 2 {
             return;
         }

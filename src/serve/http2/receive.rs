@@ -208,7 +208,7 @@ impl Http2 {
     pub(super) fn serve_whole(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
         let room = budget.room;
         if turn.output.len() < room && !turn.from.credentials.is_anonymous() {
-            self.prefetch(turn);
+            self.prefetch_whole(turn);
         }
         while turn.output.len() < room
             && !turn.service.pace.check_end()
@@ -253,12 +253,12 @@ impl Http2 {
     }
 
     /// Prefetches the Leases of the complete requests.
-    fn prefetch(&self, turn: &Turn<'_>) {
+    fn prefetch_whole(&self, turn: &Turn<'_>) {
         if self.whole.len() < 2 {
             return;
         }
         let table = &turn.service.table;
-        let key = |Whole { head, unserved, .. }: &Whole| serve::prefetch_key(head.path(&unserved.fields), table);
+        let key = |Whole { head, unserved, .. }: &Whole| serve::prefetch_key_of(head.path(&unserved.fields), table);
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
