@@ -85,7 +85,7 @@ impl Http1 {
             if turn.output.len() >= budget.room {
                 return Served::Busy;
             }
-            self.resume(turn, input);
+            self.resume_runnable(turn, input);
             match self.in_progress {
                 InProgress::Again(_) | InProgress::Nothing => {}
                 InProgress::Waiting(..) => return Served::Starved,
@@ -163,7 +163,7 @@ impl Http1 {
 
     /// Resumes a waiting request or job, if it is runnable.
     #[inline]
-    fn resume(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
+    fn resume_runnable(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
         if !matches!(self.in_progress, InProgress::Nothing) {
             self.resume_waiting(turn, input);
         }
@@ -177,7 +177,7 @@ impl Http1 {
             _ => return,
         }
         let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
-        self.in_progress = match turn.service.resume(*waiting, turn.from.connection, turn.now) {
+        self.in_progress = match turn.service.resume_request(*waiting, turn.from.connection, turn.now) {
             Resumed::Again(retry) => InProgress::Again(retry),
             Resumed::Reply(reply) => {
                 self.parser.consume_kept(input);

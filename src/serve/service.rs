@@ -167,7 +167,7 @@ impl Service {
     }
 
     /// Resumes a waiting request, if it is runnable.
-    pub(super) fn resume(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
+    pub(super) fn resume_request(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
         let resumed = self.api.resume(waiting, now);
         match &resumed {
             // A request that waits for its own change stays noted until that is settled.

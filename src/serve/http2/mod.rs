@@ -98,7 +98,7 @@ impl Http2 {
 
     /// Serves the requests in `input` while the output has room and `budget` lasts.
     pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
-        let is_cut_short = self.resume(budget, turn);
+        let is_cut_short = self.resume_runnable(budget, turn);
         self.serve_long_due(budget, turn);
         let mut has_more = loop {
             let is_starved = match self.recv_requests(input, budget, turn) {

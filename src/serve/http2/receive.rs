@@ -325,7 +325,7 @@ impl Http2 {
     /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all answers. Their wake-up is
     /// spent, so the caller must come again once there is room.
     #[inline]
-    pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
+    pub(super) fn resume_runnable(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, turn)
     }
 
@@ -354,7 +354,7 @@ impl Http2 {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting { .. });
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
         let Some(StreamWork { work: Work::Waiting { waiting, bytes, kept }, .. }) = stream else { return false };
-        match turn.service.resume(waiting, turn.from.connection, turn.now) {
+        match turn.service.resume_request(waiting, turn.from.connection, turn.now) {
             Resumed::Waits(waiting) => {
                 self.put(key, Work::Waiting { waiting, bytes, kept });
                 return true;
