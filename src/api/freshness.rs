@@ -41,8 +41,8 @@ impl Api {
         route: &Route<'_>,
         body: &[u8],
     ) -> Result<Reply, ApiError> {
-        if let Some(until) = self.wait_before(table, call)? {
-            return self.wait(call, until);
+        if let Some(until) = self.until_fresh(table, call)? {
+            return self.reply_waiting(call, until);
         }
         let decided = self.decide(table, call, route, body);
         self.confirm(call, decided)
@@ -52,7 +52,7 @@ impl Api {
     ///
     /// # Errors
     /// 503 if the store is unreachable, so that no barrier can be passed.
-    fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
+    fn until_fresh(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
         if is_write(call) || !self.storage.is_shared() {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl Api {
             Some(version) if version <= table.version().0 => Ok(None),
             Some(version) if !call.retry.has_awaited_version => Ok(Some(Until::VersionIsApplied(version))),
             Some(_) | None if call.retry.is_current => Ok(None),
-            Some(_) | None => self.barrier().map(Some),
+            Some(_) | None => self.until_barrier().map(Some),
         }
     }
 
@@ -78,16 +78,22 @@ impl Api {
     fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
         let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
         if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
-            let until = self.barrier()?;
-            return self.wait(call, until);
+            let until = self.until_barrier()?;
+            return self.reply_waiting(call, until);
         }
         match future_version(&decided) {
-            Some(version) if !call.retry.has_awaited_version => self.wait(call, Until::VersionIsApplied(version)),
+            Some(version) if !call.retry.has_awaited_version => {
+                self.reply_waiting(call, Until::VersionIsApplied(version))
+            }
             _ => decided,
         }
     }
 
-    fn barrier(&mut self) -> Result<Until, ApiError> {
+    /// Asks for a barrier. Returns the wait for it.
+    ///
+    /// # Errors
+    /// 503 if the store is unreachable.
+    fn until_barrier(&mut self) -> Result<Until, ApiError> {
         self.storage.ask_barrier().map(Until::Barrier).ok_or(ApiError::StoreUnreachable)
     }
 }

@@ -343,7 +343,7 @@ impl Api {
         match verdict {
             Verdict::Write(change, answer) => match self.write(table, change, call)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
-                Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
+                Written::Busy(ticket) => self.reply_waiting(call, Until::KeyIsFree(ticket)),
                 // The journal bounds their number.
                 Written::Submitted(ticket) => {
                     let is_shared = self.storage.is_shared();
@@ -351,7 +351,7 @@ impl Api {
                 }
             },
             Verdict::Reply(reply) => Ok(*reply),
-            Verdict::Wait(until) => self.wait(call, until),
+            Verdict::Wait(until) => self.reply_waiting(call, until),
         }
     }
 
@@ -386,12 +386,12 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Makes a request wait.
+    /// Returns the reply of a request that waits.
     ///
     /// # Errors
     /// 429 if too many wait already.
     #[cold]
-    fn wait(&self, call: &Call<'_>, until: Until) -> Result<Reply, ApiError> {
+    fn reply_waiting(&self, call: &Call<'_>, until: Until) -> Result<Reply, ApiError> {
         let permits = match &until {
             Until::NamespaceIsKnown(_) => &self.namespace_permits,
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
@@ -484,7 +484,7 @@ impl Api {
         let verdict = match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get) => return read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put | Method::Patch | Method::Delete) => {
-                match self.hold_back(call, namespace, name)? {
+                match self.until_key_is_free(call, namespace, name)? {
                     Some(until) => Verdict::Wait(until),
                     None if head.method == Method::Put => self.update(table, call, body, namespace, name)?,
                     None if head.method == Method::Patch => self.patch(table, call, body, namespace, name)?,
@@ -502,7 +502,7 @@ impl Api {
     /// # Errors
     /// 409 after [`WRITE_ATTEMPTS_MAX`] changes were rejected.
     #[inline]
-    fn hold_back(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
+    fn until_key_is_free(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
         if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
             return Err(ApiError::Conflict { name: name.to_owned() });
         }

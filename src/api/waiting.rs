@@ -147,7 +147,8 @@ impl Waiting {
         self.due_ms
     }
 
-    fn is_over(&self, storage: &Storage, namespaces: &Namespaces) -> bool {
+    /// Whether the condition of the wait is met.
+    fn is_met(&self, storage: &Storage, namespaces: &Namespaces) -> bool {
         match &self.until {
             Until::KeyIsFree(ticket) => storage.settled() >= *ticket,
             Until::Barrier(number) => storage.has_passed(*number),
@@ -168,9 +169,9 @@ impl Retry {
 impl Api {
     /// Resumes a waiting request, if possible.
     pub fn resume(&mut self, waiting: Waiting, now: Now) -> Resumed {
-        let is_over = waiting.is_over(&self.storage, &self.namespaces);
+        let is_met = waiting.is_met(&self.storage, &self.namespaces);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
-        if !is_over && !is_hopeless && now.ms < waiting.due_ms {
+        if !is_met && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
         let Waiting { until, request, retry, needs_request, takes_gzip, warnings, .. } = waiting;
@@ -179,10 +180,10 @@ impl Api {
             Until::VersionIsApplied(_) => {
                 return Resumed::Again(Retry { has_awaited_version: true, ..retry });
             }
-            Until::Barrier(_) if is_over => return Resumed::Again(Retry { is_current: true, ..retry }),
+            Until::Barrier(_) if is_met => return Resumed::Again(Retry { is_current: true, ..retry }),
             Until::Barrier(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
             Until::Barrier(_) => Err(ApiError::Timeout),
-            Until::KeyIsFree(_) if is_over => return Resumed::Again(retry),
+            Until::KeyIsFree(_) if is_met => return Resumed::Again(retry),
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
