@@ -156,7 +156,7 @@ impl Conn {
 
     /// Notes that its handshake waits for its turn, which is not the peer's time. Returns whether the peer's first
     /// message was answered. Such handshakes come first, or the work would be lost at the peer's deadline.
-    pub(crate) fn await_handshake_turn(&mut self, now: Now) -> bool {
+    pub(crate) fn note_queued_handshake(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }

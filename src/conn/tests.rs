@@ -146,7 +146,7 @@ fn who_does_not_read_buys_no_time_by_sending() {
 fn what_a_handshake_waited_for_us_is_not_the_peers_time_once_it_is_over_either() {
     let mut world = World::new();
     let since_ms = world.conn.anonymous_since_ms().expect("open");
-    world.conn.await_handshake_turn(world.now);
+    world.conn.note_queued_handshake(world.now);
     world.now.ms += 2_000;
     world.turn();
     assert_eq!(world.conn.anonymous_since_ms(), Some(since_ms + 2_000));

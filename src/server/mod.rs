@@ -307,9 +307,9 @@ impl Server {
             for (at, token) in group.iter().enumerate() {
                 let is_slow_turn = self.queues.take_slow_turn(*token);
                 match self.conns.get_mut(*token) {
-                    Some(entry) if entry.is_slow && !is_slow_turn => self.queues.await_slow_turn(*token),
+                    Some(entry) if entry.is_slow && !is_slow_turn => self.queues.move_to_slow(*token),
                     Some(entry) if entry.conn.is_handshake_step() => {
-                        self.queues.await_handshake_turn(*token, entry.conn.await_handshake_turn(now));
+                        self.queues.move_to_handshakes(*token, entry.conn.note_queued_handshake(now));
                     }
                     _ => self.run_connection(*token, now),
                 }

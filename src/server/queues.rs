@@ -97,12 +97,12 @@ impl Queues {
     }
 
     /// Moves a connection from the run queue to the slow ones.
-    pub(super) fn await_slow_turn(&mut self, token: Token) {
+    pub(super) fn move_to_slow(&mut self, token: Token) {
         self.slow.push_back(token);
     }
 
     /// Moves a connection from the run queue to the handshakes, to the front if its handshake `has_begun`.
-    pub(super) fn await_handshake_turn(&mut self, token: Token, has_begun: bool) {
+    pub(super) fn move_to_handshakes(&mut self, token: Token, has_begun: bool) {
         if has_begun {
             self.handshakes.push_front(token);
         } else {
@@ -188,8 +188,8 @@ mod tests {
         enqueue_all(&mut queues);
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), tokens);
-        queues.await_handshake_turn(handshake, false);
-        queues.await_slow_turn(slow);
+        queues.move_to_handshakes(handshake, false);
+        queues.move_to_slow(slow);
         queues.put_back(&[rest]);
         // An event puts none of the waiting ones in the run queue again.
         enqueue_all(&mut queues);
@@ -207,8 +207,8 @@ mod tests {
     fn of_the_slow_one_at_a_time_has_its_turn() {
         let mut queues = Queues::default();
         let [first, second] = [Token(1), Token(2)];
-        queues.await_slow_turn(first);
-        queues.await_slow_turn(second);
+        queues.move_to_slow(first);
+        queues.move_to_slow(second);
         assert_eq!(queues.take_run(), [first]);
         // There was no time for it.
         queues.put_back(&[first]);
@@ -221,7 +221,7 @@ mod tests {
     fn a_handshake_that_has_begun_goes_before_the_others() {
         let mut queues = Queues::default();
         for (token, has_begun) in [(Token(1), false), (Token(2), false), (Token(3), true)] {
-            queues.await_handshake_turn(token, has_begun);
+            queues.move_to_handshakes(token, has_begun);
         }
         let order = [(); 4].map(|()| queues.pop_handshake());
         assert_eq!(order, [Some(Token(3)), Some(Token(1)), Some(Token(2)), None]);
