@@ -92,7 +92,7 @@ impl Gzip {
 
     /// Returns the buffer to append more of the body to before the next [`Gzip::step`], and the buffer's largest
     /// length; none if no more is needed. Nobody else may change the buffer.
-    pub(super) fn wants_more(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+    pub(super) fn buffer_to_fill(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,
             State::Waiting => GZIP_BYTES_MIN + 1,
@@ -188,7 +188,7 @@ mod tests {
         let permit = Permits::new(1).take().expect("one is free");
         let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
-            if let Some((made, bytes_max)) = gzip.wants_more() {
+            if let Some((made, bytes_max)) = gzip.buffer_to_fill() {
                 // A job does the same: a piece may be too small, and the last item too large.
                 let room = bytes_max.saturating_sub(made.len()) + 100;
                 let end = body.len().min(at + rng.usize(..=room));

@@ -23,7 +23,7 @@ impl HolderLog {
         if change.namespace == NODE_LEASE_NAMESPACE {
             return;
         }
-        if !self.may_log(now_ms) {
+        if !self.count_line(now_ms) {
             return;
         }
         let HolderChange { namespace, name, from, to, user, user_agent } = change;
@@ -38,15 +38,15 @@ impl HolderLog {
 
     /// Logs that a caller asks for the deletion of a collection, unless the limit of this second is reached.
     pub(super) fn log_collection(&mut self, namespace: &str, user: &str, user_agent: &[u8], now_ms: u64) {
-        if self.may_log(now_ms) {
+        if self.count_line(now_ms) {
             let user_agent = String::from_utf8_lossy(user_agent);
             let [namespace, user, user_agent] = [namespace, user, &user_agent].map(cut);
             tracing::info!(namespace, user, user_agent, "deletion of a collection of Leases requested");
         }
     }
 
-    /// Whether another line may be logged in this second. Counts the line, or one that is left out.
-    fn may_log(&mut self, now_ms: u64) -> bool {
+    /// Counts a line of this second, logged or left out. Returns whether it may be logged.
+    fn count_line(&mut self, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.second_ms) >= 1000 {
             (self.second_ms, self.lines) = (now_ms, 0);
         }

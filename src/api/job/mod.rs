@@ -342,11 +342,11 @@ impl Job {
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
         // A slow peer must not hold the job's memory, or the states retained for it, for as long as it likes.
-        if self.is_late(now) {
+        if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }
         let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, storage, now, out, bytes_max) };
-        let stepped = match gzip.wants_more() {
+        let stepped = match gzip.buffer_to_fill() {
             Some((made, bytes_max)) => self.plain_step(table, storage, now, made, bytes_max),
             None => Ok(Stepped::More),
         };
@@ -443,7 +443,7 @@ impl Job {
     /// Releases the job's memory if its time is over. Call it periodically, since a peer may delay the next step, even
     /// the first.
     pub fn on_timeout(&mut self, now: Now) {
-        if self.is_late(now) {
+        if self.check_deadline(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
         }
     }
@@ -454,7 +454,8 @@ impl Job {
         self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
     }
 
-    fn is_late(&mut self, now: Now) -> bool {
+    /// Begins the time of the job, if this is its first step. Returns whether its deadline has passed.
+    fn check_deadline(&mut self, now: Now) -> bool {
         self.since_ms.get_or_insert(now.ms);
         now.ms >= self.late_ms(now)
     }
