@@ -19,8 +19,8 @@ use crate::table::Table;
 use crate::table::change::Change;
 
 impl Api {
-    /// Deletes a Lease, or marks it for deletion if it has finalizers.
-    pub(super) fn delete(
+    /// Decides a deletion, or the mark of one if the Lease has finalizers.
+    pub(super) fn decide_delete(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,

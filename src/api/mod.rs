@@ -486,12 +486,12 @@ impl Api {
             (Route::Lease { namespace, name }, Method::Put | Method::Patch | Method::Delete) => {
                 match self.until_key_is_free(call, namespace, name)? {
                     Some(until) => Verdict::Wait(until),
-                    None if head.method == Method::Put => self.update(table, call, body, namespace, name)?,
-                    None if head.method == Method::Patch => self.patch(table, call, body, namespace, name)?,
-                    None => self.delete(table, call, body, namespace, name)?,
+                    None if head.method == Method::Put => self.decide_update(table, call, body, namespace, name)?,
+                    None if head.method == Method::Patch => self.decide_patch(table, call, body, namespace, name)?,
+                    None => self.decide_delete(table, call, body, namespace, name)?,
                 }
             }
-            (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace)?,
+            (Route::Namespace(namespace), Method::Post) => self.decide_create(table, call, body, namespace)?,
             (route, _) => return self.dispatch_reading(table, call, route, body),
         };
         self.conclude(table, call, verdict)

@@ -22,8 +22,8 @@ use compact_str::CompactString;
 use serde_json::Value;
 
 impl Api {
-    /// Patches a Lease. An apply may also create one.
-    pub(super) fn patch(
+    /// Decides a patch. An apply may also create a Lease.
+    pub(super) fn decide_patch(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
@@ -37,17 +37,17 @@ impl Api {
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
         let key = (namespace, name);
         if patch_type == PatchType::Apply {
-            return self.apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
+            return self.decide_apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
         // kube-apiserver checks this first. A patch that succeeds is JSON, so only a failure needs the check.
-        self.patch_json(table, body, key, call, patch_type, &write).map_err(|why| {
+        self.decide_patch_of_json(table, body, key, call, patch_type, &write).map_err(|why| {
             if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
     }
 
-    /// Patches a Lease by any type but apply.
-    fn patch_json(
+    /// Decides a patch of any type but apply.
+    fn decide_patch_of_json(
         &mut self,
         table: &mut Table,
         body: &[u8],
@@ -89,11 +89,11 @@ impl Api {
         track(Some(&current.lease()), &mut lease, &writer(call, options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        self.replace(table, lease, name, write)
+        self.make_replacement(table, lease, name, write)
     }
 
-    /// Applies a configuration to an existing Lease, or creates one.
-    fn apply(
+    /// Decides an apply, to an existing Lease or as a creation.
+    fn decide_apply(
         &mut self,
         table: &mut Table,
         body: &[u8],
@@ -141,11 +141,11 @@ impl Api {
         check_name(&lease.metadata, name)?;
         check_entries(&lease.metadata)?;
         if is_there {
-            return self.replace(table, lease, name, write);
+            return self.make_replacement(table, lease, name, write);
         }
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
-        self.insert(table, lease, write)
+        self.make_creation(table, lease, write)
     }
 
     /// Decodes an applied configuration in YAML or JSON. Also returns its repeated fields, unless they are to be

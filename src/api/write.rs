@@ -31,8 +31,8 @@ use uuid::Uuid;
 const GENERATED_NAMES_MAX: usize = 8;
 
 impl Api {
-    /// Creates a Lease.
-    pub(super) fn create(
+    /// Decides a creation.
+    pub(super) fn decide_create(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
@@ -49,11 +49,11 @@ impl Api {
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
-        self.insert(table, lease, &Write::new(call, WriteKind::Create, &options, form))
+        self.make_creation(table, lease, &Write::new(call, WriteKind::Create, &options, form))
     }
 
-    /// Updates a Lease, or creates it: a PUT to a free name is allowed.
-    pub(super) fn update(
+    /// Decides an update, or a creation: a PUT to a free name is allowed.
+    pub(super) fn decide_update(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
@@ -63,7 +63,7 @@ impl Api {
     ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        if let Some(renewal) = self.renew(table, call, body, (namespace, name), &options, form) {
+        if let Some(renewal) = self.decide_renewal(table, call, body, (namespace, name), &options, form) {
             return Ok(renewal);
         }
         let mut lease = self.decode_lease(call, &options, body)?;
@@ -95,9 +95,9 @@ impl Api {
         match live {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
-                self.insert(table, lease, &Write::new(call, WriteKind::Update, &options, form))
+                self.make_creation(table, lease, &Write::new(call, WriteKind::Update, &options, form))
             }
-            Some(_) => self.replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form)),
+            Some(_) => self.make_replacement(table, lease, name, &Write::new(call, WriteKind::Update, &options, form)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Api {
 
     /// Makes the change that creates a Lease, whose entries must have been counted. Generates the name if needed. In a
     /// creation by PUT or apply, the version is ignored.
-    pub(super) fn insert(
+    pub(super) fn make_creation(
         &mut self,
         table: &mut Table,
         mut lease: Lease,
@@ -190,7 +190,7 @@ impl Api {
 
     /// Makes the change that replaces a Lease, whose entries must have been counted. The version in it must be the
     /// current one.
-    pub(super) fn replace(
+    pub(super) fn make_replacement(
         &self,
         table: &mut Table,
         mut lease: Lease,

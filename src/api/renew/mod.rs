@@ -2,8 +2,8 @@
 //! Nothing is decoded, validated or compared field by field; what was valid with the old time is valid with the new
 //! one.
 //!
-//! Invariant: it does the same as [`Api::update`] for the same request, byte for byte, or returns nothing. A test in
-//! this module compares the two.
+//! Invariant: it does the same as [`Api::decide_update`] for the same request, byte for byte, or returns nothing. A
+//! test in this module compares the two.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};
@@ -22,7 +22,7 @@ use crate::table::object::RenewedTimes;
 impl Api {
     /// Returns the renewal, if the request is one.
     #[inline]
-    pub(super) fn renew(
+    pub(super) fn decide_renewal(
         &mut self,
         table: &Table,
         call: &Call<'_>,
