@@ -308,7 +308,7 @@ impl Api {
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, kind, version, query, caller: &caller, now, retry, warnings };
-            let reply = self.dispatch(table, &call, &route, verb, body);
+            let reply = self.check_and_decide(table, &call, &route, verb, body);
             let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.warn(call.warnings);
             reply
@@ -339,7 +339,7 @@ impl Api {
     /// # Errors
     /// [`ApiError`] if a change or the form of its answer is refused, or if too many requests wait.
     #[inline]
-    fn conclude(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
+    fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => match self.write(table, change, call)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
@@ -446,9 +446,9 @@ impl Api {
         Ok(())
     }
 
-    /// Checks that the caller is authorized, and that this table is recent enough for the request.
+    /// Checks that the caller is authorized, and that this table is recent enough. Then decides the request.
     #[inline]
-    fn dispatch(
+    fn check_and_decide(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
@@ -471,7 +471,7 @@ impl Api {
         self.decide(table, call, route, body)
     }
 
-    /// Serves a request from the current table.
+    /// Decides a request by the current table, and carries the decision out.
     #[inline]
     fn decide(
         &mut self,
@@ -492,9 +492,9 @@ impl Api {
                 }
             }
             (Route::Namespace(namespace), Method::Post) => self.decide_create(table, call, body, namespace)?,
-            (route, _) => return self.dispatch_reading(table, call, route, body),
+            (route, _) => return self.reply_directly(table, call, route, body),
         };
-        self.conclude(table, call, verdict)
+        self.carry_out(table, call, verdict)
     }
 
     /// Returns what a write of a Lease must wait for: another change of the same Lease in flight.
@@ -509,8 +509,8 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Serves a request that changes no single Lease.
-    fn dispatch_reading(
+    /// Replies to a request that changes no single Lease, and so needs no verdict.
+    fn reply_directly(
         &mut self,
         table: &Table,
         call: &Call<'_>,
