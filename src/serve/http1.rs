@@ -108,7 +108,7 @@ impl Http1 {
             let step = self.parser.next_or_keep(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = turn.service.handle(request, body, retry, turn.from, turn.now);
+                let reply = turn.service.call_api(request, body, retry, turn.from, turn.now);
                 // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A last response needs no upgrade.
                 if after.wants_h2c
                     && !matches!(reply, Reply::Waiting(_))

@@ -149,7 +149,7 @@ impl Service {
     }
 
     /// Passes a request to the API, and counts it in the time of this turn.
-    pub(super) fn handle(
+    pub(super) fn call_api(
         &mut self,
         request: &RequestHead<'_>,
         body: &[u8],

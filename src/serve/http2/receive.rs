@@ -226,7 +226,7 @@ impl Http2 {
         let is_open = self.connection.has_stream(key);
         if is_open {
             let Unserved { fields, body, .. } = &*unserved;
-            if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
+            if let Some(waiting) = self.call_and_respond(key, fields, head, body, retry, turn) {
                 self.waiting.add(key, &waiting);
                 let bytes = unserved.bytes();
                 self.received_bytes -= bytes;
@@ -286,7 +286,7 @@ impl Http2 {
     }
 
     /// Passes a request to the API, and responds unless the request waits.
-    fn dispatch(
+    fn call_and_respond(
         &mut self,
         key: StreamKey,
         fields: &FieldBuf,
@@ -307,7 +307,7 @@ impl Http2 {
             self.respond(key, Reply::Response(response), head_only, turn);
             return None;
         }
-        let reply = turn.service.handle(&request, body, retry, turn.from, turn.now);
+        let reply = turn.service.call_api(&request, body, retry, turn.from, turn.now);
         if let Reply::Waiting(waiting) = reply {
             return Some(waiting);
         }
