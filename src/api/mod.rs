@@ -341,7 +341,7 @@ impl Api {
     #[inline]
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
-            Verdict::Write(change, answer) => match self.write(table, change, call)? {
+            Verdict::Write(change, answer) => match self.write_for_client(table, change, call)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
                 Written::Busy(ticket) => self.reply_waiting(call, Until::KeyIsFree(ticket)),
                 // The journal bounds their number.
@@ -355,12 +355,12 @@ impl Api {
         }
     }
 
-    /// Submits a client's change, if the hand-over allows it.
+    /// Writes a client's change, if the hand-over allows it.
     ///
     /// # Errors
     /// Those of [`Storage::write`], and 429 during a hand-over.
     #[inline]
-    fn write(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
+    fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         self.handover.admit(table, &change)?;
         let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
         let holder_change = HolderChange::of(table, &change, author);

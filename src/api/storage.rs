@@ -128,12 +128,12 @@ impl Storage {
                 // Impossible, since the change was made from this table.
                 Err(Rejected) => Err(unapplied()),
             },
-            Self::Journal(journal) => submit(journal, table, change, holder_change, now_ms),
+            Self::Journal(journal) => submit_to_journal(journal, table, change, holder_change, now_ms),
         }
     }
 }
 
-fn submit(
+fn submit_to_journal(
     journal: &mut Journal,
     table: &Table,
     change: Change,

@@ -1,8 +1,8 @@
 //! Changes in flight: those that wait, the batch that the worker has, and the batch that is being applied.
 //!
 //! ```text
-//!   submit ─► waiting ─► sent ─► applying ─► settled
-//!                 seal     durable
+//!   queue_change ─► waiting ─► sent ─► applying ─► settled
+//!                          seal   durable
 //! ```
 //!
 //! Invariants: `keys` has the key of every change in flight; tickets are settled in the order of their numbers.
@@ -206,7 +206,7 @@ impl Batches {
     /// # Errors
     /// Number of the ticket of the change in flight.
     #[inline]
-    pub(super) fn submit(
+    pub(super) fn queue_change(
         &mut self,
         table: &Table,
         change: Change,

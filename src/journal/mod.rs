@@ -485,7 +485,7 @@ impl Journal {
         if self.batches.waiting_len() == 0 {
             self.waiting_since_ms = now_ms;
         }
-        self.batches.submit(table, change, holder_change).map_err(Refusal::Busy)
+        self.batches.queue_change(table, change, holder_change).map_err(Refusal::Busy)
     }
 
     #[inline]
