@@ -114,7 +114,7 @@ impl Applied {
     }
 
     /// Records that all changes of an entry were applied or rejected, which took the table to `version`.
-    pub(super) fn advance(
+    pub(super) fn record(
         &mut self,
         position: Position,
         entry: EntryName,
@@ -128,7 +128,7 @@ impl Applied {
             place.copy_from_slice(&number.to_le_bytes());
         }
         self.chain = seal::hash(&link);
-        self.writers.advance(entry.writer, Writer { sequence: entry.sequence, position });
+        self.writers.note_last(entry.writer, Writer { sequence: entry.sequence, position });
         self.skip(position, version);
     }
 }
@@ -200,7 +200,7 @@ impl Writers {
         self.by_name.insert(name, writer);
     }
 
-    fn advance(&mut self, name: u64, writer: Writer) {
+    fn note_last(&mut self, name: u64, writer: Writer) {
         let last = self.by_name.insert(name, writer);
         assert_eq!(last.map_or(0, |last| last.sequence) + 1, writer.sequence, "not the next entry of its writer");
         if self.by_name.len() > WRITERS_MAX

@@ -285,7 +285,7 @@ impl Batches {
 
     /// Applies up to `changes_max` changes of the durable batch and returns their number. `numbers` is kept current for
     /// the changes of other writers, if there are any.
-    pub(super) fn apply(
+    pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,
         applied: &mut Applied,
@@ -327,7 +327,7 @@ impl Batches {
             let done = self.applying.take().expect("it is there");
             let installed = done.index - done.rejections.count;
             assert_eq!(table.version().0, done.base.0 + installed, "a batch took the table to a wrong version");
-            applied.advance(done.position, done.entry, done.rejections, table.version());
+            applied.record(done.position, done.entry, done.rejections, table.version());
             self.spare = done.changes;
         }
         self.check_invariants();

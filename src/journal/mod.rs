@@ -220,7 +220,8 @@ impl Journal {
         self.now_ms = now_ms;
         let (settled_before, passed_before) = (self.batches.settled(), self.barriers.passed());
         let was_loading = self.is_loading();
-        let done = if was_loading { self.load(table, records_max) } else { self.apply(table, now_ms, records_max) };
+        let done =
+            if was_loading { self.load(table, records_max) } else { self.apply_durable(table, now_ms, records_max) };
         if let Err(error) = done {
             self.phase = Phase::Failed;
             return Err(error);
@@ -254,12 +255,12 @@ impl Journal {
         Ok(())
     }
 
-    fn apply(&mut self, table: &mut Table, now_ms: u64, changes_max: usize) -> Result<(), EngineError> {
+    fn apply_durable(&mut self, table: &mut Table, now_ms: u64, changes_max: usize) -> Result<(), EngineError> {
         let mut budget = changes_max.max(1);
         self.is_cut = false;
         loop {
             budget -= match &self.replaying {
-                None => self.batches.apply(table, &mut self.applied, self.numbers.as_mut(), budget),
+                None => self.batches.apply_batch(table, &mut self.applied, self.numbers.as_mut(), budget),
                 Some(_) => self.replay(table, budget)?,
             };
             if budget == 0 || self.is_applying() {
@@ -410,7 +411,7 @@ impl Journal {
         self.counts.storage_errors += 1;
         let was_upkeep = upkeep.on_no_space(&self.config, now_ms);
         if let Some(payload) = batch_again {
-            self.send(
+            self.send_commit(
                 Commit { append: Some(payload), ..Commit::default() },
                 UnderWay { changes, bytes, batch_again: None },
             );
@@ -578,11 +579,11 @@ impl Journal {
         let is_trying_again = self.no_space_until_ms.is_some_and(|until| now_ms >= until);
         if is_trying_again && self.batches.waiting_len() == 0 {
             let probe = upkeep.probe(&self.config);
-            return self.send(probe, UnderWay::default());
+            return self.send_commit(probe, UnderWay::default());
         }
         let work = upkeep.next(&self.config, table, &self.applied, self.batches.writer(), now_ms);
         let mut commit = match work {
-            Some(Work::Alone(commit)) => return self.send(commit, UnderWay::default()),
+            Some(Work::Alone(commit)) => return self.send_commit(commit, UnderWay::default()),
             Some(Work::Beside(commit)) => commit,
             None => Commit::default(),
         };
@@ -596,7 +597,7 @@ impl Journal {
             commit.append = Some(sealed.payload);
         }
         if has_upkeep || under_way.changes > 0 {
-            self.send(commit, under_way);
+            self.send_commit(commit, under_way);
         }
     }
 
@@ -626,7 +627,7 @@ impl Journal {
         self.gathering.is_some()
     }
 
-    fn send(&mut self, commit: Commit, under_way: UnderWay) {
+    fn send_commit(&mut self, commit: Commit, under_way: UnderWay) {
         assert!(self.under_way.is_none(), "one commit at a time");
         self.under_way = Some(under_way);
         self.port.send(Command::Commit(commit));

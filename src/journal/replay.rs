@@ -236,7 +236,7 @@ impl Replaying {
             sequence: self.reader.header.sequence,
             checksum: self.reader.checksum,
         };
-        applied.advance(self.position, entry, self.rejections, table.version());
+        applied.record(self.position, entry, self.rejections, table.version());
         Ok(())
     }
 }

@@ -254,7 +254,7 @@ impl Server {
         self.take_reloads();
         self.take_namespace_changes();
         self.endpoints.take_published(now.ms);
-        self.advance_journal(now)?;
+        self.take_durable(now)?;
         self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
             self.stop(now);
@@ -409,11 +409,11 @@ impl Server {
         }
     }
 
-    /// Advances the journal: applies durable changes and wakes the requests that wait for them.
+    /// Takes in what the journal has loaded or made durable, and wakes the requests that wait for it.
     ///
     /// # Errors
     /// The journal has failed.
-    fn advance_journal(&mut self, now: Now) -> Result<(), RunError> {
+    fn take_durable(&mut self, now: Now) -> Result<(), RunError> {
         let Self { service, conns, queues, awaited, .. } = self;
         let wake = |token| enqueue(conns, queues, token);
         let has_loaded = match service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake) {
