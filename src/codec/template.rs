@@ -25,7 +25,7 @@ pub struct Template {
     /// Positions of the values; none if they cannot be replaced.
     marks: Option<Marks>,
     format: Format,
-    /// Result of the first `is_renewable` call in [`Template::renewed`].
+    /// Result of the first `is_renewable` call in [`Template::match_body`].
     is_renewable: Cell<Option<bool>>,
 }
 
@@ -88,10 +88,10 @@ impl Template {
     /// any such values, and is called only once.
     #[inline]
     #[must_use]
-    pub fn renewed(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
+    pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
         let renew_time = match self.marks.as_ref()? {
-            Marks::Json(marks) => marks.renewed(&self.encoding, values, body),
-            Marks::Protobuf(marks) => marks.renewed(&self.encoding, values, body),
+            Marks::Json(marks) => marks.match_encoding(&self.encoding, values, body),
+            Marks::Protobuf(marks) => marks.match_encoding(&self.encoding, values, body),
         }?;
         let is_renewable = self.is_renewable.get().unwrap_or_else(|| {
             let is_renewable = is_renewable();

@@ -251,7 +251,7 @@ impl Object {
     /// the template's format. The time may be unchanged. `is_renewable` is called once for all states that differ only
     /// by renewals.
     #[inline]
-    pub fn renewed_by(
+    pub fn renew_time_in(
         &self,
         format: Format,
         body: &[u8],
@@ -259,7 +259,7 @@ impl Object {
     ) -> Option<MicroTime> {
         // A Lease restored from a store has no template before its first renewal.
         let template = Some(self.template(format)).filter(|template| template.format() == format)?;
-        template.renewed(&self.values(), body, || is_renewable(&self.base.lease))
+        template.match_body(&self.values(), body, || is_renewable(&self.base.lease))
     }
 
     /// Appends the body of a response in JSON or protobuf.

@@ -41,7 +41,7 @@ impl Api {
         }
         let format = body_format(call.head.content_type)?;
         let (slot, current) = table.find(namespace, name)?;
-        let renew_time = current.renewed_by(format, body, is_renewable)?;
+        let renew_time = current.renew_time_in(format, body, is_renewable)?;
         // An update without a change is not a renewal.
         if current.renew_time() == Some(renew_time) {
             return None;

@@ -43,7 +43,7 @@ impl Marks {
         };
         // The values must be where the marks say; then replacing them by themselves changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
-        let is_same = marks.renewed(encoding, of, encoding) == of.renew_time
+        let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
             && same == encoding;
         is_same.then_some(marks)
@@ -69,7 +69,7 @@ impl Marks {
     }
 
     #[inline]
-    pub(crate) fn renewed(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
+    pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
         let (encoding, body) = (without_line_feed(encoding), without_line_feed(body));
         if encoding.len() != body.len() {
             return None;
@@ -160,7 +160,7 @@ mod tests {
         let sent = encode(Format::Json, &renewed, STORED.version);
         track(Some(&live), &mut renewed, &Writer { manager: "m", api_version: API_VERSION, now: Time(1_795_219_355) });
         for sent in [&sent[..], &sent[..sent.len() - 1]] {
-            assert_eq!(template.renewed(&STORED, sent, || true), RENEWED.renew_time);
+            assert_eq!(template.match_body(&STORED, sent, || true), RENEWED.renew_time);
         }
         let expected = encode(Format::Json, &renewed, RENEWED.version);
         for from in [0, 1, 40] {
@@ -171,8 +171,8 @@ mod tests {
         // A renewed state can be renewed again.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
-        assert_eq!(template.renewed(&RENEWED, &again, || true), STORED.renew_time);
-        assert_eq!(template.renewed(&STORED, &again, || true), None, "of another version");
+        assert_eq!(template.match_body(&RENEWED, &again, || true), STORED.renew_time);
+        assert_eq!(template.match_body(&STORED, &again, || true), None, "of another version");
     }
 
     #[test]
@@ -201,9 +201,9 @@ mod tests {
             let mut sent = stored.clone();
             // A digit becomes a letter, so that a `renewTime` becomes invalid.
             sent[at] ^= 0x50;
-            assert_eq!(template.renewed(&STORED, &sent, || true), None, "byte {at}");
+            assert_eq!(template.match_body(&STORED, &sent, || true), None, "byte {at}");
             sent.remove(at);
-            assert_eq!(template.renewed(&STORED, &sent, || true), None);
+            assert_eq!(template.match_body(&STORED, &sent, || true), None);
         }
     }
 }

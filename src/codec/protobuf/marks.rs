@@ -64,7 +64,7 @@ impl Marks {
         };
         // The values must be where the marks say; then replacing them by themselves changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
-        let is_same = marks.renewed(encoding, of, encoding) == of.renew_time
+        let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
             && same == encoding;
         is_same.then_some(marks)
@@ -109,7 +109,7 @@ impl Marks {
     }
 
     #[inline]
-    pub(crate) fn renewed(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
+    pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
         // All lengths change by the same number, as long as they keep their widths.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
@@ -274,7 +274,7 @@ mod tests {
             let sent = encode(Format::Protobuf, &renewed, STORED.version);
             let now = Time(1_795_219_355);
             track(Some(&live), &mut renewed, &Writer { manager: "m", api_version: API_VERSION, now });
-            assert_eq!(template.renewed(&STORED, &sent, || true), renewed.spec.renew_time);
+            assert_eq!(template.match_body(&STORED, &sent, || true), renewed.spec.renew_time);
             let version = ResourceVersion(12_346);
             let values = Values { version, renew_time: renewed.spec.renew_time, managed_time: Some(now) };
             let expected = encode(Format::Protobuf, &renewed, version);
@@ -284,8 +284,8 @@ mod tests {
                 assert_eq!(out[6..], expected[from..]);
             }
             // A renewed state can be renewed again.
-            assert_eq!(template.renewed(&values, &expected, || true), renewed.spec.renew_time);
-            assert_eq!(template.renewed(&STORED, &expected, || true), None, "of another version");
+            assert_eq!(template.match_body(&values, &expected, || true), renewed.spec.renew_time);
+            assert_eq!(template.match_body(&STORED, &expected, || true), None, "of another version");
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
                 // Unless only the time differs.
-                if let Some(renew_time) = template.renewed(&STORED, &sent, || true) {
+                if let Some(renew_time) = template.match_body(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();
                     renewed.spec.renew_time = Some(renew_time);
@@ -345,7 +345,7 @@ mod tests {
             }
             let mut sent = stored.clone();
             sent.remove(at);
-            assert_eq!(template.renewed(&STORED, &sent, || true), None, "byte {at}");
+            assert_eq!(template.match_body(&STORED, &sent, || true), None, "byte {at}");
         }
     }
 }
