@@ -246,7 +246,7 @@ impl Batches {
         };
         let mut entry = EntryWriter::new(header, limits.format);
         let candidates = self.waiting.iter().take(limits.batch_changes_max);
-        let count = candidates.take_while(|one| entry.push(&one.change, limits.batch_bytes_max)).count();
+        let count = candidates.take_while(|one| entry.try_push(&one.change, limits.batch_bytes_max)).count();
         let mut changes = std::mem::take(&mut self.spare);
         if count == self.waiting.len() {
             std::mem::swap(&mut changes, &mut self.waiting);

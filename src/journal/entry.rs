@@ -86,7 +86,7 @@ impl EntryWriter {
     /// Appends a change, unless the entry would then exceed `bytes_max`. The first change always fits.
     #[inline]
     #[must_use]
-    pub(super) fn push(&mut self, change: &Change, bytes_max: usize) -> bool {
+    pub(super) fn try_push(&mut self, change: &Change, bytes_max: usize) -> bool {
         let before = self.bytes.len();
         self.put(change);
         if self.changes > 0 && self.bytes.len() + seal::SEAL_BYTES > bytes_max {

@@ -116,7 +116,7 @@ fn every_entry_comes_back_as_it_was() {
         let mut expected = Vec::new();
         for _ in 0..random.usize(..8) {
             let (change, stored) = change(&mut random, slot);
-            assert!(writer.push(&change, usize::MAX));
+            assert!(writer.try_push(&change, usize::MAX));
             expected.push(stored);
         }
         let (payload, checksum) = writer.finish();
@@ -137,7 +137,7 @@ fn bytes_that_were_never_written_give_an_error_or_a_value() {
     for _ in 0..20_000 {
         let mut writer = EntryWriter::new(header(&mut random), FORMAT);
         for _ in 0..3 {
-            assert!(writer.push(&change(&mut random, slot).0, usize::MAX));
+            assert!(writer.try_push(&change(&mut random, slot).0, usize::MAX));
         }
         let (entry, _) = writer.finish();
         let manifest = manifest(&mut random).encode(FORMAT);
@@ -185,7 +185,7 @@ fn a_renewal_takes_few_bytes() {
         let renew_time = MicroTime(now + random.i64(-100_000..100_000));
         let managed_time = Some(Time(renew_time.0 / 1_000_000));
         let change = Change::Renew(Target { slot, number, from }, RenewedTimes { renew_time, managed_time });
-        assert!(writer.push(&change, usize::MAX));
+        assert!(writer.try_push(&change, usize::MAX));
     }
     let (payload, _) = writer.finish();
     let bytes = payload.len() as f64 / RENEWALS as f64;
@@ -203,11 +203,11 @@ fn an_entry_is_closed_before_it_is_too_long_but_takes_one_change_of_any_size() {
     let short = Change::Renew(target, times(1));
     let empty = || EntryWriter::new(header(&mut Rng::with_seed(6)), FORMAT);
     let mut writer = empty();
-    assert!(writer.push(&long, 1_000), "the first change has no bound");
-    assert!(!writer.push(&short, 1_000));
+    assert!(writer.try_push(&long, 1_000), "the first change has no bound");
+    assert!(!writer.try_push(&short, 1_000));
     let mut writer = empty();
     let mut count = 0;
-    while writer.push(&short, 1_000) {
+    while writer.try_push(&short, 1_000) {
         count += 1;
     }
     let (payload, _) = writer.finish();
