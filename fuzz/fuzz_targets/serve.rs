@@ -95,7 +95,7 @@ impl World {
         service.watchers.on_timeout(*now);
         let mut again = Vec::new();
         while let Some((key, owner)) = service.watchers.pop_dirty() {
-            match protocol.fill_watch(service, owner.stream, key, *now, output) {
+            match protocol.send_events(service, owner.stream, key, *now, output) {
                 None => service.watchers.remove(key),
                 Some(Fill::More) => again.push(key),
                 Some(Fill::Idle | Fill::Ended(_)) => {}

@@ -302,7 +302,7 @@ impl Conn {
             return Some(Fill::Idle);
         }
         let owed_nothing = !self.is_output_waiting();
-        let fill = self.protocol.fill_watch(service, stream, key, now, self.output.buffer(pool))?;
+        let fill = self.protocol.send_events(service, stream, key, now, self.output.buffer(pool))?;
         if owed_nothing && self.is_output_waiting() {
             self.begin_waiting(now);
         }

@@ -215,7 +215,7 @@ impl Http1 {
     }
 
     /// Appends events to the open watch `key`. Returns `None` if it is not open.
-    pub fn fill_watch(
+    pub fn send_events(
         &mut self,
         service: &mut Service,
         key: WatcherKey,

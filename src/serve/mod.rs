@@ -65,7 +65,7 @@ pub enum Served {
     Starved,
     /// There is more to do, now or once the output has room.
     Busy,
-    /// A response is in progress and later requests wait. Events come by [`Protocol::fill_watch`], more of a list by
+    /// A response is in progress and later requests wait. Events come by [`Protocol::send_events`], more of a list by
     /// [`Protocol::step_job`].
     Streaming,
     /// Close once the output is sent.

@@ -89,7 +89,7 @@ impl Protocol {
     }
 
     /// Appends events to the open watch `key` on `stream`. Returns `None` if it is not open.
-    pub fn fill_watch(
+    pub fn send_events(
         &mut self,
         service: &mut Service,
         stream: Option<StreamKey>,
@@ -98,8 +98,8 @@ impl Protocol {
         output: &mut Vec<u8>,
     ) -> Option<Fill> {
         match (self, stream) {
-            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output),
-            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output),
+            (Self::Http1(http1), None) => http1.send_events(service, key, now, output),
+            (Self::Http2(http2), Some(stream)) => http2.send_events(service, stream, key, now, output),
             _ => None,
         }
     }

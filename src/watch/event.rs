@@ -1,6 +1,6 @@
 //! The event that a watcher sees for a change.
 
-use super::recent::{Recent, Written};
+use super::recent::{EventKey, Recent};
 use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::selector::Selector;
@@ -38,8 +38,8 @@ pub(super) fn push_change(
     };
     match (recent, form.as_encoded(), state) {
         (Some(recent), Some(format), State::Stored(_)) => {
-            let event = Written { version: event.version(), kind, format };
-            recent.push(out, event, |out| form.push_event(out, kind, state, columns, now.wall));
+            let event = EventKey { version: event.version(), kind, format };
+            recent.push_cached(out, event, |out| form.push_event(out, kind, state, columns, now.wall));
         }
         _ => form.push_event(out, kind, state, columns, now.wall),
     }

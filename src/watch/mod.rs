@@ -276,7 +276,7 @@ impl<O: Copy> Watchers<O> {
                         let key = event.after.key().as_str();
                         let namespace_end = key.len() - event.after.key().parts().1.len();
                         for group in [key, &key[..namespace_end]] {
-                            self.note(group, event.version());
+                            self.note_for_group(group, event.version());
                         }
                     }
                 }
@@ -354,7 +354,7 @@ impl<O: Copy> Watchers<O> {
         let has_others = self.watchers.len() > 1;
         let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
         let recent = has_others.then_some(&mut self.recent);
-        let fill = entry.watcher.fill(table, now, out, bytes_max, &mut self.counts, recent);
+        let fill = entry.watcher.write_events(table, now, out, bytes_max, &mut self.counts, recent);
         match fill {
             Fill::Idle => self.arm_timer(key),
             Fill::More => {}
@@ -390,11 +390,11 @@ impl<O: Copy> Watchers<O> {
     }
 
     /// Notes a change for the members of `group`.
-    fn note(&mut self, group: &str, version: ResourceVersion) {
+    fn note_for_group(&mut self, group: &str, version: ResourceVersion) {
         let Some(members) = self.narrow.get(group) else { return };
         for slot in members {
             let entry = &mut self.watchers[*slot as usize];
-            entry.watcher.note(version);
+            entry.watcher.note_change(version);
             if !entry.is_dirty {
                 entry.is_dirty = true;
                 self.dirty.push_back(WatcherKey { slot: *slot, generation: entry.generation });

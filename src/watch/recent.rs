@@ -7,12 +7,12 @@ use crate::resource::ResourceVersion;
 /// Written events by version; a later event replaces an earlier one in the same slot.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    slots: Vec<(Option<Written>, Vec<u8>)>,
+    slots: Vec<(Option<EventKey>, Vec<u8>)>,
 }
 
 /// The key of a written event: all that its bytes depend on when a state's encoding is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct EventKey {
     /// Version of the change.
     pub(super) version: ResourceVersion,
     /// `type`
@@ -23,7 +23,7 @@ pub(super) struct Written {
 
 impl Recent {
     /// Appends `event`, by `write` if it is not cached.
-    pub(super) fn push(&mut self, out: &mut Vec<u8>, event: Written, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn push_cached(&mut self, out: &mut Vec<u8>, event: EventKey, write: impl FnOnce(&mut Vec<u8>)) {
         if self.slots.is_empty() {
             self.slots.resize_with(RECENT_EVENTS, Default::default);
         }
@@ -55,7 +55,7 @@ mod tests {
         let mut recent = Recent::default();
         let mut push = |version: u64, kind, format, text: &str| {
             let (mut out, mut is_written) = (b"before".to_vec(), false);
-            recent.push(&mut out, Written { version: ResourceVersion(version), kind, format }, |out| {
+            recent.push_cached(&mut out, EventKey { version: ResourceVersion(version), kind, format }, |out| {
                 is_written = true;
                 out.extend_from_slice(text.as_bytes());
             });

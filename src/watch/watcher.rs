@@ -96,7 +96,7 @@ impl Watcher {
     }
 
     /// Notes a change that matches this watcher, found by the index.
-    pub(super) fn note(&mut self, version: ResourceVersion) {
+    pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
             // The connection takes no more.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
@@ -123,7 +123,7 @@ impl Watcher {
 
     /// Appends events, and a bookmark if one is due, until nothing remains or `out` holds about `bytes_max`. `recent`
     /// is none if there is no other watcher.
-    pub(super) fn fill(
+    pub(super) fn write_events(
         &mut self,
         table: &Table,
         now: Now,

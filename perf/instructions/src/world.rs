@@ -106,7 +106,7 @@ impl World {
             let Some(end) = ends.get_mut(owner.connection.0) else { continue };
             // The peer has read what came before.
             end.output.clear();
-            match end.protocol.fill_watch(service, owner.stream, key, *now, &mut end.output) {
+            match end.protocol.send_events(service, owner.stream, key, *now, &mut end.output) {
                 None => service.watchers.remove(key),
                 Some(Fill::More) => again.push(key),
                 Some(Fill::Idle | Fill::Ended(_)) => {}

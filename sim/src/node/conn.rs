@@ -107,7 +107,7 @@ impl Conn {
             self.behind.push(key);
             return Some(Fill::Idle);
         }
-        let fill = self.protocol.fill_watch(service, stream, key, now, &mut self.output)?;
+        let fill = self.protocol.send_events(service, stream, key, now, &mut self.output)?;
         if let Fill::Ended(_) = fill {
             self.is_ready = true;
         }

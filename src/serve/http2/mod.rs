@@ -161,7 +161,7 @@ impl Http2 {
     }
 
     /// Appends events to the watch `key` on `stream`. Returns `None` if it is not open.
-    pub fn fill_watch(
+    pub fn send_events(
         &mut self,
         service: &mut Service,
         stream: StreamKey,
