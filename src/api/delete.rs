@@ -75,7 +75,7 @@ impl Api {
         body: &[u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
-        self.handover.admit_collection()?;
+        self.handover.check_collection_deletion()?;
         let form = call.form(false)?;
         // kube-apiserver notices an unacceptable form only after the deletions.
         call.check_options_of(form)?;

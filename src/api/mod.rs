@@ -361,7 +361,7 @@ impl Api {
     /// Those of [`Storage::write`], and 429 during a hand-over.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
-        self.handover.admit(table, &change)?;
+        self.handover.check_change(table, &change)?;
         let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
         let holder_change = HolderChange::of(table, &change, author);
         if self.storage.journal().is_some() {
@@ -464,7 +464,7 @@ impl Api {
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
-        self.handover.admit_read(call, verb)?;
+        self.handover.check_list_or_watch(call, verb)?;
         if self.storage.is_shared() || names_version(call) {
             return self.decide_when_fresh(table, call, route, body);
         }

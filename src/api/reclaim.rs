@@ -56,16 +56,19 @@ impl Reclaim {
         }
     }
 
-    /// Checks that `lease` is not reserved for another holder. A dry run gets the same answer, but does not begin the
-    /// period.
+    /// Notes that a client asks for the lock `lease`, if it is one. The first such request begins the period.
+    pub(super) fn note_request(&mut self, lease: &Lease, now_ms: u64) {
+        if contested_by(lease).is_some() {
+            self.advance(now_ms);
+        }
+    }
+
+    /// Checks that `lease` is not reserved for another holder.
     ///
     /// # Errors
     /// [`ApiError::Unclaimed`] while the lock may belong to another holder.
-    pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64, dry_run: bool) -> Result<(), ApiError> {
+    pub(super) fn check_reservation(&self, lease: &Lease, now_ms: u64) -> Result<(), ApiError> {
         let Some(holder) = contested_by(lease) else { return Ok(()) };
-        if !dry_run {
-            self.advance(now_ms);
-        }
         let (began_ms, is_claimed) = match &self.phase {
             Phase::Awaited => (now_ms, false),
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
@@ -139,7 +142,8 @@ mod tests {
     }
 
     fn wait_of(reclaim: &mut Reclaim, lease: &Lease, now_ms: u64) -> Option<u32> {
-        match reclaim.admit(lease, now_ms, false) {
+        reclaim.note_request(lease, now_ms);
+        match reclaim.check_reservation(lease, now_ms) {
             Ok(()) => None,
             Err(ApiError::Unclaimed { retry_after_seconds, .. }) => Some(retry_after_seconds),
             Err(other) => panic!("{other:?}"),
@@ -165,10 +169,10 @@ mod tests {
     fn a_dry_run_does_not_begin_the_period() {
         let mut reclaim = Reclaim::new(60);
         let lease = lock("a", "h", Some(15));
-        let refused = reclaim.admit(&lease, 7, true);
+        let refused = reclaim.check_reservation(&lease, 7);
         assert!(matches!(refused, Err(ApiError::Unclaimed { retry_after_seconds: 15, .. })), "{refused:?}");
         assert_eq!(wait_of(&mut reclaim, &lease, 7 + PERIOD_MS), Some(15));
-        assert!(reclaim.admit(&lease, 7 + PERIOD_MS + 15_000, true).is_ok());
+        assert!(reclaim.check_reservation(&lease, 7 + PERIOD_MS + 15_000).is_ok());
     }
 
     #[test]

@@ -173,8 +173,11 @@ impl Api {
                     is_generated,
                 });
             }
-            self.reclaim.admit(&lease, write.now.ms, write.options.dry_run)?;
-            self.admit(table, None, &lease)?;
+            if !dry_run {
+                self.reclaim.note_request(&lease, write.now.ms);
+            }
+            self.reclaim.check_reservation(&lease, write.now.ms)?;
+            self.check_quota(table, None, &lease)?;
             if !self.storage.takes_creations() {
                 return Err(ApiError::InsufficientStorage);
             }
@@ -228,7 +231,7 @@ impl Api {
             }
             return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
         }
-        self.admit(table, Some(slot), &lease)?;
+        self.check_quota(table, Some(slot), &lease)?;
         if dry_run {
             return write.reply(200, State::Loose(&lease, Some(current.version)));
         }
@@ -247,9 +250,10 @@ impl Api {
     }
 
     /// Refuses a Lease that exceeds the quota, in the words of kube-apiserver's plugin ResourceQuota.
-    fn admit(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+    fn check_quota(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
         let reserved = self.storage.reserved_bytes();
-        table.admit(slot, lease, reserved).map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
+        let checked = table.check_quota(slot, lease, reserved);
+        checked.map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
             name: lease.metadata.name.to_string(),
             message: format!(
                 "exceeded quota: lease-quota-bytes, requested: bytes={requested}, used: bytes={used}, limited: bytes={limited}"

@@ -52,7 +52,7 @@ pub fn authorize(
     route: &Route<'_>,
     verb: Option<Verb>,
 ) -> Result<(), ApiError> {
-    admit_handover(caller, route, verb)?;
+    authorize_handover(caller, route, verb)?;
     let identity = match caller {
         Caller::Insecure => return Ok(()),
         Caller::Proxied(identity) => return node::admit_change(identity, verb, route),
@@ -93,7 +93,7 @@ fn has_rights(identity: &Identity) -> bool {
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
-fn admit_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
+fn authorize_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let Route::Lease { namespace, name } = route else { return Ok(()) };
     let is_write = matches!(verb, Some(Verb::Delete | Verb::Patch | Verb::Update));
     if !is_write || !handover::is_lease(namespace, name) {
@@ -115,7 +115,7 @@ fn admit_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Res
 /// [`ApiError::Forbidden`].
 pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_name: &str) -> Result<(), ApiError> {
     let route = Route::Lease { namespace: namespace.into(), name: name.into() };
-    admit_handover(caller, &route, Some(Verb::Update))?;
+    authorize_handover(caller, &route, Some(Verb::Update))?;
     match caller {
         Caller::Anonymous | Caller::Insecure => Ok(()),
         Caller::Proxied(identity) | Caller::User(identity) => {

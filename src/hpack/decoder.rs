@@ -104,14 +104,14 @@ impl Decoder {
     #[inline]
     fn decode_indexed(&self, index: usize, list: &mut List<'_>) -> Result<(), DecodeError> {
         if let Some((name, value)) = static_table::entry(index) {
-            if list.admit(name.len() + value.len())? {
+            if list.count_field(name.len() + value.len())? {
                 list.fields.push(name, value, Traits { name: static_table::name_id(index), well_formed: true });
             }
             return Ok(());
         }
         let age = index.checked_sub(static_table::LEN + 1).ok_or(DecodeError::Index)?;
         let entry = self.table.entry(age).ok_or(DecodeError::Index)?;
-        if list.admit(entry.octets.len())? {
+        if list.count_field(entry.octets.len())? {
             list.fields.push_joined(entry.octets, entry.name_len, entry.note);
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Decoder {
             self.table.insert(name_octets, value, traits);
         }
         let size = octets.len();
-        if list.admit(size)? {
+        if list.count_field(size)? {
             list.fields.commit(start, name_len, traits);
         } else {
             list.fields.discard(start);
@@ -199,7 +199,7 @@ struct List<'f> {
 impl List<'_> {
     /// Counts a field of `octets`; returns whether to keep it.
     #[inline]
-    fn admit(&mut self, octets: usize) -> Result<bool, DecodeError> {
+    fn count_field(&mut self, octets: usize) -> Result<bool, DecodeError> {
         self.size += octets + FIELD_OVERHEAD;
         if self.size <= self.limits.list_size_max {
             Ok(true)

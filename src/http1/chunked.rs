@@ -237,7 +237,7 @@ const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 const SIZE_DIGITS_MAX: u8 = 16;
 /// Bound over all chunks of a body, like the bound of Go's `net/http` on chunk overhead.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
-/// Trailer fields are dropped, so this bound only has to admit a sane peer.
+/// Trailer fields are dropped, so this bound only has to suffice for a sane peer.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]

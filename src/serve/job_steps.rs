@@ -21,8 +21,8 @@ pub(super) enum Begun {
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
     // A hand-over may have begun since the deletion did.
-    let admitted = if job.is_deletion() { service.api.handover.admit_collection() } else { Ok(()) };
-    let stepped = admitted
+    let permitted = if job.is_deletion() { service.api.handover.check_collection_deletion() } else { Ok(()) };
+    let stepped = permitted
         .map_err(JobError::Refused)
         .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max));
     let metrics = &mut service.api.metrics;

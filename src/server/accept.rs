@@ -1,4 +1,4 @@
-//! The admission of connections: their limit, and which one is evicted for a new one.
+//! The acceptance of connections: their limit, and which one is evicted for a new one.
 
 use super::Server;
 use crate::clock::Now;

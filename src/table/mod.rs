@@ -169,13 +169,13 @@ impl Table {
             && (is_long(lease) || slot.is_some_and(|slot| is_long(self.object(slot).unrenewed())))
     }
 
-    /// Whether the quota admits `lease`, in place of the one in `slot` or as a new one, with `reserved` bytes already
-    /// promised to other writes.
+    /// Checks that the quota has space for `lease`, in place of the one in `slot` or as a new one. `reserved` bytes are
+    /// already promised to other writes.
     ///
     /// # Errors
-    /// [`QuotaExceeded`]. A Lease that does not grow is always admitted.
-    pub fn admit(&self, slot: Option<Slot>, lease: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
-        self.usage.admit(slot.map(|slot| self.object(slot)), lease, reserved)
+    /// [`QuotaExceeded`]. A Lease that does not grow always fits.
+    pub fn check_quota(&self, slot: Option<Slot>, lease: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
+        self.usage.check_quota(slot.map(|slot| self.object(slot)), lease, reserved)
     }
 
     /// Returns the Lease of this name, and its slot.

@@ -87,9 +87,14 @@ impl Usage {
         (self.metered_bytes, self.metered_bytes_max)
     }
 
-    /// Whether `after` may replace `before`. A Lease that does not grow is always admitted: no holder may lose it
+    /// Checks that `after` may replace `before`. A Lease that does not grow always fits: no holder may lose it
     /// because others have many.
-    pub(super) fn admit(&self, before: Option<&Object>, after: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
+    pub(super) fn check_quota(
+        &self,
+        before: Option<&Object>,
+        after: &Lease,
+        reserved: usize,
+    ) -> Result<(), QuotaExceeded> {
         let requested = Self::growth(before, after);
         let (used, limited) = self.metered();
         let used = used.saturating_add(reserved);

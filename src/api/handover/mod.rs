@@ -106,7 +106,7 @@ impl Handover {
     ///
     /// # Errors
     /// 429 with `Retry-After`.
-    pub(super) fn admit(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
+    pub(super) fn check_change(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
         match self.state.mode() {
             Mode::Open => Ok(()),
             Mode::Renewals if is_renewal(table, change) => Ok(()),
@@ -121,7 +121,7 @@ impl Handover {
     ///
     /// # Errors
     /// 429 with `Retry-After`.
-    pub fn admit_collection(&self) -> Result<(), ApiError> {
+    pub fn check_collection_deletion(&self) -> Result<(), ApiError> {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
@@ -144,7 +144,7 @@ impl Handover {
     ///
     /// # Errors
     /// 410 for a version of this server, so that the client forgets that version; otherwise 429.
-    pub(super) fn admit_read(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
+    pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if self.state.mode() != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
         }
