@@ -269,7 +269,7 @@ pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Lost Leases that such a write checks again.
-pub const OUTLIVED_LOOKED_AT: usize = 256;
+pub const OUTLIVED_SWEPT_PER_WRITE: usize = 256;
 
 // ---- Waiting: requests that cannot be answered yet ----
 

@@ -186,7 +186,7 @@ impl Api {
                 return write.reply(201, State::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
-            check_outlived(table, None, &lease)?;
+            check_long_write(table, None, &lease)?;
             return Ok(Verdict::Write(Change::Create(Box::new(lease)), write.answer(201)));
         }
     }
@@ -245,7 +245,7 @@ impl Api {
         if is_same {
             return write.reply(200, State::Stored(current));
         }
-        check_outlived(table, Some(slot), &lease)?;
+        check_long_write(table, Some(slot), &lease)?;
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
@@ -392,8 +392,9 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
 }
 
 /// Refuses a write of a large Lease while lists retain too many of the states that such writes have replaced.
-fn check_outlived(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
-    if table.is_outlived(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
+fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+    table.sweep_outlived();
+    if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
 }
 
 /// Refuses a Lease that etcd would not store. A deletion may still make an existing one slightly larger.

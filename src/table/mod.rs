@@ -21,7 +21,7 @@ mod usage;
 
 use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
-use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_LOOKED_AT};
+use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_SWEPT_PER_WRITE};
 use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 pub use usage::QuotaExceeded;
@@ -156,17 +156,24 @@ impl Table {
         self.usage.metered()
     }
 
-    /// Whether a write of a long Lease must be refused because running lists hold too much that the table has lost. The
-    /// Lease is long if `lease`, or the one that it replaces in `slot`, is. Re-examines some of the lost Leases.
-    pub fn is_outlived(&mut self, slot: Option<Slot>, lease: &Lease) -> bool {
-        let bytes_max = self.log.bytes() + OUTLIVED_BYTES_MAX;
-        if self.outlived.bytes() <= bytes_max {
-            return false;
+    /// Re-examines some of the lost Leases, if running lists seem to hold too much of them.
+    pub fn sweep_outlived(&mut self) {
+        if self.has_too_much_outlived() {
+            self.outlived.sweep(OUTLIVED_SWEPT_PER_WRITE);
         }
-        self.outlived.look(OUTLIVED_LOOKED_AT);
+    }
+
+    /// Whether a write of a long Lease must be refused because running lists hold too much that the table has lost. The
+    /// Lease is long if `lease`, or the one that it replaces in `slot`, is. Call [`Table::sweep_outlived`] before.
+    #[must_use]
+    pub fn must_refuse_long(&self, slot: Option<Slot>, lease: &Lease) -> bool {
         let is_long = |lease: &Lease| Object::memory_bytes_max(lease.text_bytes()) > METERED_BYTES_MIN;
-        self.outlived.bytes() > bytes_max
+        self.has_too_much_outlived()
             && (is_long(lease) || slot.is_some_and(|slot| is_long(self.object(slot).unrenewed())))
+    }
+
+    fn has_too_much_outlived(&self) -> bool {
+        self.outlived.bytes() > self.log.bytes() + OUTLIVED_BYTES_MAX
     }
 
     /// Checks that the quota has space for `lease`, in place of the one in `slot` or as a new one. `reserved` bytes are

@@ -27,11 +27,11 @@ impl Outlived {
         }
         self.traces.push_back((object.trace(), bytes));
         self.bytes += bytes;
-        self.look(2);
+        self.sweep(2);
     }
 
     /// Checks the next `states_max` traces, and drops those that nobody holds.
-    pub(super) fn look(&mut self, states_max: usize) {
+    pub(super) fn sweep(&mut self, states_max: usize) {
         for _ in 0..states_max.min(self.traces.len()) {
             let Some((trace, bytes)) = self.traces.pop_front() else { return };
             if trace.is_held() {
@@ -75,7 +75,7 @@ mod tests {
         let each = held[0].memory_bytes();
         assert_eq!(outlived.bytes(), 10 * each);
         let kept: Vec<_> = held.into_iter().take(3).collect();
-        outlived.look(100);
+        outlived.sweep(100);
         assert_eq!(outlived.bytes(), 3 * each);
         // As many again, each freed at once: they do not pile up.
         for _ in 0..100 {
@@ -83,7 +83,7 @@ mod tests {
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());
         }
         drop(kept);
-        outlived.look(100);
+        outlived.sweep(100);
         assert_eq!((outlived.bytes(), outlived.traces.len()), (0, 0));
     }
 }
