@@ -138,7 +138,7 @@ impl Identity {
     }
 
     /// Reads all identity Leases. Returns the names of the expired ones.
-    fn look(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
+    fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
         for object in leases(table).filter(|object| is_identity(object.metadata())) {
             let metadata = object.metadata();
@@ -288,7 +288,7 @@ impl Api {
             let is_taken = self.storage.write(table, change, now.ms).is_ok();
             identity.renew_ms = now.ms + if is_taken { RENEW_MS } else { RETRY_MS };
         }
-        for name in identity.look(table, now) {
+        for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
                 // Another replica may be faster, or the journal full. The next read finds the rest.

@@ -215,7 +215,7 @@ async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure>
 /// Queries the last entry until there is an answer.
 async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
-    let request = transaction::look(&state.keys);
+    let request = transaction::find_end(&state.keys);
     for attempt in 0.. {
         match state.client.txn(&request, attempt).await {
             Ok(answer) => {

@@ -255,7 +255,7 @@ pub(super) fn rights(keys: &Keys) -> TxnRequest {
 }
 
 /// Returns a read of the journal's end and the manifest, at one revision.
-pub(super) fn look(keys: &Keys) -> TxnRequest {
+pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     let manifest = RangeRequest { key: keys.manifest(), keys_only: true, ..RangeRequest::default() };
     let manifest = RequestOp { request: Some(Request::Range(manifest)) };
     TxnRequest { success: vec![get(keys.head()), manifest], ..TxnRequest::default() }

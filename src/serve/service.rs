@@ -119,7 +119,7 @@ impl Service {
         for commit in journal.take_commits() {
             api.metrics.count_commit(commit);
         }
-        api.handover.look(table);
+        api.handover.read_state(table);
         if settled > 0 {
             waiters.wake_settled(journal.settled(), &mut wake);
         }

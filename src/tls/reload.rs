@@ -80,7 +80,7 @@ impl<T> Default for Part<T> {
 
 impl<T> Part<T> {
     /// Makes the part again if its input has changed. Returns whether the part has changed.
-    fn look<F: Hash>(
+    fn update<F: Hash>(
         &mut self,
         found: Result<F, TlsConfigError>,
         make: impl FnOnce(F) -> Result<T, TlsConfigError>,
@@ -129,7 +129,7 @@ impl Reloader {
         let resumption = Resumption::new().map_err(rustls)?;
         let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
         let mut reloader = Self { sources, resumption, cluster: None, serving, clients, proxies, expiry_told: None };
-        reloader.look();
+        reloader.update_parts();
         for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
             error.take().map_or(Ok(()), Err)?;
         }
@@ -187,17 +187,17 @@ impl Reloader {
 
     /// Returns a new configuration if a part has changed.
     fn changed(&mut self) -> Option<Secure> {
-        if self.look() { self.secure() } else { None }
+        if self.update_parts() { self.secure() } else { None }
     }
 
-    /// Checks all parts. Returns whether a part has changed.
-    fn look(&mut self) -> bool {
-        let mut is_other = self.serving.look(self.sources.serving(), ServingPem::make);
+    /// Makes the parts again whose input has changed. Returns whether a part has changed.
+    fn update_parts(&mut self) -> bool {
+        let mut is_other = self.serving.update(self.sources.serving(), ServingPem::make);
         if let Some(found) = self.sources.clients(self.cluster.as_ref()) {
-            is_other |= self.clients.look(found, AuthoritiesPem::make);
+            is_other |= self.clients.update(found, AuthoritiesPem::make);
         }
         if let Some(found) = self.sources.proxies(self.cluster.as_ref()) {
-            is_other |= self.proxies.look(found, |(pem, front_proxy)| Ok((pem.make()?, front_proxy)));
+            is_other |= self.proxies.update(found, |(pem, front_proxy)| Ok((pem.make()?, front_proxy)));
         }
         is_other
     }

@@ -168,7 +168,7 @@ impl Handover {
     }
 
     /// Reads the state from the Lease. Call it before the requests of applied changes are answered.
-    pub fn look(&mut self, table: &Table) {
+    pub fn read_state(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
         }
@@ -214,7 +214,7 @@ impl Api {
     /// Reads the phase of the hand-over, and does this replica's work in it. Returns whether watches must end, because
     /// no client may write here from now on.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
-        self.handover.look(table);
+        self.handover.read_state(table);
         let phase = self.handover.state.phase;
         if let Some(identity) = &mut self.identity {
             identity.confirm(phase.map(|_| &self.handover.state.asked));

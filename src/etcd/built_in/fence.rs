@@ -25,7 +25,7 @@ struct Spec {
 }
 
 impl Fence {
-    /// Creates a fence that blocks all writes until [`Fence::look`].
+    /// Creates a fence that blocks all writes until [`Fence::read`].
     pub(super) fn new(prefix: &str) -> Self {
         let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
         Self { key: key.into_bytes(), revision: None }
@@ -35,7 +35,7 @@ impl Fence {
     ///
     /// # Errors
     /// [`Failure`]
-    pub(super) async fn look(&mut self, client: &Client) -> Result<bool, Failure> {
+    pub(super) async fn read(&mut self, client: &Client) -> Result<bool, Failure> {
         let found = client.range(RangeRequest { key: self.key.clone(), ..RangeRequest::default() }).await?.kvs;
         let revision = match found.first() {
             Some(found) if names_service(&found.value)? => Some(found.mod_revision),

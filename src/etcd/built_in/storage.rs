@@ -74,7 +74,7 @@ impl Storage {
         match command {
             Command::Read { is_complete } => self.read(is_complete).await,
             Command::Look => {
-                self.fence.look(&self.client).await?;
+                self.fence.read(&self.client).await?;
                 Ok(if self.fence.compare().is_some() { Event::Ours } else { Event::NotOurs })
             }
             Command::Write { leases, is_complete, is_forced } => self.write(leases, is_complete, is_forced).await,
@@ -147,7 +147,7 @@ impl Storage {
         if self.revision == 0 {
             self.read(true).await?;
         }
-        self.fence.look(&self.client).await?;
+        self.fence.read(&self.client).await?;
         let mut wanted = leases;
         if is_complete {
             let kept: HashSet<_> = wanted.iter().map(|lease| lease.key.as_str()).collect();
@@ -198,7 +198,7 @@ impl Storage {
         let leases = std::slice::from_ref(lease);
         loop {
             match self.commit(leases).await? {
-                Done::Overtaken if self.fence.look(&self.client).await? => {}
+                Done::Overtaken if self.fence.read(&self.client).await? => {}
                 Done::Written { revision } => {
                     self.note_written(leases, revision);
                     return Ok(Done::Written { revision });
