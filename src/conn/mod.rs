@@ -250,7 +250,9 @@ impl Conn {
                 Next::Again
             }
             (Phase::Handshake | Phase::Open, Stopped::Budget) => Next::Again,
-            (Phase::Open, Stopped::Room) if self.output.len() < service.room_for(&self.credentials) => Next::Again,
+            (Phase::Open, Stopped::Room) if self.output.len() < service.output_bytes_max(&self.credentials) => {
+                Next::Again
+            }
             _ => Next::Wait,
         }
     }
@@ -417,7 +419,7 @@ impl Conn {
         pool: &mut Pool,
         now: Now,
     ) -> io::Result<()> {
-        let mut budget = Budget::for_turn(service.room_for(&self.credentials));
+        let mut budget = Budget::for_turn(service.output_bytes_max(&self.credentials));
         let mut read_bytes = 0;
         self.stopped = Stopped::No;
         if let Some(error) = self.read_error.take() {
@@ -509,7 +511,7 @@ impl Conn {
         let served = self.protocol.serve_requests(&mut Turn { service, from, now, output }, &mut self.input, budget);
         // A complete frame begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
-        let is_full = output.len() >= budget.room;
+        let is_full = output.len() >= budget.output_bytes_max;
         if owed_nothing && (is_frame_done || !output.is_empty()) {
             self.begin_waiting(now);
         }

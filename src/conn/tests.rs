@@ -110,8 +110,8 @@ impl World {
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
         let mut rest = &requests[..];
         // Sends whole requests, so that the next bytes begin one.
-        let room = self.service.room_for(&self.conn.credentials);
-        while self.conn.waiting_bytes() < room || rest.len() < requests.len() {
+        let bytes_max = self.service.output_bytes_max(&self.conn.credentials);
+        while self.conn.waiting_bytes() < bytes_max || rest.len() < requests.len() {
             let written = self.peer.write(rest).unwrap_or(0);
             rest = &rest[written..];
             if rest.is_empty() {
@@ -486,8 +486,8 @@ fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_
 #[test]
 fn a_crowd_leaves_each_little_room() {
     let mut world = World::new();
-    assert_eq!(world.service.room_for(&world.conn.credentials), QUEUED_BYTES_HIGH);
-    assert_eq!(world.service.room_for(&Credentials::unproven()), QUEUED_BYTES_LOW);
+    assert_eq!(world.service.output_bytes_max(&world.conn.credentials), QUEUED_BYTES_HIGH);
+    assert_eq!(world.service.output_bytes_max(&Credentials::unproven()), QUEUED_BYTES_LOW);
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
     assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());

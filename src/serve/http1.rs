@@ -82,7 +82,7 @@ impl Http1 {
     /// Serves the requests in `input` while the output has room and `budget` lasts.
     pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
-            if turn.output.len() >= budget.room {
+            if turn.output.len() >= budget.output_bytes_max {
                 return Served::Busy;
             }
             self.resume_runnable(turn, input);

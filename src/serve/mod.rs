@@ -88,8 +88,8 @@ pub enum AfterStep {
 pub struct Budget {
     /// Remaining requests.
     pub requests: usize,
-    /// Bytes of output at which no further request is served, see [`Service::room_for`].
-    pub room: usize,
+    /// Bytes of output at which no further request is served, see [`Service::output_bytes_max`].
+    pub output_bytes_max: usize,
     /// Whether answers wait for the end of the turn.
     pub has_answers: bool,
     /// Whether the socket has more to read than the input has.
@@ -99,16 +99,22 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a connection for a turn, with `room` for the answers.
+    /// Returns the budget of a connection for a turn, with `output_bytes_max` bytes for the answers.
     #[must_use]
-    pub fn for_turn(room: usize) -> Self {
-        Self { requests: REQUESTS_PER_TURN, room, has_answers: false, has_more_input: false, is_begun: false }
+    pub fn for_turn(output_bytes_max: usize) -> Self {
+        Self {
+            requests: REQUESTS_PER_TURN,
+            output_bytes_max,
+            has_answers: false,
+            has_more_input: false,
+            is_begun: false,
+        }
     }
 
     /// Whether the budget lasts; `output` is the output that waits to be sent.
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
-        self.requests > 0 && output.len() < self.room
+        self.requests > 0 && output.len() < self.output_bytes_max
     }
 }
 

@@ -81,7 +81,7 @@ impl Service {
     /// Returns the bytes of output at which no further request of a peer is served until it has read some. Open watches
     /// and lists have [`QUEUED_BYTES_HIGH`]: else requests would always come before them.
     #[must_use]
-    pub fn room_for(&self, credentials: &Credentials) -> usize {
+    pub fn output_bytes_max(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
     }
 

@@ -66,7 +66,7 @@ impl Conn {
         if self.is_closing {
             return;
         }
-        let room = room.unwrap_or_else(|| service.room_for(&self.credentials));
+        let room = room.unwrap_or_else(|| service.output_bytes_max(&self.credentials));
         let mut budget = Budget::for_turn(room);
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
         let turn = &mut Turn { service, from, now, output: &mut self.output };

@@ -68,7 +68,7 @@ impl Http2 {
 
     /// Serves the first long request, unless this turn has served others: their answers would wait.
     pub(super) fn serve_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        while turn.output.len() < budget.room
+        while turn.output.len() < budget.output_bytes_max
             && !budget.has_answers
             && !turn.service.pace.check_end()
             && let Some(first) = self.long.queue.pop_front()

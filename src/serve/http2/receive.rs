@@ -206,11 +206,11 @@ impl Http2 {
 
     /// Serves the complete requests while there is room for the answers and time.
     pub(super) fn serve_whole(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        let room = budget.room;
-        if turn.output.len() < room && !turn.from.credentials.is_anonymous() {
+        let bytes_max = budget.output_bytes_max;
+        if turn.output.len() < bytes_max && !turn.from.credentials.is_anonymous() {
             self.prefetch_whole(turn);
         }
-        while turn.output.len() < room
+        while turn.output.len() < bytes_max
             && !turn.service.pace.check_end()
             && let Some(whole) = self.whole.pop_front()
         {
@@ -333,7 +333,7 @@ impl Http2 {
     fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
         let settled = turn.service.api.storage.settled();
-        while turn.output.len() < budget.room
+        while turn.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
             let waits_on = self.resume_one(key, budget, turn);
@@ -342,7 +342,7 @@ impl Http2 {
         let mut is_cut_short = self.waiting.has_settled(settled);
         let mut other = self.waiting.take_other(turn.now.ms);
         other.retain(|key| {
-            is_cut_short |= turn.output.len() >= budget.room;
+            is_cut_short |= turn.output.len() >= budget.output_bytes_max;
             is_cut_short || self.resume_one(*key, budget, turn)
         });
         self.waiting.put_back(other);
