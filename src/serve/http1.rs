@@ -127,7 +127,7 @@ impl Http1 {
             match step {
                 Ok(Step::Served(result)) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
-                    if input.len() > turn.service.received_room_for(turn.from.credentials) {
+                    if input.len() > turn.service.received_bytes_max(turn.from.credentials) {
                         return self.refuse_body(&ApiError::TooManyRequests, input, turn);
                     }
                     if send_continue {

@@ -87,7 +87,7 @@ impl Service {
 
     /// Returns the bytes of unserved requests that a peer's connection may hold; more is refused. A front proxy's few
     /// connections carry the requests of all its clients.
-    pub(super) fn received_room_for(&self, credentials: &Credentials) -> usize {
+    pub(super) fn received_bytes_max(&self, credentials: &Credentials) -> usize {
         let is_scarce = self.received_bytes >= RECEIVED_BYTES_TOTAL_HIGH && !credentials.is_front_proxy();
         if credentials.is_anonymous() || is_scarce {
             RECEIVED_BYTES_LOW

@@ -374,5 +374,5 @@ const QUEUED_STREAMS_MIN: usize = 64;
 // Both protocols bound the fields of a head alike.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
-// Complete requests are served when more than half of the room is used, so one more head or frame must fit.
+// Complete requests are served when more than half of the limit is used, so one more head or frame must fit.
 const _: () = assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);

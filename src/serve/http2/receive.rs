@@ -128,15 +128,15 @@ impl Http2 {
     }
 
     /// Whether to serve the complete requests before reading more: they are as many as are prefetched together, or the
-    /// next frame might exceed the room.
+    /// next frame might exceed the limit.
     fn has_enough(&self, turn: &Turn<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(turn)
     }
 
-    /// Whether so much waits to be served that the next frame might exceed the room.
+    /// Whether so much waits to be served that the next frame might exceed the limit.
     pub(super) fn has_much_waiting(&self, turn: &Turn<'_>) -> bool {
         let is_any = !self.whole.is_empty() || !self.long.is_empty();
-        is_any && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
+        is_any && self.received_bytes > turn.service.received_bytes_max(turn.from.credentials) / 2
     }
 
     /// Handles one event of the HTTP/2 connection.
@@ -176,7 +176,7 @@ impl Http2 {
         } else {
             self.put(key, Work::Receiving(head, unserved));
             self.queue_receiving(key, turn.now);
-            self.make_room(key, 0, turn);
+            self.refuse_largest_over_limit(key, 0, turn);
         }
     }
 
@@ -186,7 +186,7 @@ impl Http2 {
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), turn);
         }
-        self.make_room(key, data.len(), turn);
+        self.refuse_largest_over_limit(key, data.len(), turn);
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
@@ -315,11 +315,11 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a body of `body_bytes` may wait, if it has to. It must leave as much room again, so that
-    /// small requests find room beside large ones. A request without a body mostly reads, and is small.
+    /// Whether a request with a body of `body_bytes` may wait, if it has to. It must leave as many bytes free, so
+    /// that small requests fit beside large ones. A request without a body mostly reads, and is small.
     fn may_wait_with(&self, body_bytes: usize, turn: &Turn<'_>) -> bool {
-        let room = turn.service.received_room_for(turn.from.credentials);
-        body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= room
+        let bytes_max = turn.service.received_bytes_max(turn.from.credentials);
+        body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
     }
 
     /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all answers. Their wake-up is
@@ -380,11 +380,11 @@ impl Http2 {
         false
     }
 
-    /// Makes room for `more` bytes of the incomplete request on `key`. While there is none, refuses the request that
-    /// holds most. A front proxy's connection carries the requests of all its clients, and small ones must not suffer.
-    fn make_room(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
-        let room = turn.service.received_room_for(turn.from.credentials);
-        if self.received_bytes + more <= room {
+    /// Refuses the incomplete request that holds most, while `more` bytes of the one on `key` would exceed the limit. A
+    /// front proxy's connection carries the requests of all its clients, and small ones must not suffer.
+    fn refuse_largest_over_limit(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
+        let bytes_max = turn.service.received_bytes_max(turn.from.credentials);
+        if self.received_bytes + more <= bytes_max {
             return;
         }
         let held = |(slot, stream): (usize, &Option<StreamWork>)| match stream.as_ref()? {
@@ -393,10 +393,10 @@ impl Http2 {
             }
             _ => None,
         };
-        // One scan, however many are refused: the room may have shrunk so much that most of them have to go.
+        // One scan, however many are refused: the limit may have shrunk so much that most of them have to go.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
         // Complete requests are served before so much more is read.
-        while self.received_bytes + more > room
+        while self.received_bytes + more > bytes_max
             && let Some((_, slot)) = held.pop()
             && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
         {
