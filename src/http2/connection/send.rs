@@ -92,8 +92,8 @@ impl Connection {
     }
 
     /// Sends as much of `data` as the windows allow, and returns how much that is. `end_stream` says that nothing
-    /// follows `data`. If some is left, [`poll_writable`](Self::poll_writable) names the stream when there is room
-    /// again; offer the rest then.
+    /// follows `data`. If some is left, [`poll_writable`](Self::poll_writable) names the stream once its windows are
+    /// open again; offer the rest then.
     ///
     /// # Errors
     /// The stream is closed.
@@ -130,10 +130,10 @@ impl Connection {
     ) -> Result<usize, StreamGone> {
         let stream = self.streams.get_mut(key).ok_or(StreamGone)?;
         debug_assert!(stream.head_sent && stream.state != State::HalfClosedLocal, "data is between head and end");
-        let room = stream.send_window.available().min(self.send_window.available());
-        let length = offered.min(room).min(FRAME_SIZE_MAX);
+        let window = stream.send_window.available().min(self.send_window.available());
+        let length = offered.min(window).min(FRAME_SIZE_MAX);
         let is_all = length == offered;
-        let is_cut_by_window = !is_all && length == room;
+        let is_cut_by_window = !is_all && length == window;
         stream.send_window.consume(length);
         self.send_window.consume(length);
         // A window that opened between two calls may have queued the stream.
@@ -158,7 +158,7 @@ impl Connection {
         Ok(length)
     }
 
-    /// Returns the next stream that has room again after it sent less than it was offered. The stream leaves the queue:
+    /// Returns the next stream whose windows have opened after it sent less than it was offered. It leaves the queue:
     /// offer its data, or call [`want_write`](Self::want_write) again.
     pub fn poll_writable(&mut self) -> Option<StreamKey> {
         if self.send_window.is_open() { self.streams.pop_ready() } else { None }
@@ -170,7 +170,7 @@ impl Connection {
         self.send_window.is_open() && self.streams.has_ready()
     }
 
-    /// Asks [`poll_writable`](Self::poll_writable) to name the stream once it has room; it joins the end of the queue.
+    /// Asks [`poll_writable`](Self::poll_writable) to name the stream once its windows open; it joins the queue's end.
     pub fn want_write(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.state != State::HalfClosedLocal
@@ -183,7 +183,7 @@ impl Connection {
 
     /// Returns how many octets of body the windows allow on this stream now.
     #[must_use]
-    pub fn send_room(&self, key: StreamKey) -> usize {
+    pub fn send_window(&self, key: StreamKey) -> usize {
         self.streams.get(key).map_or(0, |stream| stream.send_window.available().min(self.send_window.available()))
     }
 

@@ -252,7 +252,7 @@ fn streams_take_turns_when_the_connections_window_opens() {
     assert_eq!(end.connection.poll_writable(), None, "who is over has no turn");
     end.recv(&window_update(1, 100)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[0]));
-    assert_eq!(end.connection.send_room(keys[0]), 100);
+    assert_eq!(end.connection.send_window(keys[0]), 100);
 }
 
 #[test]

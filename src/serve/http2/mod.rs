@@ -177,7 +177,7 @@ impl Http2 {
         if !matches!(source, Source::Watch(own) if *own == key) {
             return None;
         }
-        let window = self.connection.send_room(stream);
+        let window = self.connection.send_window(stream);
         if !unsent.is_empty() || window == 0 {
             // It is filled again when its window opens. Until then it is left alone, up to a deadline.
             self.connection.want_write(stream);

@@ -112,7 +112,7 @@ impl Http2 {
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
         // At most what the windows let through: a client that opens none must not make the server keep much.
-        let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
+        let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
             Begun::Nothing => {
                 if job.is_waiting() {
@@ -231,14 +231,14 @@ impl Http2 {
             return;
         }
         let Some(Work::Sending { source: Source::Job(job), .. }) = work_mut(&mut self.streams, key) else { return };
-        let room = self.connection.send_room(key);
-        if room == 0 {
+        let window = self.connection.send_window(key);
+        if window == 0 {
             self.connection.want_write(key);
             return self.stall(key, turn.now);
         }
         let mut piece = std::mem::take(&mut turn.service.scratch.body);
         piece.clear();
-        let stepped = job_steps::go_on(job, turn.service, turn.now, &mut piece, room.min(QUEUED_BYTES_HIGH));
+        let stepped = job_steps::go_on(job, turn.service, turn.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
         match stepped {
             Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, turn),
             // The body cannot be completed; a reset says so.
