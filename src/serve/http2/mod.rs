@@ -201,7 +201,7 @@ impl Http2 {
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
             let rest = Bytes::copy_from_slice(&events[sent..]);
-            if !self.has_room_for(rest.len(), service) {
+            if !self.may_keep_unsent(rest.len(), service) {
                 // The client can watch again from the last event that it got.
                 self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, output);
                 self.on_reset(stream, service);

@@ -69,23 +69,23 @@ impl Http2 {
 
     /// Keeps the rest of a response until the windows open, unless too much is kept already.
     fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
-        if self.may_wait(key, rest.len(), turn) {
+        if !self.reset_if_unread(key, rest.len(), turn) {
             self.put_sending(key, rest, Source::End);
             self.stall(key, turn.now);
         }
     }
 
-    /// Whether `bytes` of a response may wait for the windows. If too much waits already, resets its stream.
-    fn may_wait(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
-        let may_wait = self.has_room_for(bytes, turn.service);
-        if !may_wait {
+    /// Resets the stream of a response if too much waits already for `bytes` of it to wait. Returns whether it did.
+    fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
+        let is_unread = !self.may_keep_unsent(bytes, turn.service);
+        if is_unread {
             self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
         }
-        may_wait
+        is_unread
     }
 
     /// Whether `bytes` more may wait for the windows of the streams.
-    pub(super) fn has_room_for(&self, bytes: usize, service: &Service) -> bool {
+    pub(super) fn may_keep_unsent(&self, bytes: usize, service: &Service) -> bool {
         let bytes_max = if service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
         bytes == 0 || self.unsent_bytes + bytes <= bytes_max
     }
@@ -131,7 +131,7 @@ impl Http2 {
                 body.drain(..sent);
             }
             let is_stalled = !body.is_empty();
-            if !self.may_wait(key, body.len(), turn) {
+            if self.reset_if_unread(key, body.len(), turn) {
                 return Ok(());
             }
             self.put_sending(key, body.into(), Source::Job(job));
@@ -262,7 +262,7 @@ impl Http2 {
         };
         if sent < piece.len() {
             let rest = Bytes::copy_from_slice(&piece[sent..]);
-            if !self.may_wait(key, rest.len(), turn) {
+            if self.reset_if_unread(key, rest.len(), turn) {
                 return self.on_reset(key, turn.service);
             }
             self.keep(key, rest, turn.now);
