@@ -371,7 +371,7 @@ impl Server {
                 }
                 self.queues.enqueue_flush(entry);
             }
-            if Instant::now() >= end || self.service.table.log().room().is_used_up() {
+            if Instant::now() >= end || self.service.table.log().headroom().is_used_up() {
                 break;
             }
         }

@@ -59,15 +59,15 @@ pub struct EventLog {
 
 /// How far long work may grow the log before its events are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct Headroom {
     /// Number of events.
     pub events: usize,
     /// Estimate of the events' memory, in bytes.
     pub bytes: usize,
 }
 
-impl Room {
-    /// Whether no room is left.
+impl Headroom {
+    /// Whether the log may not grow further.
     #[must_use]
     pub fn is_used_up(self) -> bool {
         self.events == 0 || self.bytes == 0
@@ -142,11 +142,14 @@ impl EventLog {
 
     /// How far resumable work may grow the log now, so that no watcher at the head falls off it.
     #[must_use]
-    pub fn room(&self) -> Room {
+    pub fn headroom(&self) -> Headroom {
         let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);
         let undelivered = usize::try_from(self.head().0 - self.delivered.0).unwrap_or(usize::MAX);
         let bytes_max = (self.bytes_max / UNDELIVERED_SHARE).min(UNDELIVERED_BYTES_MAX);
-        Room { events: events_max.saturating_sub(undelivered), bytes: bytes_max.saturating_sub(self.undelivered_bytes) }
+        Headroom {
+            events: events_max.saturating_sub(undelivered),
+            bytes: bytes_max.saturating_sub(self.undelivered_bytes),
+        }
     }
 
     /// Must be called after the events are delivered to all who follow the log, as far as they take them.
@@ -248,11 +251,11 @@ mod tests {
             let mut version = 0;
             for _ in 0..2 {
                 for _ in 0..events {
-                    assert!(!log.room().is_used_up(), "{version} of {events}");
+                    assert!(!log.headroom().is_used_up(), "{version} of {events}");
                     version += 1;
                     log.append(event(version));
                 }
-                assert!(log.room().is_used_up(), "{events}");
+                assert!(log.headroom().is_used_up(), "{events}");
                 log.mark_delivered();
             }
         }

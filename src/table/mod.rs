@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// Must be called after the log's events are delivered to all who follow it, as far as they take them. Resets
-    /// [`EventLog::room`].
+    /// [`EventLog::headroom`].
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
     }

@@ -13,7 +13,7 @@ use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::change::Change;
-use crate::table::event_log::Room;
+use crate::table::event_log::Headroom;
 use crate::table::object::Object;
 use crate::table::snapshot::Stepped;
 use std::collections::VecDeque;
@@ -103,7 +103,7 @@ impl CollectionDeletion {
     /// Finds the next Leases to delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
         // At least one Lease is deleted in each step, so that the deletion completes despite other writes.
-        let Room { events, bytes: mut bytes_left } = table.log().room();
+        let Headroom { events, bytes: mut bytes_left } = table.log().headroom();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
