@@ -95,7 +95,7 @@ impl Storage {
         self.journal().map_or(0, Journal::reserved_bytes)
     }
 
-    /// Whether there is room for more Leases.
+    /// Whether there is space for more Leases.
     pub(super) fn takes_creations(&self) -> bool {
         self.journal().is_none_or(Journal::takes_creations)
     }

@@ -138,7 +138,7 @@ impl Batches {
         }
     }
 
-    /// Whether there is no room for another change.
+    /// Whether no other change may wait.
     pub(super) fn is_full(&self, limits: &Limits) -> bool {
         self.waiting.len() >= limits.waiting_changes_max || self.waiting_bytes >= limits.waiting_bytes_max
     }
@@ -339,7 +339,7 @@ impl Batches {
         std::mem::take(&mut self.holder_changes)
     }
 
-    /// Fails all changes: the store had no room for the sent batch, and the waiting changes would fail too.
+    /// Fails all changes: the store had no space for the sent batch, and the waiting changes would fail too.
     ///
     /// If the batch was sent more than once, an earlier attempt may still take effect. The writer therefore changes its
     /// name, so that no other batch reuses the sequence.

@@ -398,7 +398,7 @@ impl Journal {
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
     }
 
-    /// Whether the store has room for more Leases. Without room, renewals, changes and deletions may still go on.
+    /// Whether the store has space for more Leases. Without space, renewals, changes and deletions may still go on.
     #[must_use]
     pub fn takes_creations(&self) -> bool {
         let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };

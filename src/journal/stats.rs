@@ -6,7 +6,7 @@ use crate::resource::ResourceVersion;
 /// The state of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Whether the table is loaded and the last commit had room.
+    /// Whether the table is loaded and the last commit had space.
     pub is_writable: bool,
     /// Version of the last applied change.
     pub applied_version: ResourceVersion,

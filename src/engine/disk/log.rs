@@ -128,12 +128,12 @@ impl Log {
         self.generation
     }
 
-    /// Whether there is room for an entry of this size.
-    pub(super) fn has_room(&self, payload_bytes: usize) -> bool {
+    /// Whether there is space for an entry of this size.
+    pub(super) fn has_space(&self, payload_bytes: usize) -> bool {
         payload_bytes <= LOG_BYTES && padded(self.end + HEADER_BYTES + payload_bytes) <= LOG_BYTES
     }
 
-    /// Writes a durable entry, for which there must be room. After an error its state is unknown until [`Log::erase`].
+    /// Writes a durable entry, for which there must be space. After an error its state is unknown until [`Log::erase`].
     ///
     /// # Errors
     /// The backend's error.
@@ -146,17 +146,17 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a durable end record, if there is room. The next entry overwrites it.
+    /// Writes a durable end record, if there is space. The next entry overwrites it.
     ///
     /// # Errors
     /// The backend's error.
     pub(super) fn mark_end(&mut self, backend: &Guard, position: u64, marks: u64) -> io::Result<()> {
-        if self.has_room(0) { self.write(backend, position, marks, END, &[]) } else { Ok(()) }
+        if self.has_space(0) { self.write(backend, position, marks, END, &[]) } else { Ok(()) }
     }
 
     /// Writes a durable record after the last one.
     fn write(&mut self, backend: &Guard, position: u64, marks: u64, kind: [u8; 4], payload: &[u8]) -> io::Result<()> {
-        assert!(self.has_room(payload.len()), "a record behind the end of the log");
+        assert!(self.has_space(payload.len()), "a record behind the end of the log");
         let record = &mut self.buffer;
         record.clear();
         record.extend_from_slice(&[0; 8]);
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_log_is_full_when_the_next_record_would_pass_its_end() {
         let log = Log::new(7, 1);
-        assert!(log.has_room(LOG_BYTES - HEADER_BYTES));
-        assert!(!log.has_room(LOG_BYTES - HEADER_BYTES + 1) && !log.has_room(usize::MAX));
+        assert!(log.has_space(LOG_BYTES - HEADER_BYTES));
+        assert!(!log.has_space(LOG_BYTES - HEADER_BYTES + 1) && !log.has_space(usize::MAX));
     }
 }

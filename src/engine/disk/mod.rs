@@ -157,7 +157,7 @@ impl Disk {
         result.map_err(|error| self.store.error("cannot read", error))
     }
 
-    /// Makes one entry durable in the log, which must have room for it.
+    /// Makes one entry durable in the log, which must have space for it.
     fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
         self.database()?;
         let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(()) };
@@ -289,7 +289,7 @@ impl Engine for Disk {
             return Ok(());
         }
         match &writes[..] {
-            [Write::Append(payload)] if self.log.has_room(payload.len()) => self.append(payload)?,
+            [Write::Append(payload)] if self.log.has_space(payload.len()) => self.append(payload)?,
             _ => self.commit_to_database(&writes, self.must_take_log(&writes))?,
         }
         for write in writes {
