@@ -19,7 +19,7 @@ use coordination_apiserver::limits::{
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Service, Turn};
+use coordination_apiserver::serve::{Budget, Context, Peer, Protocol, Service};
 use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -473,13 +473,13 @@ impl InMemory {
         let mut out = Vec::new();
         let from = Peer { connection: Token(0), credentials: &self.credentials };
         let mut budget = Budget::for_turn(self.room);
-        let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut out };
-        self.protocol.serve_requests(turn, &mut self.input, &mut budget);
+        let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut out };
+        self.protocol.serve_requests(cx, &mut self.input, &mut budget);
         for _ in 0..self.job_steps {
             if !self.protocol.has_job_step() {
                 break;
             }
-            self.protocol.step_job(turn);
+            self.protocol.step_job(cx);
         }
         out
     }

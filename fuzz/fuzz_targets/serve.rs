@@ -8,7 +8,7 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
+use coordination_apiserver::serve::{AfterStep, Budget, Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -70,12 +70,12 @@ impl World {
             assert!(self.turns < TURNS_MAX, "this goes on for ever");
             let mut budget = Budget::for_turn(self.room);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
-            let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut self.output };
-            let served = self.protocol.serve_requests(turn, &mut self.input, &mut budget);
+            let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut self.output };
+            let served = self.protocol.serve_requests(cx, &mut self.input, &mut budget);
             let has_job_step = served != Served::Close && self.protocol.has_job_step();
             let is_over = has_job_step
-                && turn.output.len() < QUEUED_BYTES_HIGH
-                && self.protocol.step_job(turn) == AfterStep::Close;
+                && cx.output.len() < QUEUED_BYTES_HIGH
+                && self.protocol.step_job(cx) == AfterStep::Close;
             self.fan_out();
             assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
             self.output.clear();

@@ -8,7 +8,7 @@ use crate::limits::{
     ANONYMOUS_READ_BYTES_PER_TURN, BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
-use crate::serve::{AfterStep, Budget, Pace, Peer, Protocol, Served, Service, Turn};
+use crate::serve::{AfterStep, Budget, Context, Pace, Peer, Protocol, Served, Service};
 use crate::table::{PrefetchKey, Table};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
@@ -273,7 +273,7 @@ impl Conn {
         let owed_nothing = !self.is_output_waiting();
         let from = Peer { connection, credentials: &self.credentials };
         let output = self.output.buffer(pool);
-        let after = self.protocol.step_job(&mut Turn { service, from, now, output });
+        let after = self.protocol.step_job(&mut Context { service, from, now, output });
         if owed_nothing && self.is_output_waiting() {
             self.begin_waiting(now);
         }
@@ -508,7 +508,7 @@ impl Conn {
         let output = self.output.buffer(pool);
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };
-        let served = self.protocol.serve_requests(&mut Turn { service, from, now, output }, &mut self.input, budget);
+        let served = self.protocol.serve_requests(&mut Context { service, from, now, output }, &mut self.input, budget);
         // A complete frame begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.output_bytes_max;

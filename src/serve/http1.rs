@@ -1,7 +1,7 @@
 //! HTTP/1.1: requests in order, and the one response that may be long.
 
 use super::job_steps::{self, Begun};
-use super::{AfterStep, Budget, Owner, Served, Service, Turn};
+use super::{AfterStep, Budget, Context, Owner, Served, Service};
 use crate::api::Reply;
 use crate::api::job::{Job, JobError};
 use crate::api::waiting::{Resumed, Retry, Waiting};
@@ -80,12 +80,12 @@ impl Http1 {
     }
 
     /// Serves the requests in `input` while the output has room and `budget` lasts.
-    pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
+    pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
-            if turn.output.len() >= budget.output_bytes_max {
+            if cx.output.len() >= budget.output_bytes_max {
                 return Served::Busy;
             }
-            self.resume_runnable(turn, input);
+            self.resume_runnable(cx, input);
             match self.in_progress {
                 InProgress::Again(_) | InProgress::Nothing => {}
                 InProgress::Waiting(..) => return Served::Starved,
@@ -100,7 +100,7 @@ impl Http1 {
             if is_over && retry.is_none() {
                 return Served::Close;
             }
-            if budget.requests == 0 || turn.service.pace.check_end() {
+            if budget.requests == 0 || cx.service.pace.check_end() {
                 return Served::Busy;
             }
             budget.requests -= 1;
@@ -108,42 +108,42 @@ impl Http1 {
             let step = self.parser.next_or_keep(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = turn.service.call_api(request, body, retry, turn.from, turn.now);
+                let reply = cx.service.call_api(request, body, retry, cx.from, cx.now);
                 // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A last response needs no upgrade.
                 if after.wants_h2c
                     && !matches!(reply, Reply::Waiting(_))
-                    && turn.from.credentials.is_insecure()
+                    && cx.from.credentials.is_insecure()
                     && !*is_last
                     && let Some(settings) = http2_settings(request)
                 {
-                    turn.output.extend_from_slice(SWITCHING_PROTOCOLS);
+                    cx.output.extend_from_slice(SWITCHING_PROTOCOLS);
                     let upgrade = Upgrade { settings, reply, head_only: after.head_only };
                     return (InProgress::Upgrade(Box::new(upgrade)), Bytes::Consume);
                 }
-                let in_progress = respond(reply, after, turn);
+                let in_progress = respond(reply, after, cx);
                 let is_kept = matches!(in_progress, InProgress::Waiting(..));
                 (in_progress, if is_kept { Bytes::Keep } else { Bytes::Consume })
             });
             match step {
                 Ok(Step::Served(result)) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
-                    if input.len() > turn.service.received_bytes_max(turn.from.credentials) {
-                        return self.refuse_body(&ApiError::TooManyRequests, input, turn);
+                    if input.len() > cx.service.received_bytes_max(cx.from.credentials) {
+                        return self.refuse_body(&ApiError::TooManyRequests, input, cx);
                     }
                     if send_continue {
-                        turn.output.extend_from_slice(CONTINUE);
+                        cx.output.extend_from_slice(CONTINUE);
                     }
                     return Served::Starved;
                 }
                 // The only error of the parser with a readable request.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
-                    return self.refuse_body(&error, input, turn);
+                    return self.refuse_body(&error, input, cx);
                 }
                 Err(error) => {
-                    turn.service.api.metrics.count_malformed_request();
+                    cx.service.api.metrics.count_malformed_request();
                     if error != RequestError::NotHttp {
-                        refuse(&refusal_of(error), false, turn);
+                        refuse(&refusal_of(error), false, cx);
                     }
                     self.is_last = true;
                     return Served::Close;
@@ -154,50 +154,50 @@ impl Http1 {
 
     /// Refuses the first request in `input`, whose body is not read, and closes the connection.
     #[cold]
-    fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, turn: &mut Turn<'_>) -> Served {
-        let (response, head_only) = turn.service.refuse(self.parser.refused_head(input).as_ref(), error);
-        refuse(&response, head_only, turn);
+    fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, cx: &mut Context<'_>) -> Served {
+        let (response, head_only) = cx.service.refuse(self.parser.refused_head(input).as_ref(), error);
+        refuse(&response, head_only, cx);
         self.is_last = true;
         Served::Close
     }
 
     /// Resumes a waiting request or job, if it is runnable.
     #[inline]
-    fn resume_runnable(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
+    fn resume_runnable(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf) {
         if !matches!(self.in_progress, InProgress::Nothing) {
-            self.resume_waiting(turn, input);
+            self.resume_waiting(cx, input);
         }
     }
 
     #[inline(never)]
-    fn resume_waiting(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
+    fn resume_waiting(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf) {
         match &mut self.in_progress {
             InProgress::Waiting(..) => {}
             InProgress::Begun(job, _) => return job.end_waiting(),
             _ => return,
         }
         let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
-        self.in_progress = match turn.service.resume_request(*waiting, turn.from.connection, turn.now) {
+        self.in_progress = match cx.service.resume_request(*waiting, cx.from.connection, cx.now) {
             Resumed::Again(retry) => InProgress::Again(retry),
             Resumed::Reply(reply) => {
                 self.parser.consume_kept(input);
-                respond(reply, after, turn)
+                respond(reply, after, cx)
             }
             Resumed::Waits(waiting) => InProgress::Waiting(Box::new(waiting), after),
         };
     }
 
     /// Takes one step of the list or collection deletion in progress.
-    pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
+    pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
-                self.in_progress = begin_job(job, after, turn);
+                self.in_progress = begin_job(job, after, cx);
                 if self.is_waiting() {
                     return AfterStep::Wait;
                 }
                 if after.keep_alive || self.is_streaming() { AfterStep::GoOn } else { AfterStep::Close }
             }
-            InProgress::Job(mut job, framing) => match continue_job(&mut job, framing, turn) {
+            InProgress::Job(mut job, framing) => match continue_job(&mut job, framing, cx) {
                 Ok(Stepped::More) => {
                     self.in_progress = InProgress::Job(job, framing);
                     AfterStep::GoOn
@@ -374,59 +374,59 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
 }
 
 /// Writes a response, or the head of one that continues.
-fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
+fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
-            push_response(&response, after, turn);
+            push_response(&response, after, cx);
             InProgress::Nothing
         }
         Reply::Job(job) => InProgress::Begun(job, after),
         Reply::Waiting(waiting) => InProgress::Waiting(Box::new(waiting), after),
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
-            let framing = push_head_without_length(&head, after, turn);
+            let framing = push_head_without_length(&head, after, cx);
             if after.head_only {
                 return InProgress::Nothing;
             }
-            let owner = Owner { connection: turn.from.connection, stream: None };
-            turn.service.api.metrics.count_watch();
-            InProgress::Watch(turn.service.watchers.add(owner, *spec, turn.now), framing)
+            let owner = Owner { connection: cx.from.connection, stream: None };
+            cx.service.api.metrics.count_watch();
+            InProgress::Watch(cx.service.watchers.add(owner, *spec, cx.now), framing)
         }
     }
 }
 
 /// Takes a step of a list or collection deletion whose head is not sent.
-fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
-    let (head, body) = match job_steps::begin(&mut job, turn.service, turn.now, LIST_WHOLE_BYTES_MAX) {
+fn begin_job(mut job: Box<Job>, after: Persistence, cx: &mut Context<'_>) -> InProgress {
+    let (head, body) = match job_steps::begin(&mut job, cx.service, cx.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
             if job.is_waiting() {
-                turn.service.note_waiting_job(&job, turn.from.connection, turn.now);
+                cx.service.note_waiting_job(&job, cx.from.connection, cx.now);
             }
             return InProgress::Begun(job, after);
         }
         Begun::Whole(response) => {
-            push_response(&response, after, turn);
+            push_response(&response, after, cx);
             return InProgress::Nothing;
         }
         Begun::Part(head, body) => (head, body),
     };
-    let framing = push_head_without_length(&head, after, turn);
+    let framing = push_head_without_length(&head, after, cx);
     if after.head_only {
         return InProgress::Nothing;
     }
-    let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
-    turn.output.extend_from_slice(&body);
+    let chunk = framing.chunks.then(|| OpenChunk::begin(cx.output));
+    cx.output.extend_from_slice(&body);
     if let Some(chunk) = chunk {
-        chunk.end(turn.output);
+        chunk.end(cx.output);
     }
     InProgress::Job(job, framing)
 }
 
 /// Writes the head of a response of unknown length.
-fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn<'_>) -> BodyFraming {
+fn push_head_without_length(head: &Response, after: Persistence, cx: &mut Context<'_>) -> BodyFraming {
     let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
     let framing = BodyFraming { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
-    push_head(turn.output, head, length, framing.keep_alive, turn.service.date.as_bytes());
+    push_head(cx.output, head, length, framing.keep_alive, cx.service.date.as_bytes());
     framing
 }
 
@@ -434,23 +434,23 @@ fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn
 ///
 /// # Errors
 /// The body cannot be completed.
-fn continue_job(job: &mut Job, framing: BodyFraming, turn: &mut Turn<'_>) -> Result<Stepped, JobError> {
-    let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
+fn continue_job(job: &mut Job, framing: BodyFraming, cx: &mut Context<'_>) -> Result<Stepped, JobError> {
+    let chunk = framing.chunks.then(|| OpenChunk::begin(cx.output));
     let bytes_max = QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES;
-    let stepped = job_steps::go_on(job, turn.service, turn.now, turn.output, bytes_max);
+    let stepped = job_steps::go_on(job, cx.service, cx.now, cx.output, bytes_max);
     if let Some(chunk) = chunk {
-        chunk.end(turn.output);
+        chunk.end(cx.output);
     }
     if let Ok(Stepped::Done) = stepped
         && framing.chunks
     {
-        turn.output.extend_from_slice(LAST_CHUNK);
+        cx.output.extend_from_slice(LAST_CHUNK);
     }
     stepped
 }
 
-fn push_response(response: &Response, after: Persistence, turn: &mut Turn<'_>) {
-    let Turn { service, output, .. } = turn;
+fn push_response(response: &Response, after: Persistence, cx: &mut Context<'_>) {
+    let Context { service, output, .. } = cx;
     let body = response.body.bytes(&mut service.scratch.body);
     push_head(output, response, Length::Known(body.len()), after.keep_alive, service.date.as_bytes());
     if !after.head_only {
@@ -468,7 +468,7 @@ fn refusal_of(error: RequestError) -> Response {
 
 /// Writes a response after which the connection closes.
 #[cold]
-fn refuse(response: &Response, head_only: bool, turn: &mut Turn<'_>) {
+fn refuse(response: &Response, head_only: bool, cx: &mut Context<'_>) {
     let after = Persistence { keep_alive: false, chunks: true, head_only, wants_h2c: false };
-    push_response(response, after, turn);
+    push_response(response, after, cx);
 }

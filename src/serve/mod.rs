@@ -47,7 +47,7 @@ pub struct Peer<'a> {
 
 /// Context for serving a connection in a turn.
 #[derive(Debug)]
-pub struct Turn<'t> {
+pub struct Context<'t> {
     /// State that all connections share.
     pub service: &'t mut Service,
     /// The peer that sent the requests.

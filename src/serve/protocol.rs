@@ -1,6 +1,6 @@
 //! The operations of a connection in any protocol.
 
-use super::{AfterStep, Budget, Http1, Http2, Owner, Served, Service, Turn};
+use super::{AfterStep, Budget, Context, Http1, Http2, Owner, Served, Service};
 use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -41,7 +41,7 @@ impl Protocol {
 
     /// Serves the requests in `input` while the output has room and `budget` lasts. [`Protocol::step_job`] begins lists
     /// and collection deletions.
-    pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
+    pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
                 Self::Undecided => {
@@ -50,18 +50,18 @@ impl Protocol {
                         return Served::Starved;
                     }
                     *self = if PREFACE.starts_with(begun) {
-                        Self::http2(turn.from.credentials, turn.now, turn.output)
+                        Self::http2(cx.from.credentials, cx.now, cx.output)
                     } else {
-                        Self::http1(turn.from.credentials)
+                        Self::http1(cx.from.credentials)
                     };
                 }
-                Self::Http2(http2) => return http2.serve_requests(turn, input, budget),
+                Self::Http2(http2) => return http2.serve_requests(cx, input, budget),
                 Self::Http1(http1) => {
-                    let served = http1.serve_requests(turn, input, budget);
+                    let served = http1.serve_requests(cx, input, budget);
                     match http1.take_upgrade() {
                         None => return served,
                         Some(upgrade) => {
-                            *self = Self::Http2(Box::new(Http2::upgraded(upgrade, turn)));
+                            *self = Self::Http2(Box::new(Http2::upgraded(upgrade, cx)));
                         }
                     }
                 }
@@ -80,11 +80,11 @@ impl Protocol {
     }
 
     /// Takes one step of a list or collection deletion, which together do the work of many requests.
-    pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
+    pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
-            Self::Http1(http1) => http1.step_job(turn),
-            Self::Http2(http2) => http2.step_job(turn),
+            Self::Http1(http1) => http1.step_job(cx),
+            Self::Http2(http2) => http2.step_job(cx),
         }
     }
 

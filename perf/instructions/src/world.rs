@@ -6,7 +6,7 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::{BUFFER_BYTES, QUEUED_BYTES_HIGH};
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service, Turn};
+use coordination_apiserver::serve::{Budget, Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -79,8 +79,8 @@ impl World {
         loop {
             let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(connection), credentials: &end.credentials };
-            let turn = &mut Turn { service, from, now: *now, output: &mut end.output };
-            let served = end.protocol.serve_requests(turn, &mut end.input, &mut budget);
+            let cx = &mut Context { service, from, now: *now, output: &mut end.output };
+            let served = end.protocol.serve_requests(cx, &mut end.input, &mut budget);
             match served {
                 Served::Starved | Served::Streaming => break,
                 Served::Busy => {}

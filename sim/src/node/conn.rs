@@ -6,7 +6,7 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::StreamKey;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
-use coordination_apiserver::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
+use coordination_apiserver::serve::{AfterStep, Budget, Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 
@@ -69,8 +69,8 @@ impl Conn {
         let room = room.unwrap_or_else(|| service.output_bytes_max(&self.credentials));
         let mut budget = Budget::for_turn(room);
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
-        let turn = &mut Turn { service, from, now, output: &mut self.output };
-        match self.protocol.serve_requests(turn, &mut self.input, &mut budget) {
+        let cx = &mut Context { service, from, now, output: &mut self.output };
+        match self.protocol.serve_requests(cx, &mut self.input, &mut budget) {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
@@ -87,7 +87,7 @@ impl Conn {
             return;
         }
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
-        match self.protocol.step_job(&mut Turn { service, from, now, output: &mut self.output }) {
+        match self.protocol.step_job(&mut Context { service, from, now, output: &mut self.output }) {
             AfterStep::Close => self.is_closing = true,
             AfterStep::GoOn => self.is_ready = true,
             AfterStep::Wait => {}

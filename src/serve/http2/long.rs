@@ -11,7 +11,7 @@
 use super::Http2;
 use super::receive::Whole;
 use crate::limits::LARGE_LEASE_BYTES_MIN;
-use crate::serve::{Budget, Turn, named_lease};
+use crate::serve::{Budget, Context, named_lease};
 use crate::table::Table;
 use std::collections::VecDeque;
 
@@ -56,25 +56,25 @@ impl Long {
 impl Http2 {
     /// Begins the connection's turn: serves the first long request if it has waited for enough turns.
     #[inline]
-    pub(super) fn serve_long_due(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+    pub(super) fn serve_long_due(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         if std::mem::replace(&mut budget.is_begun, true) || self.long.is_empty() {
             return;
         }
         if self.long.turns_waited >= TURNS_WAITED_MAX {
-            self.serve_long(budget, turn);
+            self.serve_long(budget, cx);
         }
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
     /// Serves the first long request, unless this turn has served others: their answers would wait.
-    pub(super) fn serve_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        while turn.output.len() < budget.output_bytes_max
+    pub(super) fn serve_long(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
+        while cx.output.len() < budget.output_bytes_max
             && !budget.has_answers
-            && !turn.service.pace.check_end()
+            && !cx.service.pace.check_end()
             && let Some(first) = self.long.queue.pop_front()
         {
             // A request that was reset takes no time.
-            budget.has_answers = self.serve_one(first, turn);
+            budget.has_answers = self.serve_one(first, cx);
             self.long.turns_waited = 0;
         }
     }

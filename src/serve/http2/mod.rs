@@ -18,7 +18,7 @@ use waiting::WaitingStreams;
 
 use super::http1::Upgrade;
 use super::protocol::body_bytes_max;
-use super::{AfterStep, Budget, Owner, Served, Service, Turn};
+use super::{AfterStep, Budget, Context, Owner, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
@@ -69,11 +69,11 @@ impl Http2 {
     }
 
     /// Returns the server's end of a connection upgraded from HTTP/1.1, and answers the request that upgraded it.
-    pub(super) fn upgraded(upgrade: Upgrade, turn: &mut Turn<'_>) -> Self {
+    pub(super) fn upgraded(upgrade: Upgrade, cx: &mut Context<'_>) -> Self {
         let config = http2::Config::default();
-        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, turn.now.ms, turn.output);
-        let mut http2 = Self::of(connection, body_bytes_max(turn.from.credentials));
-        http2.respond(key, upgrade.reply, upgrade.head_only, turn);
+        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, cx.now.ms, cx.output);
+        let mut http2 = Self::of(connection, body_bytes_max(cx.from.credentials));
+        http2.respond(key, upgrade.reply, upgrade.head_only, cx);
         http2
     }
 
@@ -97,42 +97,41 @@ impl Http2 {
     }
 
     /// Serves the requests in `input` while the output has room and `budget` lasts.
-    pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
-        let is_cut_short = self.resume_runnable(budget, turn);
-        self.serve_long_due(budget, turn);
+    pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
+        let is_cut_short = self.resume_runnable(budget, cx);
+        self.serve_long_due(budget, cx);
         let mut has_more = loop {
-            let is_starved = match self.recv_requests(input, budget, turn) {
+            let is_starved = match self.recv_requests(input, budget, cx) {
                 Ok(is_starved) => is_starved,
                 Err(error) => {
                     // A front proxy's connection carries the requests of all its clients.
-                    if turn.from.credentials.is_front_proxy() {
+                    if cx.from.credentials.is_front_proxy() {
                         tracing::warn!(%error, "the front proxy's HTTP/2 connection ends, and all requests and watches on it");
                     } else {
                         tracing::debug!(%error, "HTTP/2 connection ends");
                     }
-                    turn.service.api.metrics.count_malformed_request();
+                    cx.service.api.metrics.count_malformed_request();
                     return Served::Close;
                 }
             };
             if self.connection.is_finished() {
                 return Served::Close;
             }
-            self.serve_whole(budget, turn);
-            if !self.whole.is_empty() || self.has_much_waiting(turn) {
+            self.serve_whole(budget, cx);
+            if !self.whole.is_empty() || self.has_much_waiting(cx) {
                 break true;
             }
-            if is_starved || !budget.lasts(turn.output) || turn.service.pace.check_end() {
+            if is_starved || !budget.lasts(cx.output) || cx.service.pace.check_end() {
                 break !is_starved && !input.is_empty();
             }
         };
-        let are_others_done =
-            !has_more && !budget.has_more_input || self.whole.is_empty() && self.has_much_waiting(turn);
+        let are_others_done = !has_more && !budget.has_more_input || self.whole.is_empty() && self.has_much_waiting(cx);
         if are_others_done && !self.long.is_empty() {
-            self.serve_long(budget, turn);
+            self.serve_long(budget, cx);
             has_more |= !self.long.is_empty();
         }
         self.check_invariants();
-        self.send_more(turn);
+        self.send_more(cx);
         // Streams that found no room in the output have open windows: no later frame will trigger them.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
@@ -148,9 +147,9 @@ impl Http2 {
     }
 
     /// Takes one step of a list or collection deletion.
-    pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
+    pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         let waiting = self.waiting_jobs.len();
-        self.step_first_job(turn);
+        self.step_first_job(cx);
         if self.connection.is_finished() {
             AfterStep::Close
         } else if self.waiting_jobs.len() > waiting {

@@ -15,7 +15,7 @@ use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, split_query};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::limits::LINGER_MS_MAX;
-use crate::serve::{self, Budget, Service, Turn};
+use crate::serve::{self, Budget, Context, Service};
 use crate::table::PREFETCH_MAX;
 use std::collections::BinaryHeap;
 
@@ -109,15 +109,15 @@ impl Http2 {
         &mut self,
         input: &mut ByteBuf,
         budget: &mut Budget,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<bool, ConnectionError> {
-        while budget.lasts(turn.output) && !self.has_enough(turn) {
-            let fields = &mut turn.service.scratch.fields;
-            let received = self.connection.recv(input.filled(), turn.now.ms, fields, turn.output)?;
+        while budget.lasts(cx.output) && !self.has_enough(cx) {
+            let fields = &mut cx.service.scratch.fields;
+            let received = self.connection.recv(input.filled(), cx.now.ms, fields, cx.output)?;
             let is_starved = received.event.is_none();
             if let Some(event) = received.event {
                 budget.requests -= usize::from(matches!(event, Event::Request { .. }));
-                self.recv_event(event, turn);
+                self.recv_event(event, cx);
             }
             input.consume(received.consumed);
             if is_starved {
@@ -129,64 +129,64 @@ impl Http2 {
 
     /// Whether to serve the complete requests before reading more: they are as many as are prefetched together, or the
     /// next frame might exceed the limit.
-    fn has_enough(&self, turn: &Turn<'_>) -> bool {
-        self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(turn)
+    fn has_enough(&self, cx: &Context<'_>) -> bool {
+        self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(cx)
     }
 
     /// Whether so much waits to be served that the next frame might exceed the limit.
-    pub(super) fn has_much_waiting(&self, turn: &Turn<'_>) -> bool {
+    pub(super) fn has_much_waiting(&self, cx: &Context<'_>) -> bool {
         let is_any = !self.whole.is_empty() || !self.long.is_empty();
-        is_any && self.received_bytes > turn.service.received_bytes_max(turn.from.credentials) / 2
+        is_any && self.received_bytes > cx.service.received_bytes_max(cx.from.credentials) / 2
     }
 
     /// Handles one event of the HTTP/2 connection.
-    fn recv_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
+    fn recv_event(&mut self, event: Event<'_>, cx: &mut Context<'_>) {
         match event {
-            Event::Request { stream, head, end_stream } => self.on_head(stream, head, end_stream, turn),
-            Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
-            Event::Trailers { stream } => self.on_data(stream, &[], true, turn),
-            Event::Reset { stream, .. } => self.on_reset(stream, turn.service),
+            Event::Request { stream, head, end_stream } => self.on_head(stream, head, end_stream, cx),
+            Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, cx),
+            Event::Trailers { stream } => self.on_data(stream, &[], true, cx),
+            Event::Reset { stream, .. } => self.on_reset(stream, cx.service),
             // Open streams continue.
             Event::Goaway { .. } => {}
             Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
         }
     }
 
-    fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, end_stream: bool, turn: &mut Turn<'_>) {
+    fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, end_stream: bool, cx: &mut Context<'_>) {
         if head.content_length.is_some_and(|bytes| bytes > self.body_bytes_max as u64) {
-            let fields = std::mem::take(&mut turn.service.scratch.fields);
-            self.refuse(key, head, &fields, &self.too_large(), turn);
-            turn.service.scratch.fields = fields;
+            let fields = std::mem::take(&mut cx.service.scratch.fields);
+            self.refuse(key, head, &fields, &self.too_large(), cx);
+            cx.service.scratch.fields = fields;
             return;
         }
-        let fields = &turn.service.scratch.fields;
+        let fields = &cx.service.scratch.fields;
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
         if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
-            let _ = self.connection.send_head(key, 100, &[], false, turn.output);
+            let _ = self.connection.send_head(key, 100, &[], false, cx.output);
         }
         // Heads count too: a few bytes on the wire can name a long list from the dynamic table.
         self.received_bytes += fields.list_size();
-        let mut unserved = turn.service.scratch.spare.take();
-        std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
+        let mut unserved = cx.service.scratch.spare.take();
+        std::mem::swap(&mut unserved.fields, &mut cx.service.scratch.fields);
         // There may be many anonymous peers.
-        let is_anonymous = turn.from.credentials.is_anonymous();
+        let is_anonymous = cx.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
             self.whole.push_back(Whole { key, head, unserved, retry: None });
         } else {
             self.put(key, Work::Receiving(head, unserved));
-            self.queue_receiving(key, turn.now);
-            self.refuse_largest_over_limit(key, 0, turn);
+            self.queue_receiving(key, cx.now);
+            self.refuse_largest_over_limit(key, 0, cx);
         }
     }
 
-    fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
+    fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, cx: &mut Context<'_>) {
         // Data on a stream that was answered early is useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
-            return self.refuse_body(key, &self.too_large(), turn);
+            return self.refuse_body(key, &self.too_large(), cx);
         }
-        self.refuse_largest_over_limit(key, data.len(), turn);
+        self.refuse_largest_over_limit(key, data.len(), cx);
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
@@ -205,28 +205,28 @@ impl Http2 {
     }
 
     /// Serves the complete requests while there is room for the answers and time.
-    pub(super) fn serve_whole(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+    pub(super) fn serve_whole(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         let bytes_max = budget.output_bytes_max;
-        if turn.output.len() < bytes_max && !turn.from.credentials.is_anonymous() {
-            self.prefetch_whole(turn);
+        if cx.output.len() < bytes_max && !cx.from.credentials.is_anonymous() {
+            self.prefetch_whole(cx);
         }
-        while turn.output.len() < bytes_max
-            && !turn.service.pace.check_end()
+        while cx.output.len() < bytes_max
+            && !cx.service.pace.check_end()
             && let Some(whole) = self.whole.pop_front()
         {
-            if let Some(whole) = self.long.sort_out(whole, &turn.service.table) {
-                budget.has_answers |= self.serve_one(whole, turn);
+            if let Some(whole) = self.long.sort_out(whole, &cx.service.table) {
+                budget.has_answers |= self.serve_one(whole, cx);
             }
         }
     }
 
     /// Serves a complete request. Returns whether it did: the request may have been reset.
-    pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
+    pub(super) fn serve_one(&mut self, whole: Whole, cx: &mut Context<'_>) -> bool {
         let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
         if is_open {
             let Unserved { fields, body, .. } = &*unserved;
-            if let Some(waiting) = self.call_and_respond(key, fields, head, body, retry, turn) {
+            if let Some(waiting) = self.call_and_respond(key, fields, head, body, retry, cx) {
                 self.waiting.add(key, &waiting);
                 let bytes = unserved.bytes();
                 self.received_bytes -= bytes;
@@ -234,30 +234,30 @@ impl Http2 {
                 let kept = if waiting.needs_request() {
                     Some(Box::new(Kept { head, unserved }))
                 } else {
-                    turn.service.scratch.spare.give(unserved);
+                    cx.service.scratch.spare.give(unserved);
                     None
                 };
                 self.put(key, Work::Waiting { waiting, bytes, kept });
                 return true;
             }
         }
-        self.give_back(unserved, turn);
+        self.give_back(unserved, cx);
         is_open
     }
 
     /// Subtracts an answered request from the count and reuses its memory.
     #[inline]
-    fn give_back(&mut self, unserved: Box<Unserved>, turn: &mut Turn<'_>) {
+    fn give_back(&mut self, unserved: Box<Unserved>, cx: &mut Context<'_>) {
         self.received_bytes -= unserved.bytes();
-        turn.service.scratch.spare.give(unserved);
+        cx.service.scratch.spare.give(unserved);
     }
 
     /// Prefetches the Leases of the complete requests.
-    fn prefetch_whole(&self, turn: &Turn<'_>) {
+    fn prefetch_whole(&self, cx: &Context<'_>) {
         if self.whole.len() < 2 {
             return;
         }
-        let table = &turn.service.table;
+        let table = &cx.service.table;
         let key = |Whole { head, unserved, .. }: &Whole| serve::prefetch_key_of(head.path(&unserved.fields), table);
         table.prefetch(self.whole.iter().filter_map(key));
     }
@@ -293,68 +293,68 @@ impl Http2 {
         head: http2::RequestHead,
         body: &[u8],
         retry: Option<Retry>,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Option<Waiting> {
         let lines = Lines { fields, head };
         let Some(request) = lines.request() else {
             let error = ApiError::BadRequest { message: "the request target is not UTF-8".into() };
             let reply = Reply::Response(Response::from_error(&error));
-            self.respond(key, reply, false, turn);
+            self.respond(key, reply, false, cx);
             return None;
         };
-        if !self.may_wait_with(body.len(), turn) {
-            let (response, head_only) = turn.service.refuse(Some(&request), &ApiError::TooManyRequests);
-            self.respond(key, Reply::Response(response), head_only, turn);
+        if !self.may_wait_with(body.len(), cx) {
+            let (response, head_only) = cx.service.refuse(Some(&request), &ApiError::TooManyRequests);
+            self.respond(key, Reply::Response(response), head_only, cx);
             return None;
         }
-        let reply = turn.service.call_api(&request, body, retry, turn.from, turn.now);
+        let reply = cx.service.call_api(&request, body, retry, cx.from, cx.now);
         if let Reply::Waiting(waiting) = reply {
             return Some(waiting);
         }
-        self.respond(key, reply, request.method == Method::Head, turn);
+        self.respond(key, reply, request.method == Method::Head, cx);
         None
     }
 
     /// Whether a request with a body of `body_bytes` may wait, if it has to. It must leave as many bytes free, so
     /// that small requests fit beside large ones. A request without a body mostly reads, and is small.
-    fn may_wait_with(&self, body_bytes: usize, turn: &Turn<'_>) -> bool {
-        let bytes_max = turn.service.received_bytes_max(turn.from.credentials);
+    fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
+        let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
     }
 
     /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all answers. Their wake-up is
     /// spent, so the caller must come again once there is room.
     #[inline]
-    pub(super) fn resume_runnable(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
-        self.is_waiting() && self.resume_all(budget, turn)
+    pub(super) fn resume_runnable(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
+        self.is_waiting() && self.resume_all(budget, cx)
     }
 
     #[inline(never)]
-    fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
+    fn resume_all(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
-        let settled = turn.service.api.storage.settled();
-        while turn.output.len() < budget.output_bytes_max
+        let settled = cx.service.api.storage.settled();
+        while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            let waits_on = self.resume_one(key, budget, turn);
+            let waits_on = self.resume_one(key, budget, cx);
             debug_assert!(!waits_on, "a settled change is nothing to wait for");
         }
         let mut is_cut_short = self.waiting.has_settled(settled);
-        let mut other = self.waiting.take_other(turn.now.ms);
+        let mut other = self.waiting.take_other(cx.now.ms);
         other.retain(|key| {
-            is_cut_short |= turn.output.len() >= budget.output_bytes_max;
-            is_cut_short || self.resume_one(*key, budget, turn)
+            is_cut_short |= cx.output.len() >= budget.output_bytes_max;
+            is_cut_short || self.resume_one(*key, budget, cx)
         });
         self.waiting.put_back(other);
         is_cut_short
     }
 
     /// Resumes a waiting request, if it is runnable. Returns whether it still waits.
-    fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
+    fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting { .. });
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
         let Some(StreamWork { work: Work::Waiting { waiting, bytes, kept }, .. }) = stream else { return false };
-        match turn.service.resume_request(waiting, turn.from.connection, turn.now) {
+        match cx.service.resume_request(waiting, cx.from.connection, cx.now) {
             Resumed::Waits(waiting) => {
                 self.put(key, Work::Waiting { waiting, bytes, kept });
                 return true;
@@ -369,21 +369,21 @@ impl Http2 {
             Resumed::Reply(reply) => {
                 // A request whose bytes are gone is a write, and no HEAD.
                 let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
-                self.respond(key, reply, head_only, turn);
+                self.respond(key, reply, head_only, cx);
             }
         }
         budget.has_answers = true;
         self.waiting_bytes -= bytes;
         if let Some(kept) = kept {
-            turn.service.scratch.spare.give(kept.unserved);
+            cx.service.scratch.spare.give(kept.unserved);
         }
         false
     }
 
     /// Refuses the incomplete request that holds most, while `more` bytes of the one on `key` would exceed the limit. A
     /// front proxy's connection carries the requests of all its clients, and small ones must not suffer.
-    fn refuse_largest_over_limit(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
-        let bytes_max = turn.service.received_bytes_max(turn.from.credentials);
+    fn refuse_largest_over_limit(&mut self, key: StreamKey, more: usize, cx: &mut Context<'_>) {
+        let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         if self.received_bytes + more <= bytes_max {
             return;
         }
@@ -401,7 +401,7 @@ impl Http2 {
             && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
         {
             let greatest = *greatest;
-            self.refuse_body(greatest, &ApiError::TooManyRequests, turn);
+            self.refuse_body(greatest, &ApiError::TooManyRequests, cx);
             if greatest == key {
                 return;
             }
@@ -414,11 +414,11 @@ impl Http2 {
 
     /// Refuses a request whose body is incomplete, and does not read the rest.
     #[cold]
-    fn refuse_body(&mut self, key: StreamKey, error: &ApiError, turn: &mut Turn<'_>) {
+    fn refuse_body(&mut self, key: StreamKey, error: &ApiError, cx: &mut Context<'_>) {
         let Some((head, unserved)) = self.take_receiving(key) else { return };
         self.received_bytes -= unserved.bytes();
-        self.refuse(key, head, &unserved.fields, error, turn);
-        turn.service.scratch.spare.give(unserved);
+        self.refuse(key, head, &unserved.fields, error, cx);
+        cx.service.scratch.spare.give(unserved);
     }
 
     /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The reset that says so
@@ -429,12 +429,12 @@ impl Http2 {
         head: http2::RequestHead,
         fields: &FieldBuf,
         error: &ApiError,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) {
         let lines = Lines { fields, head };
-        let (response, head_only) = turn.service.refuse(lines.request().as_ref(), error);
-        self.respond(key, Reply::Response(response), head_only, turn);
-        self.connection.refuse_rest(key, turn.now.ms);
+        let (response, head_only) = cx.service.refuse(lines.request().as_ref(), error);
+        self.respond(key, Reply::Response(response), head_only, cx);
+        self.connection.refuse_rest(key, cx.now.ms);
     }
 
     /// Resets the refused streams whose peers have had time to read the answer. Returns whether there were any.

@@ -16,16 +16,16 @@ use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
 };
 use crate::serve::job_steps::{self, Begun};
-use crate::serve::{Owner, Service, Turn};
+use crate::serve::{Context, Owner, Service};
 use crate::table::snapshot::Stepped;
 use bytes::{Buf, Bytes};
 
 impl Http2 {
     /// Sends a response, as far as the windows are open.
-    pub(super) fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, turn: &mut Turn<'_>) {
+    pub(super) fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, cx: &mut Context<'_>) {
         // The stream may be gone by now; then there is no reader.
         let _ = match reply {
-            Reply::Response(response) => self.send_response(key, &response, head_only, turn),
+            Reply::Response(response) => self.send_response(key, &response, head_only, cx),
             Reply::Job(job) => {
                 self.put_begun(key, job, head_only);
                 Ok(())
@@ -36,11 +36,11 @@ impl Http2 {
             }
             Reply::Watch(spec) => {
                 let response = Response::new(200, spec.form.stream_content_type(), Body::default());
-                let sent = self.send_head(key, &response, None, head_only, turn);
+                let sent = self.send_head(key, &response, None, head_only, cx);
                 if sent.is_ok() && !head_only {
-                    let owner = Owner { connection: turn.from.connection, stream: Some(key) };
-                    turn.service.api.metrics.count_watch();
-                    let watcher = turn.service.watchers.add(owner, *spec, turn.now);
+                    let owner = Owner { connection: cx.from.connection, stream: Some(key) };
+                    cx.service.api.metrics.count_watch();
+                    let watcher = cx.service.watchers.add(owner, *spec, cx.now);
                     self.put_sending(key, Bytes::new(), Source::Watch(watcher));
                 }
                 sent
@@ -53,33 +53,33 @@ impl Http2 {
         key: StreamKey,
         response: &Response,
         head_only: bool,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
-        let mut scratch = std::mem::take(&mut turn.service.scratch.body);
+        let mut scratch = std::mem::take(&mut cx.service.scratch.body);
         let body = response.body.bytes(&mut scratch);
-        let sent = self.send_whole(key, response, body, head_only, turn);
+        let sent = self.send_whole(key, response, body, head_only, cx);
         if let Ok(sent) = sent
             && sent < body.len()
         {
-            self.put_unsent(key, response.body.rest(body, sent), turn);
+            self.put_unsent(key, response.body.rest(body, sent), cx);
         }
-        turn.service.scratch.body = scratch;
+        cx.service.scratch.body = scratch;
         sent.map(|_| ())
     }
 
     /// Keeps the rest of a response until the windows open, unless too much is kept already.
-    fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
-        if !self.reset_if_unread(key, rest.len(), turn) {
+    fn put_unsent(&mut self, key: StreamKey, rest: Bytes, cx: &mut Context<'_>) {
+        if !self.reset_if_unread(key, rest.len(), cx) {
             self.put_sending(key, rest, Source::End);
-            self.stall(key, turn.now);
+            self.stall(key, cx.now);
         }
     }
 
     /// Resets the stream of a response if too much waits already for `bytes` of it to wait. Returns whether it did.
-    fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
-        let is_unread = !self.may_keep_unsent(bytes, turn.service);
+    fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, cx: &mut Context<'_>) -> bool {
+        let is_unread = !self.may_keep_unsent(bytes, cx.service);
         if is_unread {
-            self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+            self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, cx.output);
         }
         is_unread
     }
@@ -97,11 +97,11 @@ impl Http2 {
         response: &Response,
         body: &[u8],
         head_only: bool,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<usize, StreamGone> {
         let is_end = head_only || body.is_empty();
-        self.send_head(key, response, Some(body.len()), is_end, turn)?;
-        if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, turn.output) }
+        self.send_head(key, response, Some(body.len()), is_end, cx)?;
+        if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, cx.output) }
     }
 
     fn start_job(
@@ -109,35 +109,35 @@ impl Http2 {
         key: StreamKey,
         mut job: Box<Job>,
         head_only: bool,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
         // At most what the windows let through: a client that opens none must not make the server keep much.
         let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
-        let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
+        let (head, mut body) = match job_steps::begin(&mut job, cx.service, cx.now, bytes_max) {
             Begun::Nothing => {
                 if job.is_waiting() {
-                    turn.service.note_waiting_job(&job, turn.from.connection, turn.now);
+                    cx.service.note_waiting_job(&job, cx.from.connection, cx.now);
                 }
                 self.put_begun(key, job, head_only);
                 return Ok(());
             }
-            Begun::Whole(response) => return self.send_response(key, &response, head_only, turn),
+            Begun::Whole(response) => return self.send_response(key, &response, head_only, cx),
             Begun::Part(head, body) => (head, body),
         };
-        self.send_head(key, &head, None, head_only, turn)?;
+        self.send_head(key, &head, None, head_only, cx)?;
         if !head_only {
             if !body.is_empty() {
-                let sent = self.connection.send_data(key, &body, false, turn.output)?;
+                let sent = self.connection.send_data(key, &body, false, cx.output)?;
                 body.drain(..sent);
             }
             let is_stalled = !body.is_empty();
-            if self.reset_if_unread(key, body.len(), turn) {
+            if self.reset_if_unread(key, body.len(), cx) {
                 return Ok(());
             }
             self.put_sending(key, body.into(), Source::Job(job));
             self.jobs_open += 1;
             if is_stalled {
-                self.stall(key, turn.now);
+                self.stall(key, cx.now);
             } else {
                 self.jobs.push_back(key);
             }
@@ -151,21 +151,21 @@ impl Http2 {
         response: &Response,
         length: Option<usize>,
         is_end: bool,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
         let content_type = SendField::repeated(CONTENT_TYPE, response.content_type.as_bytes());
         let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_str().as_bytes());
-        let date = SendField::repeated(DATE, turn.service.date.as_bytes());
+        let date = SendField::repeated(DATE, cx.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
         let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
         if response.has_plain_head() {
             let fields = [cache_control, content_type, date];
             return match length {
-                None => self.connection.send_head(key, response.status, &fields, is_end, turn.output),
+                None => self.connection.send_head(key, response.status, &fields, is_end, cx.output),
                 Some(length) => {
                     let [cache_control, content_type, date] = fields;
                     let fields = [cache_control, content_type, date, length];
-                    self.connection.send_head(key, response.status, &fields, is_end, turn.output)
+                    self.connection.send_head(key, response.status, &fields, is_end, cx.output)
                 }
             };
         }
@@ -184,12 +184,12 @@ impl Http2 {
         if response.retry_after_seconds != 0 {
             fields.push(SendField::varying(RETRY_AFTER, retry_after.as_bytes()));
         }
-        self.connection.send_head(key, response.status, &fields, is_end, turn.output)
+        self.connection.send_head(key, response.status, &fields, is_end, cx.output)
     }
 
     /// Sends the pieces whose windows have opened.
-    pub(super) fn send_more(&mut self, turn: &mut Turn<'_>) {
-        while turn.output.len() < QUEUED_BYTES_HIGH
+    pub(super) fn send_more(&mut self, cx: &mut Context<'_>) {
+        while cx.output.len() < QUEUED_BYTES_HIGH
             && let Some(key) = self.connection.poll_writable()
         {
             let Some(Work::Sending { unsent, source, stalled_ms, gone_bytes }) = work_mut(&mut self.streams, key)
@@ -198,8 +198,8 @@ impl Http2 {
             };
             if !unsent.is_empty() {
                 let is_end = matches!(source, Source::End);
-                let Ok(sent) = self.connection.send_data(key, unsent, is_end, turn.output) else {
-                    self.on_reset(key, turn.service);
+                let Ok(sent) = self.connection.send_data(key, unsent, is_end, cx.output) else {
+                    self.on_reset(key, cx.service);
                     continue;
                 };
                 unsent.advance(sent);
@@ -208,7 +208,7 @@ impl Http2 {
                 if !unsent.is_empty() {
                     // A few octets do not extend the deadline.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
-                        self.stall(key, turn.now);
+                        self.stall(key, cx.now);
                     }
                     continue;
                 }
@@ -217,38 +217,38 @@ impl Http2 {
             match source {
                 Source::End => self.forget(key),
                 Source::Job(_) => self.jobs.push_back(key),
-                Source::Watch(watcher) => turn.service.watchers.unpark(*watcher),
+                Source::Watch(watcher) => cx.service.watchers.unpark(*watcher),
             }
         }
     }
 
     /// Takes a step of the runnable job that has waited longest.
-    pub(super) fn step_first_job(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn step_first_job(&mut self, cx: &mut Context<'_>) {
         let Some(key) = self.jobs.pop_front() else { return };
         if let Some((job, head_only)) = self.take_begun(key) {
             // The stream may be gone by now; then there is no reader.
-            let _ = self.start_job(key, job, head_only, turn);
+            let _ = self.start_job(key, job, head_only, cx);
             return;
         }
         let Some(Work::Sending { source: Source::Job(job), .. }) = work_mut(&mut self.streams, key) else { return };
         let window = self.connection.send_window(key);
         if window == 0 {
             self.connection.want_write(key);
-            return self.stall(key, turn.now);
+            return self.stall(key, cx.now);
         }
-        let mut piece = std::mem::take(&mut turn.service.scratch.body);
+        let mut piece = std::mem::take(&mut cx.service.scratch.body);
         piece.clear();
-        let stepped = job_steps::go_on(job, turn.service, turn.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
+        let stepped = job_steps::go_on(job, cx.service, cx.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
         match stepped {
-            Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, turn),
+            Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, cx),
             // The body cannot be completed; a reset says so.
-            Err(_) => self.cancel(key, turn.service, turn.output),
+            Err(_) => self.cancel(key, cx.service, cx.output),
         }
-        turn.service.scratch.body = piece;
+        cx.service.scratch.body = piece;
     }
 
     /// Sends the piece of a job's step, as far as the windows are open.
-    fn send_piece(&mut self, key: StreamKey, piece: &[u8], is_done: bool, turn: &mut Turn<'_>) {
+    fn send_piece(&mut self, key: StreamKey, piece: &[u8], is_done: bool, cx: &mut Context<'_>) {
         if is_done {
             if let Some(Work::Sending { source, .. }) = work_mut(&mut self.streams, key) {
                 *source = Source::End;
@@ -257,15 +257,15 @@ impl Http2 {
         } else if piece.is_empty() {
             return self.jobs.push_back(key);
         }
-        let Ok(sent) = self.connection.send_data(key, piece, is_done, turn.output) else {
-            return self.on_reset(key, turn.service);
+        let Ok(sent) = self.connection.send_data(key, piece, is_done, cx.output) else {
+            return self.on_reset(key, cx.service);
         };
         if sent < piece.len() {
             let rest = Bytes::copy_from_slice(&piece[sent..]);
-            if self.reset_if_unread(key, rest.len(), turn) {
-                return self.on_reset(key, turn.service);
+            if self.reset_if_unread(key, rest.len(), cx) {
+                return self.on_reset(key, cx.service);
             }
-            self.keep(key, rest, turn.now);
+            self.keep(key, rest, cx.now);
         } else if is_done {
             self.forget(key);
         } else {
