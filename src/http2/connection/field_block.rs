@@ -1,6 +1,6 @@
 //! Turns HEADERS and CONTINUATION into requests, responses and trailers.
 
-use super::{Connection, Event, Role, Shutdown, Turn};
+use super::{Connection, Event, RecvContext, Role, Shutdown};
 use crate::hpack::Decoded;
 use crate::http2::error::{ConnectionError, Flood, FrameError, Malformed, StreamError};
 use crate::http2::frame::FrameHead;
@@ -40,7 +40,7 @@ impl Connection {
         &mut self,
         head: &FrameHead,
         payload: &[u8],
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
         let headers = Headers::parse(head, payload)?;
         let start = BlockStart {
@@ -49,7 +49,7 @@ impl Connection {
             self_dependent: headers.self_dependent,
         };
         if headers.end_headers {
-            return self.recv_field_block(start, headers.fragment, turn);
+            return self.recv_field_block(start, headers.fragment, cx);
         }
         self.pending_block = Some(PendingBlock { start, continuations: 0, octets: headers.fragment.to_vec() });
         Ok(None)
@@ -60,7 +60,7 @@ impl Connection {
         &mut self,
         fragment: &[u8],
         end_headers: bool,
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
         let mut block = self.pending_block.take().ok_or(ConnectionError::ContinuationUnexpected)?;
         block.continuations += 1;
@@ -72,7 +72,7 @@ impl Connection {
         }
         block.octets.extend_from_slice(fragment);
         if end_headers {
-            return self.recv_field_block(block.start, &block.octets, turn);
+            return self.recv_field_block(block.start, &block.octets, cx);
         }
         self.pending_block = Some(block);
         Ok(None)
@@ -83,22 +83,22 @@ impl Connection {
         &mut self,
         start: BlockStart,
         block: &[u8],
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
-        let decoded = self.decoder.decode(block, turn.fields).map_err(ConnectionError::Compression)?;
+        let decoded = self.decoder.decode(block, cx.fields).map_err(ConnectionError::Compression)?;
         let id = start.stream_id;
         if self.is_idle(id) {
             if self.role == Role::Client || !id.is_of_client() {
                 return Err(ConnectionError::StreamIdle.into());
             }
             self.last_remote_id = id;
-            return self.recv_request(start, decoded, turn);
+            return self.recv_request(start, decoded, cx);
         }
         match self.streams.find(id) {
-            Some(key) if decoded == Decoded::Whole => self.recv_later_block(key, start, turn).map(Some),
+            Some(key) if decoded == Decoded::Whole => self.recv_later_block(key, start, cx).map(Some),
             Some(_) => Err(StreamError::FieldListSize.into()),
             None if self.is_ignored(id) => {
-                self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+                self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
                 Ok(None)
             }
             None => Err(ConnectionError::StreamClosed.into()),
@@ -109,10 +109,10 @@ impl Connection {
         &mut self,
         start: BlockStart,
         decoded: Decoded,
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
         if matches!(self.shutdown, Shutdown::Final(_)) {
-            self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+            self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
             return Ok(None);
         }
         if start.self_dependent {
@@ -126,11 +126,11 @@ impl Connection {
         }
         if decoded == Decoded::Oversized {
             // RFC 6585 §5
-            return self.refuse_request(431, start, turn);
+            return self.refuse_request(431, start, cx);
         }
-        let head = match RequestHead::check(turn.fields) {
+        let head = match RequestHead::check(cx.fields) {
             Ok(head) => head,
-            Err(malformed) if malformed.is_of_the_client() => return self.refuse_request(400, start, turn),
+            Err(malformed) if malformed.is_of_the_client() => return self.refuse_request(400, start, cx),
             Err(malformed) => return Err(StreamError::Malformed(malformed).into()),
         };
         let state = if start.end_stream { State::HalfClosedRemote } else { State::Open };
@@ -150,18 +150,18 @@ impl Connection {
         &mut self,
         status: u16,
         start: BlockStart,
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
-        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
-        let at = begin_headers_into(start.stream_id, true, turn.out);
-        self.encoder.begin_block(turn.out);
-        self.encoder.encode_status(status, turn.out);
-        finish_headers(start.stream_id, at, turn.out);
+        self.flood_guard.count(Flood::Resets, cx.now_ms)?;
+        let at = begin_headers_into(start.stream_id, true, cx.out);
+        self.encoder.begin_block(cx.out);
+        self.encoder.encode_status(status, cx.out);
+        finish_headers(start.stream_id, at, cx.out);
         if !start.end_stream {
             let mut stream = self.new_stream(start.stream_id, State::HalfClosedLocal);
             (stream.head_received, stream.head_sent) = (true, true);
             let key = self.streams.insert(stream);
-            self.refuse_rest(key, turn.now_ms);
+            self.refuse_rest(key, cx.now_ms);
         }
         Ok(None)
     }
@@ -171,7 +171,7 @@ impl Connection {
         &mut self,
         key: StreamKey,
         start: BlockStart,
-        turn: &Turn<'_>,
+        cx: &RecvContext<'_>,
     ) -> Result<Event<'i>, FrameError> {
         let stream = self.streams.get_mut(key).ok_or(ConnectionError::StreamClosed)?;
         if stream.state == State::HalfClosedRemote {
@@ -182,7 +182,7 @@ impl Connection {
         }
         let end_stream = start.end_stream;
         if stream.head_received {
-            check_trailers(turn.fields).map_err(StreamError::Malformed)?;
+            check_trailers(cx.fields).map_err(StreamError::Malformed)?;
             if !end_stream {
                 return Err(StreamError::Malformed(Malformed::TrailersWithoutEnd).into());
             }
@@ -192,7 +192,7 @@ impl Connection {
             self.end_remote(key);
             return Ok(Event::Trailers { stream: key });
         }
-        let head = ResponseHead::check(turn.fields).map_err(StreamError::Malformed)?;
+        let head = ResponseHead::check(cx.fields).map_err(StreamError::Malformed)?;
         if head.is_informational() {
             if end_stream {
                 return Err(StreamError::Malformed(Malformed::Status).into());

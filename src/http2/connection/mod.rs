@@ -114,7 +114,7 @@ enum Shutdown {
 }
 
 /// The caller's state for the frame handlers.
-struct Turn<'t> {
+struct RecvContext<'t> {
     now_ms: u64,
     fields: &'t mut FieldBuf,
     out: &'t mut Vec<u8>,
@@ -202,7 +202,7 @@ impl Connection {
         fields: &mut FieldBuf,
         out: &mut Vec<u8>,
     ) -> Result<Received<'i>, ConnectionError> {
-        let result = self.recv_to_event(input, &mut Turn { now_ms, fields, out });
+        let result = self.recv_to_event(input, &mut RecvContext { now_ms, fields, out });
         if let Err(error) = &result {
             self.abort(error.code(), out);
         }
@@ -210,7 +210,11 @@ impl Connection {
         result
     }
 
-    fn recv_to_event<'i>(&mut self, input: &'i [u8], turn: &mut Turn<'_>) -> Result<Received<'i>, ConnectionError> {
+    fn recv_to_event<'i>(
+        &mut self,
+        input: &'i [u8],
+        cx: &mut RecvContext<'_>,
+    ) -> Result<Received<'i>, ConnectionError> {
         let mut rest = input;
         if self.phase == Phase::Preface {
             let len = PREFACE.len().min(input.len());
@@ -229,7 +233,7 @@ impl Connection {
                 return Ok(Received { consumed: input.len(), event: None });
             }
             let Some((head, payload)) = frame::split_first(rest)? else { break };
-            event = self.recv_frame(&head, payload, turn)?;
+            event = self.recv_frame(&head, payload, cx)?;
             rest = rest.get(frame::HEAD_BYTES + head.length..).unwrap_or_default();
         }
         Ok(Received { consumed: input.len() - rest.len(), event })
@@ -239,7 +243,7 @@ impl Connection {
         &mut self,
         head: &FrameHead,
         payload: &'i [u8],
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, ConnectionError> {
         if self.phase == Phase::FirstFrame {
             if head.frame_type != FrameType::Settings || head.has(frame::ACK) {
@@ -253,22 +257,22 @@ impl Connection {
             return Err(ConnectionError::FieldBlockInterrupted);
         }
         let result = match head.frame_type {
-            FrameType::Data => self.recv_data(head, payload, turn),
-            FrameType::Headers => self.recv_headers(head, payload, turn),
-            FrameType::Priority => self.recv_priority(head, payload, turn),
-            FrameType::RstStream => self.recv_rst_stream(head, payload, turn),
-            FrameType::Settings => self.recv_settings(head, payload, turn),
+            FrameType::Data => self.recv_data(head, payload, cx),
+            FrameType::Headers => self.recv_headers(head, payload, cx),
+            FrameType::Priority => self.recv_priority(head, payload, cx),
+            FrameType::RstStream => self.recv_rst_stream(head, payload, cx),
+            FrameType::Settings => self.recv_settings(head, payload, cx),
             FrameType::PushPromise => Err(ConnectionError::PushPromise.into()),
-            FrameType::Ping => self.recv_ping(head, payload, turn),
-            FrameType::Goaway => self.recv_goaway(head, payload, turn),
-            FrameType::WindowUpdate => self.recv_window_update(head, payload, turn),
-            FrameType::Continuation => self.recv_continuation(payload, head.has(frame::END_HEADERS), turn),
-            FrameType::Unknown => self.recv_unknown(turn),
+            FrameType::Ping => self.recv_ping(head, payload, cx),
+            FrameType::Goaway => self.recv_goaway(head, payload, cx),
+            FrameType::WindowUpdate => self.recv_window_update(head, payload, cx),
+            FrameType::Continuation => self.recv_continuation(payload, head.has(frame::END_HEADERS), cx),
+            FrameType::Unknown => self.recv_unknown(cx),
         };
         match result {
             Ok(event) => Ok(event),
             Err(FrameError::Connection(error)) => Err(error),
-            Err(FrameError::Stream(error)) => self.fail_stream(head.stream_id, error, turn),
+            Err(FrameError::Stream(error)) => self.fail_stream(head.stream_id, error, cx),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One handler for each frame type, except those that carry field blocks.
 
-use super::{Connection, Event, Role, SHUTDOWN_PING, Shutdown, Turn};
+use super::{Connection, Event, RecvContext, Role, SHUTDOWN_PING, Shutdown};
 use crate::http2::error::{ConnectionError, Flood, FrameError, Initiator, Malformed, StreamError};
 use crate::http2::frame::data::Data;
 use crate::http2::frame::goaway::Goaway;
@@ -13,15 +13,20 @@ use crate::http2::stream_id::StreamId;
 type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
 
 impl Connection {
-    pub(super) fn recv_data<'i>(&mut self, head: &FrameHead, payload: &'i [u8], turn: &mut Turn<'_>) -> Handled<'i> {
+    pub(super) fn recv_data<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &'i [u8],
+        cx: &mut RecvContext<'_>,
+    ) -> Handled<'i> {
         let Data { data, end_stream } = Data::parse(head, payload)?;
         // The octets count for the connection's window, whatever the stream's state (RFC 9113 §6.9).
         self.recv_window.recv(payload.len()).map_err(|_| ConnectionError::FlowControl)?;
         if let Some(increment) = self.recv_window.poll_update() {
-            window_update::encode_into(StreamId::CONNECTION, increment, turn.out);
+            window_update::encode_into(StreamId::CONNECTION, increment, cx.out);
         }
         if data.is_empty() && !end_stream {
-            self.flood_guard.count(Flood::EmptyFrames, turn.now_ms)?;
+            self.flood_guard.count(Flood::EmptyFrames, cx.now_ms)?;
         }
         let Some(key) = self.streams.find(head.stream_id) else {
             return self.recv_data_on_no_stream(head.stream_id);
@@ -43,7 +48,7 @@ impl Connection {
             self.end_remote(key);
         } else {
             if is_wanted && let Some(increment) = stream.recv_window.poll_update() {
-                window_update::encode_into(head.stream_id, increment, turn.out);
+                window_update::encode_into(head.stream_id, increment, cx.out);
             }
             if data.is_empty() {
                 return Ok(None);
@@ -63,8 +68,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn recv_priority<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
-        self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+    pub(super) fn recv_priority<'i>(&mut self, head: &FrameHead, payload: &[u8], cx: &RecvContext<'_>) -> Handled<'i> {
+        self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
         match priority::check(head, payload) {
             Ok(()) => Ok(None),
             // An idle stream cannot be reset (RFC 9113 §6.4).
@@ -76,22 +81,32 @@ impl Connection {
         }
     }
 
-    pub(super) fn recv_rst_stream<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+    pub(super) fn recv_rst_stream<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        cx: &RecvContext<'_>,
+    ) -> Handled<'i> {
         let code = rst_stream::parse(head, payload)?;
         if self.is_idle(head.stream_id) {
             return Err(ConnectionError::StreamIdle.into());
         }
         // Count resets of closed streams too: the stream may be closed only because we answered quickly.
-        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
+        self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
         self.flood_guard.allow(Flood::Answers, 1);
         self.streams.remove(key);
         Ok(Some(Event::Reset { stream: key, code, by: Initiator::Remote }))
     }
 
-    pub(super) fn recv_settings<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &mut Turn<'_>) -> Handled<'i> {
+    pub(super) fn recv_settings<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        cx: &mut RecvContext<'_>,
+    ) -> Handled<'i> {
         let frame = SettingsFrame::parse(head, payload)?;
-        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        self.flood_guard.count(Flood::Answers, cx.now_ms)?;
         let SettingsFrame::Values(values) = frame else {
             self.settings_acked = true;
             return Ok(None);
@@ -104,33 +119,38 @@ impl Connection {
             }
             self.streams.queue_ready();
         }
-        encode_ack_into(turn.out);
+        encode_ack_into(cx.out);
         Ok(None)
     }
 
-    pub(super) fn recv_ping<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &mut Turn<'_>) -> Handled<'i> {
+    pub(super) fn recv_ping<'i>(&mut self, head: &FrameHead, payload: &[u8], cx: &mut RecvContext<'_>) -> Handled<'i> {
         let ping = Ping::parse(head, payload)?;
-        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        self.flood_guard.count(Flood::Answers, cx.now_ms)?;
         if !ping.ack {
-            Ping { ack: true, ..ping }.encode_into(turn.out);
+            Ping { ack: true, ..ping }.encode_into(cx.out);
             return Ok(None);
         }
         if self.shutdown == Shutdown::Announced && ping.payload == SHUTDOWN_PING {
-            self.finish_shutdown(turn.out);
+            self.finish_shutdown(cx.out);
         }
         // No other PING is sent whose answer matters.
         Ok(None)
     }
 
-    pub(super) fn recv_goaway<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+    pub(super) fn recv_goaway<'i>(&mut self, head: &FrameHead, payload: &[u8], cx: &RecvContext<'_>) -> Handled<'i> {
         let Goaway { last_stream_id, code } = Goaway::parse(head, payload)?;
-        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        self.flood_guard.count(Flood::Answers, cx.now_ms)?;
         self.remote_goaway = Some(last_stream_id);
         Ok(Some(Event::Goaway { last_stream_id, code }))
     }
 
-    pub(super) fn recv_window_update<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
-        self.flood_guard.count(Flood::WindowUpdates, turn.now_ms)?;
+    pub(super) fn recv_window_update<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        cx: &RecvContext<'_>,
+    ) -> Handled<'i> {
+        self.flood_guard.count(Flood::WindowUpdates, cx.now_ms)?;
         if head.stream_id == StreamId::CONNECTION {
             let increment = window_update::parse(head, payload)?;
             self.send_window.widen(increment).map_err(|_| ConnectionError::WindowOverflow)?;
@@ -156,8 +176,8 @@ impl Connection {
     }
 
     /// Ignores a frame of unknown type (RFC 9113 §5.5).
-    pub(super) fn recv_unknown<'i>(&mut self, turn: &Turn<'_>) -> Handled<'i> {
-        self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+    pub(super) fn recv_unknown<'i>(&mut self, cx: &RecvContext<'_>) -> Handled<'i> {
+        self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
         Ok(None)
     }
 
@@ -167,12 +187,12 @@ impl Connection {
         &mut self,
         id: StreamId,
         error: StreamError,
-        turn: &mut Turn<'_>,
+        cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, ConnectionError> {
         // A peer that makes us reset costs as much as a peer that resets (CVE-2025-8671).
-        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
+        self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let code = error.code();
-        rst_stream::encode_into(id, code, turn.out);
+        rst_stream::encode_into(id, code, cx.out);
         self.reset_memory.insert(id);
         let Some(key) = self.streams.find(id) else { return Ok(None) };
         self.streams.remove(key);
