@@ -7,7 +7,7 @@ use super::accounts::Accounts;
 use super::answers::Work;
 use super::args::{BenchArgs, Verb};
 use super::connections::{Connections, Role};
-use super::feed::{Feed, Turn};
+use super::feed::{Feed, FeedContext};
 use super::phase::{Course, Phase};
 use super::tally::Report;
 use super::watch::{Heard, watch_target};
@@ -148,8 +148,8 @@ impl Bench {
         let lag = self.args.lag;
         let writes_max = if lag > 0 { self.connections.events_min().saturating_add(lag) } else { u64::MAX };
         let (origin, now) = (&self.target.origin, self.reactor.now());
-        let turn = Turn { origin, course: &self.course, writes_max, now };
-        let are_all_fed = self.feed.feed(&mut self.connections.lanes, touched, &mut self.work, turn);
+        let cx = FeedContext { origin, course: &self.course, writes_max, now };
+        let are_all_fed = self.feed.feed(&mut self.connections.lanes, touched, &mut self.work, cx);
         if are_all_fed {
             for lane in &mut self.connections.lanes {
                 lane.link.flush(origin)?;

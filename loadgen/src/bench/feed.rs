@@ -29,7 +29,7 @@ pub(super) struct Feed {
 
 /// What is the same for all that is asked for in one turn of the loop.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn<'t> {
+pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
     /// With so many renewals asked for, the load waits for the watchers.
@@ -99,17 +99,17 @@ impl Feed {
 
     /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others
     /// too, which it tells.
-    pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, turn: Turn<'_>) -> bool {
-        if self.pace.is_some() && self.is_loaded(turn.course, &work.tally) {
-            return self.feed_by_rate(lanes, work, turn);
+    pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
+        if self.pace.is_some() && self.is_loaded(cx.course, &work.tally) {
+            return self.feed_by_rate(lanes, work, cx);
         }
         let all = std::mem::take(&mut self.is_starved);
         if all {
-            lanes.iter_mut().enumerate().for_each(|(index, lane)| self.fill(index, lane, work, turn));
+            lanes.iter_mut().enumerate().for_each(|(index, lane)| self.fill(index, lane, work, cx));
         } else {
             for &index in touched {
                 if let Some(lane) = lanes.get_mut(index) {
-                    self.fill(index, lane, work, turn);
+                    self.fill(index, lane, work, cx);
                 }
             }
         }
@@ -117,24 +117,24 @@ impl Feed {
     }
 
     /// One request for each that is due, to whichever lane can take it; whether there was one.
-    fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) -> bool {
+    fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, cx: FeedContext<'_>) -> bool {
         // What comes due while others wait for room would have to wait too.
         let was_blocked = std::mem::take(&mut self.is_blocked);
         let mut is_any = false;
-        while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= turn.now) {
+        while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {
             let due = pace.due();
-            if !self.is_loaded(turn.course, &work.tally) {
+            if !self.is_loaded(cx.course, &work.tally) {
                 break;
             }
             let mut order = pace.lanes(lanes.len());
             let mut takes =
-                |&index: &usize| lanes.get_mut(index).is_some_and(|lane| self.ask(index, lane, due, work, turn));
+                |&index: &usize| lanes.get_mut(index).is_some_and(|lane| self.ask(index, lane, due, work, cx));
             let Some(index) = order.find(&mut takes) else {
                 self.is_blocked = true;
                 break;
             };
             is_any = true;
-            work.tally.sent(due, turn.now, was_blocked);
+            work.tally.sent(due, cx.now, was_blocked);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
             }
@@ -143,26 +143,26 @@ impl Feed {
     }
 
     /// Gives one lane what it can take.
-    fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, turn: Turn<'_>) {
-        while self.ask(index, lane, turn.now, work, turn) {}
+    fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) {
+        while self.ask(index, lane, cx.now, work, cx) {}
     }
 
     /// Gives one lane one request, asked for, or due, at `asked`; false if it can take none, or there is none for it.
-    fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, turn: Turn<'_>) -> bool {
+    fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, cx: FeedContext<'_>) -> bool {
         if !lane.link.has_room() {
             return false;
         }
-        let Some((lease, ask)) = self.next(index, lane, work, turn) else { return false };
-        self.send(lane, Tag { lease, ask, asked }, work, turn)
+        let Some((lease, ask)) = self.next(index, lane, work, cx) else { return false };
+        self.send(lane, Tag { lease, ask, asked }, work, cx)
     }
 
     /// What a lane asks for next, if there is something.
-    fn next(&mut self, index: usize, lane: &mut Lane, work: &mut Work, turn: Turn<'_>) -> Option<(u32, Ask)> {
+    fn next(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) -> Option<(u32, Ask)> {
         if let Some((lease, ask)) = lane.notes.follow.pop() {
             work.leases.begin(lease);
             return Some((lease, ask));
         }
-        let course = turn.course;
+        let course = cx.course;
         let is_loaded = self.is_loaded(course, &work.tally);
         let ask = match (course.phase(), course.verb()) {
             (Phase::Preparing, _) if lane.notes.is_fresh => Ask::Post,
@@ -174,7 +174,7 @@ impl Feed {
             (Phase::Measuring, Verb::Create) => Ask::Post,
             // What is begun is also counted, so nothing is begun when the time is over.
             (Phase::Measuring, Verb::List) => {
-                let is_over = work.done() > 0 && course.is_long(turn.now);
+                let is_over = work.done() > 0 && course.is_long(cx.now);
                 return (!is_over).then_some((0, Ask::List));
             }
             (Phase::Measuring, Verb::DeleteCollection) => {
@@ -187,7 +187,7 @@ impl Feed {
             work.leases.begin(lease);
             return Some((lease, ask));
         }
-        if self.writes >= turn.writes_max {
+        if self.writes >= cx.writes_max {
             self.is_starved = true;
             return None;
         }
@@ -197,10 +197,10 @@ impl Feed {
     }
 
     /// Writes a request; false if the server takes none now.
-    fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, turn: Turn<'_>) -> bool {
-        let now_us = self.epoch_us + turn.now / 1_000;
+    fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
+        let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);
-        let sent = lane.link.send(turn.origin, &request, tag);
+        let sent = lane.link.send(cx.origin, &request, tag);
         if sent {
             self.writes += u64::from(tag.ask == Ask::Put);
         } else {
@@ -230,8 +230,8 @@ mod tests {
         course.enter(Phase::Measuring, 0);
         work.tally.begin(5_000_000);
         assert_eq!(feed.due(&course, &work.tally), Some(0));
-        let turn = Turn { origin: &origin, course: &course, writes_max: u64::MAX, now: 25_000_000 };
-        assert!(!feed.feed(&mut lanes, &[], &mut work, turn));
+        let cx = FeedContext { origin: &origin, course: &course, writes_max: u64::MAX, now: 25_000_000 };
+        assert!(!feed.feed(&mut lanes, &[], &mut work, cx));
         assert_eq!(feed.due(&course, &work.tally), None);
         work.tally.end(30_000_000);
         assert!(feed.is_owed(&work.tally));
