@@ -3,7 +3,7 @@
 use super::Reply;
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::form::{Form, Response, State};
+use crate::form::{Form, LeaseState, Response};
 use crate::table::object::Object;
 
 /// The answer to an applied write.
@@ -47,7 +47,7 @@ impl Answer {
     #[inline]
     pub(super) fn into_reply(self, applied: &Object, now: Now) -> Result<Reply, ApiError> {
         match self {
-            Self::Applied { status, form } => Reply::object(status, State::Stored(applied), form, now),
+            Self::Applied { status, form } => Reply::object(status, LeaseState::Stored(applied), form, now),
             Self::Prepared(response) => Ok(Reply::Response(*response)),
             Self::Refused(error) => Err(*error),
         }

@@ -12,7 +12,7 @@ use crate::api_error::{ApiError, Status};
 use crate::codec::DeleteOptions;
 use crate::codec::Format;
 use crate::codec::protobuf;
-use crate::form::{Form, Response, State};
+use crate::form::{Form, LeaseState, Response};
 use crate::lease::Lease;
 use crate::options::{ListOptions, merge_delete_collection_options, merge_delete_options};
 use crate::table::Table;
@@ -45,7 +45,7 @@ impl Api {
         let state = match deletion.decide(current, call.now)? {
             // kube-apiserver shows an empty object for the dry run of a deletion that must first remove finalizers.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
-                return reply_unless(refused, 200, State::Loose(&Lease::default(), None), form, call);
+                return reply_unless(refused, 200, LeaseState::Loose(&Lease::default(), None), form, call);
             }
             Fate::Gone => {
                 let body = form.for_status().status_body(&Status::deleted(name, &current.metadata().uid));
@@ -56,13 +56,13 @@ impl Api {
                 return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
             }
             Fate::Held(marked) if deletion.dry_run => {
-                return reply_unless(refused, held, State::Loose(&marked, Some(current.version)), form, call);
+                return reply_unless(refused, held, LeaseState::Loose(&marked, Some(current.version)), form, call);
             }
             Fate::Held(marked) => {
                 let change = Change::Replace(table.target(slot), marked);
                 return Ok(Verdict::Write(change, Answer::applied(held, form, refused)));
             }
-            Fate::Unchanged => State::Stored(current),
+            Fate::Unchanged => LeaseState::Stored(current),
         };
         reply_unless(refused, held, state, form, call)
     }
@@ -122,7 +122,7 @@ impl Api {
 fn reply_unless(
     refused: Result<(), ApiError>,
     status: u16,
-    state: State<'_>,
+    state: LeaseState<'_>,
     form: Form,
     call: &Call<'_>,
 ) -> Result<Verdict, ApiError> {

@@ -33,7 +33,7 @@ use crate::auth::{Caller, Credentials, authorize};
 use crate::clock::Now;
 use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
-use crate::form::{Form, Response, State};
+use crate::form::{Form, LeaseState, Response};
 use crate::http::{Method, RequestHead};
 use crate::journal::Journal;
 use crate::limits::{
@@ -157,7 +157,7 @@ impl Reply {
     /// # Errors
     /// 406 if the client wants a list.
     #[inline]
-    fn object(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
+    fn object(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
         object_response(status, state, form, now).map(Self::Response)
     }
 
@@ -211,7 +211,7 @@ impl Reply {
 /// # Errors
 /// 406 if the client wants a list.
 #[inline]
-fn object_response(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Response, ApiError> {
+fn object_response(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> Result<Response, ApiError> {
     form.representation.check_object().map_err(ApiError::NotAcceptable)?;
     Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }

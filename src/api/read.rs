@@ -6,7 +6,7 @@ use super::key::check_key;
 use super::token::ContinueToken;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
-use crate::form::{Form, State};
+use crate::form::{Form, LeaseState};
 use crate::limits::WATCH_SECONDS_MIN;
 use crate::options::{
     GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
@@ -42,7 +42,7 @@ pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -
     }
     let (_, object) = found.ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
     call.check_options_of(form)?;
-    Reply::object(200, State::Stored(object), form, call.now)
+    Reply::object(200, LeaseState::Stored(object), form, call.now)
 }
 
 /// Lists or watches the Leases of one namespace or of all.

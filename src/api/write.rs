@@ -12,7 +12,7 @@ use crate::clock::Now;
 use crate::codec::json::{other_version, unrecognized};
 use crate::codec::protobuf::{self, lease_len, lease_len_max};
 use crate::codec::{FieldWarnings, Format};
-use crate::form::{Form, Response, State};
+use crate::form::{Form, LeaseState, Response};
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{
     self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update, wipe_system_fields,
@@ -183,7 +183,7 @@ impl Api {
             }
             if dry_run {
                 // The client's version disappears only when the Lease is stored.
-                return write.reply(201, State::Loose(&lease, named_version));
+                return write.reply(201, LeaseState::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
             check_long_write(table, None, &lease)?;
@@ -225,7 +225,7 @@ impl Api {
 
         let dry_run = write.options.dry_run;
         if is_finalized_by_update(&lease.metadata, &live.metadata) {
-            let response = write.response(200, State::Loose(&lease, Some(current.version)));
+            let response = write.response(200, LeaseState::Loose(&lease, Some(current.version)));
             if dry_run {
                 return response.map(Verdict::response);
             }
@@ -233,7 +233,7 @@ impl Api {
         }
         self.check_quota(table, Some(slot), &lease)?;
         if dry_run {
-            return write.reply(200, State::Loose(&lease, Some(current.version)));
+            return write.reply(200, LeaseState::Loose(&lease, Some(current.version)));
         }
         // selfLink disappears only when the Lease is stored.
         lease.metadata.self_link = CompactString::default();
@@ -243,7 +243,7 @@ impl Api {
         }
         // Nothing to write: the version stays, and watchers get no event.
         if is_same {
-            return write.reply(200, State::Stored(current));
+            return write.reply(200, LeaseState::Stored(current));
         }
         check_long_write(table, Some(slot), &lease)?;
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
@@ -305,13 +305,13 @@ impl<'w> Write<'w> {
         Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
     }
 
-    fn response(&self, status: u16, state: State<'_>) -> Result<Response, ApiError> {
+    fn response(&self, status: u16, state: LeaseState<'_>) -> Result<Response, ApiError> {
         self.answer_refused.clone().map_or(Ok(()), Err)?;
         object_response(status, state, self.form, self.now)
     }
 
     /// Answers a write that changes nothing.
-    fn reply(&self, status: u16, state: State<'_>) -> Result<Verdict, ApiError> {
+    fn reply(&self, status: u16, state: LeaseState<'_>) -> Result<Verdict, ApiError> {
         self.response(status, state).map(Verdict::response)
     }
 }

@@ -35,14 +35,14 @@ pub struct Form {
 
 /// A state of a Lease to write, in the table or not.
 #[derive(Clone, Copy, Debug)]
-pub enum State<'a> {
+pub enum LeaseState<'a> {
     /// A state in the table.
     Stored(&'a Object),
     /// A state outside the table: the result of a dry run, the last state that a watcher knew, a bookmark.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
-impl State<'_> {
+impl LeaseState<'_> {
     fn lease(&self) -> Cow<'_, Lease> {
         match self {
             Self::Stored(object) => object.lease(),
@@ -85,8 +85,8 @@ impl State<'_> {
 impl Form {
     /// Returns the body of a response with one object.
     #[must_use]
-    pub fn object_body(self, state: State<'_>, now: Time) -> Body {
-        if let State::Stored(object) = state
+    pub fn object_body(self, state: LeaseState<'_>, now: Time) -> Body {
+        if let LeaseState::Stored(object) = state
             && let Some(format) = self.as_encoded()
         {
             return Body::Lease(object.clone(), format);
@@ -233,10 +233,10 @@ impl Form {
         match self.representation.transform {
             Transform::Table(version) => {
                 let form = TableForm { now, include: self.include, version };
-                self.with_row_json(State::Stored(object), |json| push_row(out, object.unrenewed(), json, form));
+                self.with_row_json(LeaseState::Stored(object), |json| push_row(out, object.unrenewed(), json, form));
             }
             Transform::Partial(version) | Transform::PartialList(version) => {
-                State::Stored(object).with_json(|json| partial::push_partial(out, json, version));
+                LeaseState::Stored(object).with_json(|json| partial::push_partial(out, json, version));
             }
             Transform::None => object.push_json_item(out),
         }
@@ -283,17 +283,17 @@ impl Form {
     }
 
     /// Appends an event of a watch. `columns` says whether a Table carries its columns: only the first one does.
-    pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: State<'_>, columns: bool, now: Time) {
+    pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: LeaseState<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
             protobuf::push_watch_event(out, kind, |out| match state {
-                State::Stored(object) if self.as_encoded().is_some() => object.push_body(out, Format::Protobuf),
+                LeaseState::Stored(object) if self.as_encoded().is_some() => object.push_body(out, Format::Protobuf),
                 _ => self.push_object(out, state, now, columns),
             });
             return;
         }
         open_event(out, kind);
         match (self.representation.transform, state) {
-            (Transform::None, State::Stored(object)) => object.push_json(out, self.version),
+            (Transform::None, LeaseState::Stored(object)) => object.push_json(out, self.version),
             _ => self.push_object(out, state, now, columns),
         }
         out.extend_from_slice(b"}\n");
@@ -302,7 +302,7 @@ impl Form {
     /// Appends a BOOKMARK event; `initial_events_end` marks the end of the initial events.
     pub fn push_bookmark(self, out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool, columns: bool) {
         let lease = bookmark_lease(initial_events_end);
-        self.push_event(out, "BOOKMARK", State::Loose(&lease, Some(version)), columns, Time(0));
+        self.push_event(out, "BOOKMARK", LeaseState::Loose(&lease, Some(version)), columns, Time(0));
     }
 
     /// Appends an ERROR event.
@@ -317,7 +317,7 @@ impl Form {
     }
 
     /// Appends one object, without the end of a body.
-    fn push_object(self, out: &mut Vec<u8>, state: State<'_>, now: Time, columns: bool) {
+    fn push_object(self, out: &mut Vec<u8>, state: LeaseState<'_>, now: Time, columns: bool) {
         let version = state.version();
         match (self.representation.format, self.representation.transform) {
             (Format::Protobuf, Transform::Partial(of) | Transform::PartialList(of)) => {
@@ -343,7 +343,7 @@ impl Form {
 
     /// Calls `with` with the JSON object for a row of a Table. It has this form's version if the row carries the whole
     /// object.
-    fn with_row_json(self, state: State<'_>, with: impl FnOnce(&[u8])) {
+    fn with_row_json(self, state: LeaseState<'_>, with: impl FnOnce(&[u8])) {
         state.with_json(|json| match (self.include, self.version) {
             (IncludeObject::Object, ApiVersion::V1Beta1) => {
                 let mut converted = Vec::with_capacity(json.len() + 16);
@@ -461,15 +461,16 @@ mod tests {
     fn a_stored_object_and_the_same_one_loose_look_alike_in_every_form() {
         let object = object();
         for form in all_forms() {
-            let stored = form.object_body(State::Stored(&object), Time(0)).into_bytes();
-            let loose = form.object_body(State::Loose(object.unrenewed(), Some(object.version)), Time(0)).into_bytes();
+            let stored = form.object_body(LeaseState::Stored(&object), Time(0)).into_bytes();
+            let loose =
+                form.object_body(LeaseState::Loose(object.unrenewed(), Some(object.version)), Time(0)).into_bytes();
             assert_eq!(stored, loose, "{form:?}");
             let mut events = [Vec::new(), Vec::new()];
-            form.push_event(&mut events[0], "ADDED", State::Stored(&object), true, Time(0));
+            form.push_event(&mut events[0], "ADDED", LeaseState::Stored(&object), true, Time(0));
             form.push_event(
                 &mut events[1],
                 "ADDED",
-                State::Loose(object.unrenewed(), Some(object.version)),
+                LeaseState::Loose(object.unrenewed(), Some(object.version)),
                 true,
                 Time(0),
             );

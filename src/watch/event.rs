@@ -2,7 +2,7 @@
 
 use super::recent::{EventKey, Recent};
 use crate::clock::Now;
-use crate::form::{Form, State};
+use crate::form::{Form, LeaseState};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
@@ -27,17 +27,17 @@ pub(super) fn push_change(
     let known;
     let (kind, state) = match (before, after) {
         (None, false) => return false,
-        (None, true) => ("ADDED", State::Stored(&event.after)),
-        (Some(_), true) => ("MODIFIED", State::Stored(&event.after)),
-        (Some(_), false) if event.deleted => ("DELETED", State::Stored(&event.after)),
+        (None, true) => ("ADDED", LeaseState::Stored(&event.after)),
+        (Some(_), true) => ("MODIFIED", LeaseState::Stored(&event.after)),
+        (Some(_), false) if event.deleted => ("DELETED", LeaseState::Stored(&event.after)),
         // The object left the selection: the watcher gets the last state it knew, at the version of the change.
         (Some(before), false) => {
             known = before.lease();
-            ("DELETED", State::Loose(&known, Some(event.version())))
+            ("DELETED", LeaseState::Loose(&known, Some(event.version())))
         }
     };
     match (recent, form.as_encoded(), state) {
-        (Some(recent), Some(format), State::Stored(_)) => {
+        (Some(recent), Some(format), LeaseState::Stored(_)) => {
             let event = EventKey { version: event.version(), kind, format };
             recent.push_cached(out, event, |out| form.push_event(out, kind, state, columns, now.wall));
         }

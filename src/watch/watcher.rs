@@ -5,7 +5,7 @@ use super::recent::Recent;
 use super::{Counts, Fill, WatchEnd, WatchSpec, WatchStart};
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::form::{Form, State};
+use crate::form::{Form, LeaseState};
 use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::resource::ResourceVersion;
@@ -196,7 +196,7 @@ impl Watcher {
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {
-                    form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
+                    form.push_event(out, "ADDED", LeaseState::Stored(object), *columns, now.wall);
                     *events_given += 1;
                     *columns = false;
                 }
