@@ -17,7 +17,7 @@ use super::stream_id::StreamId;
 
 /// The state of a stream that is neither idle nor closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum StreamState {
     /// Both sides may send.
     Open,
     /// We have ended our side.
@@ -30,7 +30,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: StreamId,
-    pub(super) state: State,
+    pub(super) state: StreamState,
     pub(super) send_window: SendWindow,
     pub(super) recv_window: RecvWindow,
     /// Octets still to come of a body whose length the peer announced.
@@ -46,7 +46,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(id: StreamId, state: State, send_window: SendWindow, recv_window: RecvWindow) -> Self {
+    pub(super) fn new(id: StreamId, state: StreamState, send_window: SendWindow, recv_window: RecvWindow) -> Self {
         Self {
             id,
             state,
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_body_must_have_the_length_that_was_announced() {
-        let mut stream = Stream::new(StreamId::FIRST, State::Open, SendWindow::new(0), RecvWindow::new(0, 0));
+        let mut stream = Stream::new(StreamId::FIRST, StreamState::Open, SendWindow::new(0), RecvWindow::new(0, 0));
         assert!(stream.take_body(5, true), "nothing announced");
         stream.body_left = Some(5);
         assert!(stream.take_body(3, false));

@@ -7,7 +7,7 @@ use crate::http2::frame::FrameHead;
 use crate::http2::frame::headers::{Headers, begin_headers_into, finish_headers};
 use crate::http2::head::{RequestHead, ResponseHead, check_trailers};
 use crate::http2::limits;
-use crate::http2::stream::State;
+use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 use crate::http2::streams::StreamKey;
 
@@ -133,7 +133,7 @@ impl Connection {
             Err(malformed) if malformed.is_of_the_client() => return self.refuse_request(400, start, cx),
             Err(malformed) => return Err(StreamError::Malformed(malformed).into()),
         };
-        let state = if start.end_stream { State::HalfClosedRemote } else { State::Open };
+        let state = if start.end_stream { StreamState::HalfClosedRemote } else { StreamState::Open };
         let mut stream = self.new_stream(start.stream_id, state);
         stream.head_received = true;
         stream.body_left = head.content_length;
@@ -158,7 +158,7 @@ impl Connection {
         self.encoder.encode_status(status, cx.out);
         finish_headers(start.stream_id, at, cx.out);
         if !start.end_stream {
-            let mut stream = self.new_stream(start.stream_id, State::HalfClosedLocal);
+            let mut stream = self.new_stream(start.stream_id, StreamState::HalfClosedLocal);
             (stream.head_received, stream.head_sent) = (true, true);
             let key = self.streams.insert(stream);
             self.refuse_rest(key, cx.now_ms);
@@ -174,7 +174,7 @@ impl Connection {
         cx: &RecvContext<'_>,
     ) -> Result<Event<'i>, FrameError> {
         let stream = self.streams.get_mut(key).ok_or(ConnectionError::StreamClosed)?;
-        if stream.state == State::HalfClosedRemote {
+        if stream.state == StreamState::HalfClosedRemote {
             return Err(StreamError::StreamClosed.into());
         }
         if start.self_dependent {
@@ -215,7 +215,7 @@ impl Connection {
     /// Ends the peer's side of the stream.
     pub(super) fn end_remote(&mut self, key: StreamKey) {
         match self.streams.get_mut(key) {
-            Some(stream) if stream.state == State::Open => stream.state = State::HalfClosedRemote,
+            Some(stream) if stream.state == StreamState::Open => stream.state = StreamState::HalfClosedRemote,
             Some(_) => self.streams.remove(key),
             None => {}
         }

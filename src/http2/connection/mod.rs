@@ -23,7 +23,7 @@ use super::frame::{self, FrameHead, FrameType};
 use super::limits;
 use super::reset_memory::ResetMemory;
 use super::settings::{Config, PeerSettings, UpgradeSettings};
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use super::stream_id::StreamId;
 use super::streams::{Store, StreamKey};
 use crate::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf};
@@ -141,7 +141,7 @@ impl Connection {
         let applied = connection.peer.apply(settings.payload(), false, &mut connection.encoder);
         debug_assert!(applied.is_ok(), "they have been applied before, for a trial");
         connection.last_remote_id = StreamId::FIRST;
-        let mut stream = connection.new_stream(StreamId::FIRST, State::HalfClosedRemote);
+        let mut stream = connection.new_stream(StreamId::FIRST, StreamState::HalfClosedRemote);
         stream.head_received = true;
         let key = connection.streams.insert(stream);
         (connection, key)
@@ -360,13 +360,13 @@ impl Connection {
             return Err(OpenError::Concurrency);
         }
         self.next_local_id = id.next();
-        let mut stream = self.new_stream(id, State::Open);
+        let mut stream = self.new_stream(id, StreamState::Open);
         stream.head_sent = true;
         stream.is_bodiless = is_head;
         Ok(self.streams.insert(stream))
     }
 
-    fn new_stream(&self, id: StreamId, state: State) -> Stream {
+    fn new_stream(&self, id: StreamId, state: StreamState) -> Stream {
         let announced = self.config.stream_window.min(limits::WINDOW_MAX);
         let recv_window = if self.settings_acked {
             RecvWindow::new(announced, announced)
@@ -416,8 +416,8 @@ impl Connection {
             assert!(self.streams.len() <= usize::try_from(streams_max).unwrap_or(usize::MAX));
             for (key, stream) in self.streams.iter() {
                 assert!(!self.is_idle(key.id()), "a stream in the store was opened");
-                assert!(stream.state != State::HalfClosedLocal || stream.head_sent, "no end before the head");
-                assert!(stream.state != State::HalfClosedLocal || !stream.wants_write, "nothing after the end");
+                assert!(stream.state != StreamState::HalfClosedLocal || stream.head_sent, "no end before the head");
+                assert!(stream.state != StreamState::HalfClosedLocal || !stream.wants_write, "nothing after the end");
             }
             assert!(self.phase != Phase::Failed || self.streams.is_empty());
         }

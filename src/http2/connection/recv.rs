@@ -7,7 +7,7 @@ use crate::http2::frame::goaway::Goaway;
 use crate::http2::frame::ping::Ping;
 use crate::http2::frame::settings::{SettingsFrame, encode_ack_into};
 use crate::http2::frame::{FrameHead, priority, rst_stream, window_update};
-use crate::http2::stream::State;
+use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 
 type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
@@ -32,7 +32,7 @@ impl Connection {
             return self.recv_data_on_no_stream(head.stream_id);
         };
         let stream = self.streams.get_mut(key).ok_or(ConnectionError::StreamClosed)?;
-        if stream.state == State::HalfClosedRemote {
+        if stream.state == StreamState::HalfClosedRemote {
             return Err(StreamError::StreamClosed.into());
         }
         if !stream.head_received {

@@ -7,7 +7,7 @@ use crate::http2::frame::data::encode_data_head_into;
 use crate::http2::frame::headers::{begin_headers_into, finish_headers};
 use crate::http2::frame::rst_stream;
 use crate::http2::limits::{FRAME_SIZE_MAX, WINDOW_UPDATE_OCTETS};
-use crate::http2::stream::State;
+use crate::http2::stream::StreamState;
 use crate::http2::streams::StreamKey;
 
 /// A field to send.
@@ -81,7 +81,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<(), StreamGone> {
         let stream = self.streams.get_mut(key).ok_or(StreamGone)?;
-        debug_assert!(stream.head_sent && stream.state != State::HalfClosedLocal, "trailers follow a body");
+        debug_assert!(stream.head_sent && stream.state != StreamState::HalfClosedLocal, "trailers follow a body");
         let start = begin_headers_into(key.id(), true, out);
         self.encoder.begin_block(out);
         self.encode_fields(fields, out);
@@ -129,7 +129,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<usize, StreamGone> {
         let stream = self.streams.get_mut(key).ok_or(StreamGone)?;
-        debug_assert!(stream.head_sent && stream.state != State::HalfClosedLocal, "data is between head and end");
+        debug_assert!(stream.head_sent && stream.state != StreamState::HalfClosedLocal, "data is between head and end");
         let window = stream.send_window.available().min(self.send_window.available());
         let length = offered.min(window).min(FRAME_SIZE_MAX);
         let is_all = length == offered;
@@ -173,7 +173,7 @@ impl Connection {
     /// Asks [`poll_writable`](Self::poll_writable) to name the stream once its windows open; it joins the queue's end.
     pub fn want_write(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key)
-            && stream.state != State::HalfClosedLocal
+            && stream.state != StreamState::HalfClosedLocal
         {
             stream.wants_write = true;
             self.streams.queue_if_ready(key);
@@ -233,8 +233,8 @@ impl Connection {
     /// Ends our side of the stream.
     pub(in crate::http2) fn end_local(&mut self, key: StreamKey) {
         match self.streams.get_mut(key) {
-            Some(stream) if stream.state == State::Open => {
-                stream.state = State::HalfClosedLocal;
+            Some(stream) if stream.state == StreamState::Open => {
+                stream.state = StreamState::HalfClosedLocal;
                 if std::mem::take(&mut stream.wants_write) {
                     self.streams.unqueue(key);
                 }

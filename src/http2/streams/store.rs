@@ -188,11 +188,11 @@ impl Hasher for IdHasher {
 mod tests {
     use super::*;
     use crate::http2::flow_control::{RecvWindow, SendWindow};
-    use crate::http2::stream::State;
+    use crate::http2::stream::StreamState;
 
     fn stream(id: u32, window: u32) -> Stream {
         let id = StreamId::from_wire(id.to_be_bytes());
-        Stream::new(id, State::Open, SendWindow::new(window), RecvWindow::new(0, 0))
+        Stream::new(id, StreamState::Open, SendWindow::new(window), RecvWindow::new(0, 0))
     }
 
     #[test]
