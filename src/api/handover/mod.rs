@@ -33,7 +33,7 @@ use worker::Worker;
 pub struct Handover {
     /// Version of the table when the state was last read.
     looked_at: ResourceVersion,
-    state: State,
+    state: HandoverState,
     /// Whether watches must end, because no client may write here any longer.
     ends_watches: bool,
     /// Worker that copies Leases; none if this server has no access to built-in storage.
@@ -42,7 +42,7 @@ pub struct Handover {
 
 /// The state in the Lease of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
+struct HandoverState {
     phase: Option<Phase>,
     /// Id of the request for the phase.
     asked: CompactString,
@@ -62,7 +62,7 @@ enum Mode {
     Frozen,
 }
 
-impl State {
+impl HandoverState {
     fn of(object: &Object) -> Self {
         let annotations = &object.metadata().annotations;
         Self {
@@ -173,7 +173,8 @@ impl Handover {
             return;
         }
         self.looked_at = table.version();
-        let present = table.find(NAMESPACE, NAME).map_or_else(State::default, |(_, object)| State::of(object));
+        let present =
+            table.find(NAMESPACE, NAME).map_or_else(HandoverState::default, |(_, object)| HandoverState::of(object));
         let before = std::mem::replace(&mut self.state, present);
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
@@ -242,7 +243,7 @@ impl Api {
     /// first. A single server has written everything once its journal is idle. Before a takeover no requests are
     /// forwarded to it, so its journal does not matter then.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
-        let State { phase, asked, .. } = &self.handover.state;
+        let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {
             Some(identity) => identity.all_confirm(table, asked, now),
             None => {

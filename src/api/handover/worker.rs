@@ -11,7 +11,7 @@
 //!
 //! A replica that takes over the work restarts the phase, with a complete read.
 
-use super::State;
+use super::HandoverState;
 use super::feed::{Feed, RENEWAL_MS, RENEWAL_MS_IN_SWITCH};
 use super::merge::{decode, gone, taken_in};
 use crate::api::identity::{is_own, micros};
@@ -55,7 +55,7 @@ const SUBMITTED_MAX: usize = 1_024;
 pub(super) struct Worker {
     port: BuiltInPort,
     /// State that the stage belongs to.
-    state: State,
+    state: HandoverState,
     stage: Stage,
     /// The thread's current command.
     under_way: Option<UnderWay>,
@@ -117,7 +117,7 @@ impl Worker {
     pub(super) fn new(port: BuiltInPort) -> Self {
         Self {
             port,
-            state: State::default(),
+            state: HandoverState::default(),
             stage: Stage::Rest,
             under_way: None,
             reads_all: true,
@@ -139,7 +139,7 @@ impl Worker {
     /// Continues the work of a phase. `is_confirmed` tells whether every replica follows the phase.
     pub(super) fn work(
         &mut self,
-        state: &State,
+        state: &HandoverState,
         is_confirmed: bool,
         table: &mut Table,
         storage: &mut Storage,
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Returns the time until the stage is checked again, in ms.
-    fn pause_ms(&self, state: &State, now: Now) -> u64 {
+    fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
             Stage::TakeIn if !self.incoming.is_empty() => 0,
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// Begins a phase. Earlier reads are still imported, unless this server's state is newer.
-    fn begin(&mut self, state: &State) {
+    fn begin(&mut self, state: &HandoverState) {
         self.stage = Stage::Read;
         // An incremental read would miss the table's changes that were not written back.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
@@ -212,7 +212,7 @@ impl Worker {
     }
 
     /// Continues the stage.
-    fn go_on(&mut self, state: &State, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
+    fn go_on(&mut self, state: &HandoverState, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
             Stage::Read if is_confirmed && is_idle => {
@@ -229,7 +229,7 @@ impl Worker {
     }
 
     /// Handles the thread's event.
-    fn take_event(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+    fn take_event(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
@@ -345,7 +345,7 @@ impl Worker {
     }
 
     /// Continues once all read Leases are in the table.
-    fn after_read(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+    fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if !self.unreadable.is_empty() => Stage::Read,
             Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Read,
@@ -361,7 +361,7 @@ impl Worker {
     }
 
     /// Writes the Leases that the phase requires.
-    fn write(&mut self, state: &State, table: &Table) {
+    fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
@@ -370,7 +370,7 @@ impl Worker {
         self.send(Purpose::Write, command);
     }
 
-    fn after_write(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+    fn after_write(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let (step, message) = match state.phase {
             Some(Phase::Serve) => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
             Some(Phase::Undo | Phase::Freeze) => {
@@ -382,7 +382,7 @@ impl Worker {
     }
 
     /// Keeps built-in storage up to date while this server accepts writes.
-    fn feed(&mut self, state: &State, table: &Table, now: Now) {
+    fn feed(&mut self, state: &HandoverState, table: &Table, now: Now) {
         let is_serving = state.step == Some(Step::Serving);
         let holds = matches!(state.phase, Some(Phase::Import | Phase::Serve)) && state.step != Some(Step::NotOurs);
         if !holds {
@@ -424,7 +424,7 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
 }
 
 /// Whether reads are imported: not if this server's state is newer.
-fn takes_in(state: &State) -> bool {
+fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
         Some(Phase::Serve) => state.step != Some(Step::Serving),
