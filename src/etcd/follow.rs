@@ -3,7 +3,7 @@
 use super::client::Failure;
 use super::load::position;
 use super::messages::{Event as Change, NO_DELETE, WatchCreateRequest, WatchRequest, WatchResponse};
-use super::state::{State, Wait};
+use super::state::{SharedState, Wait};
 use crate::engine::Entry;
 use crate::journal::{Event, StoredManifest};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use tonic::Streaming;
 const PUT: i32 = 0;
 
 /// Watches until the thread must end.
-pub(super) async fn follow(state: Rc<State>) {
+pub(super) async fn follow(state: Rc<SharedState>) {
     state.begin(Wait::Watch);
     for attempt in 0.. {
         let watches =
@@ -37,7 +37,7 @@ pub(super) async fn follow(state: Rc<State>) {
     }
 }
 
-fn watch(state: &State, Range { start: key, end: range_end }: Range<Vec<u8>>) -> WatchRequest {
+fn watch(state: &SharedState, Range { start: key, end: range_end }: Range<Vec<u8>>) -> WatchRequest {
     let start_revision = state.followed.get().cast_signed().saturating_add(1);
     WatchRequest { create: Some(WatchCreateRequest { key, range_end, start_revision, filters: vec![NO_DELETE] }) }
 }
@@ -46,7 +46,7 @@ fn watch(state: &State, Range { start: key, end: range_end }: Range<Vec<u8>>) ->
 ///
 /// # Errors
 /// The reason why the watch cannot be continued.
-async fn take_in(state: &State, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
+async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
     let mut created = 0;
     loop {
         let answer = match answers.message().await {
@@ -76,7 +76,7 @@ async fn take_in(state: &State, mut answers: Streaming<WatchResponse>) -> Result
 ///
 /// # Errors
 /// An entry is missing.
-fn deliver(state: &State, changes: Vec<Change>) -> Result<(), Failure> {
+fn deliver(state: &SharedState, changes: Vec<Change>) -> Result<(), Failure> {
     let mut delivered = Vec::new();
     let mut entry = None;
     for kv in changes.into_iter().filter(|change| change.kind == PUT).filter_map(|change| change.kv) {

@@ -2,7 +2,7 @@
 
 use super::client::Failure;
 use super::messages::StatusResponse;
-use super::state::State;
+use super::state::SharedState;
 use crate::journal::{Event, StoreSize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 const SIZE_EVERY: Duration = Duration::from_secs(5);
 
 /// Reports the size of the database until the thread must end.
-pub(super) async fn watch_size(state: Rc<State>) {
+pub(super) async fn watch_size(state: Rc<SharedState>) {
     while !state.is_over.get() {
         match state.client.status(state.client.member()).await {
             Ok(status) => state.say(Event::Size(size(&status))),
@@ -37,7 +37,7 @@ fn size(status: &StatusResponse) -> StoreSize {
 
 /// Every `interval`, compacts up to the revision that this replica had followed one interval before, until the thread
 /// must end.
-pub(super) async fn compact(state: Rc<State>, interval: Duration) {
+pub(super) async fn compact(state: Rc<SharedState>, interval: Duration) {
     let mut revision = state.followed.get();
     while !state.is_over.get() {
         sleep(interval).await;

@@ -3,7 +3,7 @@
 use super::client::{Client, Failure};
 use super::keys::{FORMAT, Keys};
 use super::messages::{KeyValue, RangeRequest};
-use super::state::State;
+use super::state::SharedState;
 use crate::engine::{EngineError, Entry, Position, SnapshotId};
 use crate::journal::{Event, StoredManifest, open_piece};
 use std::collections::VecDeque;
@@ -25,8 +25,8 @@ const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
     /// Fixes the revision, and lists what is stored.
-    pub(super) async fn open(&mut self, state: &State) -> Result<Event, Failure> {
-        let State { client, keys, .. } = state;
+    pub(super) async fn open(&mut self, state: &SharedState) -> Result<Event, Failure> {
+        let SharedState { client, keys, .. } = state;
         self.entries = None;
         let found = client.range(one(keys.manifest(), 0)).await?;
         self.revision = found.header.map_or(0, |header| header.revision);
@@ -48,15 +48,15 @@ impl Load {
         Ok(Event::Opened { manifest, snapshots, has_entries })
     }
 
-    pub(super) async fn chunk(&self, state: &State, snapshot: SnapshotId, index: u32) -> Result<Event, Failure> {
-        let State { client, keys, .. } = state;
+    pub(super) async fn chunk(&self, state: &SharedState, snapshot: SnapshotId, index: u32) -> Result<Event, Failure> {
+        let SharedState { client, keys, .. } = state;
         let found = client.range(one(keys.chunk(snapshot, index), self.revision)).await?.kvs.into_iter().next();
         let sealed = found.as_ref().map(|kv| kv.value.as_slice());
         Ok(open_piece(&client.config().store(), snapshot, index, sealed).map_or_else(Event::Failed, Event::Piece))
     }
 
     /// Returns the next entries, in order; none at the end.
-    pub(super) async fn entries(&mut self, state: &State) -> Result<Event, Failure> {
+    pub(super) async fn entries(&mut self, state: &SharedState) -> Result<Event, Failure> {
         if self.entries.is_none() {
             self.entries = Some(self.read(state).await?);
         }
@@ -77,8 +77,8 @@ impl Load {
         self.revision.cast_unsigned()
     }
 
-    async fn read(&self, state: &State) -> Result<VecDeque<Entry>, Failure> {
-        let State { client, keys, .. } = state;
+    async fn read(&self, state: &SharedState) -> Result<VecDeque<Entry>, Failure> {
+        let SharedState { client, keys, .. } = state;
         let mut kvs = pages(client, all(keys.journal(), self.revision)).await?;
         kvs.sort_unstable_by_key(|kv| kv.mod_revision);
         let mut entries = state.entries.borrow_mut();

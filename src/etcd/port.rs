@@ -9,7 +9,7 @@ use super::keys::Keys;
 use super::load::{Load, check_format};
 use super::messages::{KeyValue, ResponseOp};
 use super::release;
-use super::state::{State, Wait};
+use super::state::{SharedState, Wait};
 use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
 use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
@@ -83,7 +83,7 @@ impl EtcdPort {
         let (sender, events) = updates::queue(waker);
         let serve = move || async move {
             match Client::new(config) {
-                Ok(client) => serve(Rc::new(State::new(client, sender)), received).await,
+                Ok(client) => serve(Rc::new(SharedState::new(client, sender)), received).await,
                 Err(error) => _ = sender.send(Event::Failed(error)),
             }
         };
@@ -103,7 +103,7 @@ impl Port for EtcdPort {
 }
 
 /// Runs commands until the port is dropped.
-async fn serve(state: Rc<State>, mut commands: Receiver<Command>) {
+async fn serve(state: Rc<SharedState>, mut commands: Receiver<Command>) {
     spawn_local(look_at_waits(Rc::clone(&state)));
     let behind = Rc::new(RefCell::new(None));
     let mut load = Load::default();
@@ -140,7 +140,7 @@ async fn serve(state: Rc<State>, mut commands: Receiver<Command>) {
     state.is_over.set(true);
 }
 
-async fn look_at_waits(state: Rc<State>) {
+async fn look_at_waits(state: Rc<SharedState>) {
     while !state.is_over.get() {
         sleep(LOOK_EVERY).await;
         state.look_at_waits();
@@ -148,7 +148,7 @@ async fn look_at_waits(state: Rc<State>) {
 }
 
 /// Sends a commit until there is a definite answer.
-async fn do_commit(state: Rc<State>, commit: Commit) {
+async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
         return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
@@ -185,7 +185,7 @@ async fn do_commit(state: Rc<State>, commit: Commit) {
     }
 }
 
-async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure> {
+async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Failure> {
     for attempt in 0.. {
         match state.client.txn(&transaction.request, attempt).await {
             Ok(answer) => return Ok(transaction.done(answer)),
@@ -213,7 +213,7 @@ async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure>
 }
 
 /// Queries the last entry until there is an answer.
-async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<Behind>>>) {
+async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
     for attempt in 0.. {
@@ -240,7 +240,7 @@ fn first_key(answer: ResponseOp) -> KeyValue {
 }
 
 /// Compares the end of the journal in etcd at `revision` with the deliveries.
-fn look_behind(state: &State, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
+fn look_behind(state: &SharedState, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {

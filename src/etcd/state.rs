@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The shared state of the thread's tasks.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SharedState {
     pub(super) client: Client,
     pub(super) keys: Keys,
     events: UpdateSender<Event>,
@@ -50,7 +50,7 @@ pub(super) enum Wait {
 /// Time without an answer after which etcd counts as unreachable.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
-impl State {
+impl SharedState {
     pub(super) fn new(client: Client, events: UpdateSender<Event>) -> Self {
         let keys = Keys::new(&client.config().prefix);
         Self {
