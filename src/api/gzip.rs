@@ -47,11 +47,11 @@ pub(super) struct Gzip {
     packed: usize,
     /// Whether the whole body has been made.
     is_whole: bool,
-    state: State,
+    state: GzipState,
 }
 
 #[derive(Default)]
-enum State {
+enum GzipState {
     /// The length of the body is not known yet.
     #[default]
     Waiting,
@@ -61,7 +61,7 @@ enum State {
     Done,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for GzipState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Waiting => "Waiting",
@@ -75,19 +75,19 @@ impl fmt::Debug for State {
 impl Gzip {
     /// Creates an empty body.
     pub(super) fn new(permit: Permit) -> Self {
-        Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: State::Waiting }
+        Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: GzipState::Waiting }
     }
 
     /// Whether the decision about compression is made.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
-        !matches!(self.state, State::Waiting)
+        !matches!(self.state, GzipState::Waiting)
     }
 
     /// Whether the body is compressed.
     #[must_use]
     pub(super) fn is_packed(&self) -> bool {
-        matches!(self.state, State::Packing(_) | State::Done)
+        matches!(self.state, GzipState::Packing(_) | GzipState::Done)
     }
 
     /// Returns the buffer to append more of the body to before the next [`Gzip::step`], and the buffer's largest
@@ -95,9 +95,9 @@ impl Gzip {
     pub(super) fn buffer_to_fill(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,
-            State::Waiting => GZIP_BYTES_MIN + 1,
-            State::Plain | State::Packing(_) | State::Done if self.packed < self.made.len() => return None,
-            State::Plain | State::Packing(_) | State::Done => {
+            GzipState::Waiting => GZIP_BYTES_MIN + 1,
+            GzipState::Plain | GzipState::Packing(_) | GzipState::Done if self.packed < self.made.len() => return None,
+            GzipState::Plain | GzipState::Packing(_) | GzipState::Done => {
                 self.made.clear();
                 self.packed = 0;
                 GZIP_BYTES_PER_STEP
@@ -116,17 +116,17 @@ impl Gzip {
     /// # Errors
     /// None in practice: the encoder writes into memory.
     pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<Stepped> {
-        if matches!(self.state, State::Waiting) {
+        if matches!(self.state, GzipState::Waiting) {
             if self.made.len() > GZIP_BYTES_MIN {
                 let encoder = GzEncoder::new(Vec::with_capacity(GZIP_BYTES_PER_STEP / 4), Compression::fast());
-                self.state = State::Packing(Box::new(encoder));
+                self.state = GzipState::Packing(Box::new(encoder));
             } else if self.is_whole {
-                self.state = State::Plain;
+                self.state = GzipState::Plain;
             } else {
                 return Ok(Stepped::More);
             }
         }
-        let State::Packing(encoder) = &mut self.state else {
+        let GzipState::Packing(encoder) = &mut self.state else {
             out.append(&mut self.made);
             return Ok(if self.is_whole { Stepped::Done } else { Stepped::More });
         };
@@ -142,7 +142,7 @@ impl Gzip {
         if !is_end {
             return Ok(Stepped::More);
         }
-        self.state = State::Done;
+        self.state = GzipState::Done;
         self.made = Vec::new();
         self.packed = 0;
         Ok(Stepped::Done)

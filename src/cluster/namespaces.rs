@@ -12,10 +12,10 @@ use hashbrown::HashMap;
 
 /// The known namespaces of the cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Namespaces(State);
+pub struct Namespaces(NamespaceList);
 
 #[derive(Clone, Debug, Default)]
-enum State {
+enum NamespaceList {
     /// Namespaces are not watched: all count as existing.
     #[default]
     Unwatched,
@@ -53,34 +53,34 @@ impl Namespaces {
     /// Creates the state before the first list of a watch.
     #[must_use]
     pub fn awaited() -> Self {
-        Self(State::Awaited)
+        Self(NamespaceList::Awaited)
     }
 
     /// Whether the first list is awaited.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        matches!(self.0, State::Awaited)
+        matches!(self.0, NamespaceList::Awaited)
     }
 
     /// Applies a change.
     pub fn apply(&mut self, change: NamespaceChange) {
         match (change, &mut self.0) {
-            (NamespaceChange::All(all), state) => *state = State::Known(all.into_iter().collect()),
-            (NamespaceChange::Present(name, phase), State::Known(known)) => {
+            (NamespaceChange::All(all), state) => *state = NamespaceList::Known(all.into_iter().collect()),
+            (NamespaceChange::Present(name, phase), NamespaceList::Known(known)) => {
                 known.insert(name, phase);
             }
-            (NamespaceChange::Gone(name), State::Known(known)) => {
+            (NamespaceChange::Gone(name), NamespaceList::Known(known)) => {
                 known.remove(&name);
             }
             // A change before the first list has nothing to apply to.
-            (_, State::Awaited | State::Unwatched) => {}
+            (_, NamespaceList::Awaited | NamespaceList::Unwatched) => {}
         }
     }
 
     /// Whether the namespace is missing from the cluster's list.
     #[must_use]
     pub fn is_unknown(&self, namespace: &str) -> bool {
-        matches!(&self.0, State::Known(known) if !known.contains_key(namespace))
+        matches!(&self.0, NamespaceList::Known(known) if !known.contains_key(namespace))
             && !SYSTEM_NAMESPACES.contains(&namespace)
     }
 
@@ -89,7 +89,7 @@ impl Namespaces {
     /// # Errors
     /// [`ApiError::NamespaceNotFound`], [`ApiError::NamespaceTerminating`].
     pub fn admit_create(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        let State::Known(known) = &self.0 else { return Ok(()) };
+        let NamespaceList::Known(known) = &self.0 else { return Ok(()) };
         if self.is_unknown(namespace) {
             return Err(ApiError::NamespaceNotFound { namespace: namespace.to_owned() });
         }

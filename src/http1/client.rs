@@ -16,12 +16,12 @@ use std::ops::Range;
 /// functions must not be mixed within one response. The caller calls [`Self::handle_eof`] at the end of the stream.
 #[derive(Debug)]
 pub struct ResponseParser {
-    state: State,
+    state: ResponseState,
     body_bytes_max: usize,
 }
 
 #[derive(Debug)]
-enum State {
+enum ResponseState {
     /// Between two responses, or in a head.
     Head,
     /// In a body.
@@ -92,7 +92,7 @@ impl ResponseParser {
     /// bound, for bodies that are streamed.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
-        Self { state: State::Head, body_bytes_max }
+        Self { state: ResponseState::Head, body_bytes_max }
     }
 
     /// Returns the next response if `buf` holds all of it, else `None`. `to_head` marks the answer to a HEAD request,
@@ -102,13 +102,13 @@ impl ResponseParser {
     /// # Errors
     /// See [`ResponseError`].
     pub fn poll_whole(&mut self, buf: &mut [u8], to_head: bool) -> Result<Option<WholeResponse>, ResponseError> {
-        if matches!(self.state, State::Head) {
+        if matches!(self.state, ResponseState::Head) {
             let Some(parsed) = self.parse_head(buf, to_head)? else { return Ok(None) };
             let at = parsed.consumed;
             let whole = WholeProgress { payload_start: at, payload_end: at, read: at };
-            self.state = State::Body { head: parsed.head, framing: parsed.framing, whole };
+            self.state = ResponseState::Body { head: parsed.head, framing: parsed.framing, whole };
         }
-        let State::Body { head, framing, whole } = &mut self.state else { return Ok(None) };
+        let ResponseState::Body { head, framing, whole } = &mut self.state else { return Ok(None) };
         match framing {
             Framing::Length { bytes_left } => {
                 let end = whole.payload_start.saturating_add(*bytes_left);
@@ -135,7 +135,7 @@ impl ResponseParser {
         }
         let body = whole.payload_start..whole.payload_end;
         let response = WholeResponse { head: head.clone(), body, consumed: whole.read };
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         Ok(Some(response))
     }
 
@@ -145,15 +145,16 @@ impl ResponseParser {
     /// # Errors
     /// See [`ResponseError`].
     pub fn poll_piece(&mut self, buf: &mut [u8], to_head: bool) -> Result<(Option<Piece>, usize), ResponseError> {
-        let State::Body { framing, .. } = &mut self.state else {
+        let ResponseState::Body { framing, .. } = &mut self.state else {
             let Some(parsed) = self.parse_head(buf, to_head)? else { return Ok((None, 0)) };
             let head = parsed.head.clone();
-            self.state = State::Body { head: parsed.head, framing: parsed.framing, whole: WholeProgress::default() };
+            self.state =
+                ResponseState::Body { head: parsed.head, framing: parsed.framing, whole: WholeProgress::default() };
             return Ok((Some(Piece::Head(head)), parsed.consumed));
         };
         let (produced, consumed) = match framing {
             Framing::Length { bytes_left: 0 } => {
-                self.state = State::Head;
+                self.state = ResponseState::Head;
                 return Ok((Some(Piece::End), 0));
             }
             Framing::Length { bytes_left } => {
@@ -164,7 +165,7 @@ impl ResponseParser {
             Framing::Chunked(decoder) => {
                 let progress = decoder.decode(buf, 0)?;
                 if progress.done && progress.produced == 0 {
-                    self.state = State::Head;
+                    self.state = ResponseState::Head;
                     return Ok((Some(Piece::End), progress.consumed));
                 }
                 if progress.done {
@@ -185,12 +186,12 @@ impl ResponseParser {
     /// # Errors
     /// [`ResponseError::EndedEarly`] if the stream ends within a response.
     pub fn handle_eof(&mut self, buf: &[u8]) -> Result<Option<WholeResponse>, ResponseError> {
-        match std::mem::replace(&mut self.state, State::Head) {
-            State::Head if buf.is_empty() => Ok(None),
-            State::Body { head, framing: Framing::UntilClose, whole } => {
+        match std::mem::replace(&mut self.state, ResponseState::Head) {
+            ResponseState::Head if buf.is_empty() => Ok(None),
+            ResponseState::Body { head, framing: Framing::UntilClose, whole } => {
                 Ok(Some(WholeResponse { head, body: whole.payload_start..buf.len(), consumed: buf.len() }))
             }
-            State::Head | State::Body { .. } => Err(ResponseError::EndedEarly),
+            ResponseState::Head | ResponseState::Body { .. } => Err(ResponseError::EndedEarly),
         }
     }
 
