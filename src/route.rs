@@ -30,14 +30,14 @@ impl Probe {
 
 /// A parsed path: route and API version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target<'a> {
+pub struct VersionedRoute<'a> {
     /// Version of the group in which Leases are read and shown.
     pub version: ApiVersion,
     /// Route of the path.
     pub route: Route<'a>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> VersionedRoute<'a> {
     /// Parses a percent-encoded path.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
         match percent_decode_str(path).decode_utf8_lossy() {
             Cow::Borrowed(path) => Self::of_decoded(path),
             Cow::Owned(path) => {
-                let Target { version, route } = Target::of_decoded(&path);
+                let VersionedRoute { version, route } = VersionedRoute::of_decoded(&path);
                 Self { version, route: route.into_owned() }
             }
         }
@@ -131,7 +131,7 @@ impl<'a> Route<'a> {
     /// Parses a percent-encoded path into its route.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
-        Target::of(path).route
+        VersionedRoute::of(path).route
     }
 
     /// Whether the route concerns Leases.
@@ -272,7 +272,7 @@ mod tests {
             ("/apis/coordination.k8s.io//leases", V1, Route::Unknown),
             ("/openapi/v3/apis/coordination.k8s.io/v1beta1", V1, Route::OpenApiDocument(V1Beta1)),
         ] {
-            assert_eq!(Target::of(path), Target { version, route }, "{path}");
+            assert_eq!(VersionedRoute::of(path), VersionedRoute { version, route }, "{path}");
         }
     }
 

@@ -45,7 +45,7 @@ use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::permits::Permits;
 use crate::resource::ApiVersion;
-use crate::route::{Route, Target};
+use crate::route::{Route, VersionedRoute};
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::holder::HolderChange;
@@ -301,7 +301,7 @@ impl Api {
         now: Now,
     ) -> Reply {
         let retry = retry.unwrap_or_else(|| Retry::first(now.ms));
-        let Target { version, route } = Target::of(request.path);
+        let VersionedRoute { version, route } = VersionedRoute::of(request.path);
         let verb = verb_of(request, &route);
         let kind = RequestKind::of(&route, verb, request);
         let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
@@ -412,7 +412,7 @@ impl Api {
     /// Answers a request whose body is refused, and counts it.
     #[cold]
     pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
-        let Target { version, route } = Target::of(request.path);
+        let VersionedRoute { version, route } = VersionedRoute::of(request.path);
         let response = refusal(request, error);
         let kind = RequestKind::of(&route, verb_of(request, &route), request);
         self.metrics.count_request(kind, version, response.status, 0);
