@@ -27,7 +27,7 @@ pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Repres
     let transform = |parameters: &Parameters<'_>, format| parameters.transform(format);
     ranges(accept)
         .iter()
-        .find_map(|range| serve(range, transform))
+        .find_map(|range| select(range, transform))
         .map(Representation::from)
         .ok_or(Unacceptable::Transform)
 }
@@ -40,7 +40,7 @@ pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
         None => {
             let found = ranges(accept.unwrap_or_default())
                 .iter()
-                .find_map(|range| serve(range, |parameters, _| parameters.for_status()));
+                .find_map(|range| select(range, |parameters, _| parameters.for_status()));
             found.map_or(Representation::FALLBACK, Representation::from)
         }
     }
@@ -59,8 +59,8 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
         Some(_) => Some(None),
         None => parameters.aggregated().filter(|_| may_aggregate).map(Some),
     };
-    let found = ranges(accept).iter().find_map(|range| serve(range, aggregated));
-    let Some(Served { format, pretty, transform: aggregated }) = found else { return Err(Unacceptable::Transform) };
+    let found = ranges(accept).iter().find_map(|range| select(range, aggregated));
+    let Some(Selected { format, pretty, transform: aggregated }) = found else { return Err(Unacceptable::Transform) };
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
@@ -123,28 +123,28 @@ fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
 }
 
 /// The form that a range selects.
-struct Served<T> {
+struct Selected<T> {
     format: Format,
     pretty: bool,
     transform: T,
 }
 
-impl From<Served<Transform>> for Representation {
-    fn from(Served { format, pretty, transform }: Served<Transform>) -> Self {
+impl From<Selected<Transform>> for Representation {
+    fn from(Selected { format, pretty, transform }: Selected<Transform>) -> Self {
         Self { format, pretty, transform }
     }
 }
 
 /// Returns the form that a range selects, if it can be served with its parameters; `transform` reads from them what the
 /// caller needs.
-fn serve<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Served<T>> {
+fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Selected<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;
         if parameters.is_stream && format == Format::Yaml {
             return None;
         }
         let pretty = parameters.pretty && format == Format::Json;
-        Some(Served { format, pretty, transform: transform(&parameters, format)? })
+        Some(Selected { format, pretty, transform: transform(&parameters, format)? })
     })
 }
 
