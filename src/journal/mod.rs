@@ -78,7 +78,7 @@ use applied::Applied;
 use barriers::Barriers;
 use batches::Batches;
 use loading::Loading;
-use replay::{Expected, Numbers, Replaying, Verdict};
+use replay::{Expected, Judgement, Numbers, Replaying};
 use stats::Counts;
 use std::collections::VecDeque;
 use tracing::{info, warn};
@@ -310,8 +310,8 @@ impl Journal {
             }
             None => self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?,
             Some(header) => match replay::judge(store, position, &header, &self.applied, version, expected)? {
-                Verdict::Apply => self.batches.begin_applying(position, version),
-                Verdict::PassOver | Verdict::Reject => {
+                Judgement::Apply => self.batches.begin_applying(position, version),
+                Judgement::PassOver | Judgement::Reject => {
                     self.applied.skip(position, version);
                     self.batches.reject(&self.applied);
                 }

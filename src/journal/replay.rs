@@ -111,7 +111,7 @@ pub(super) enum Expected {
 
 /// The decision about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Judgement {
     /// The entry is applied.
     Apply,
     /// The entry is skipped: it was applied before.
@@ -131,7 +131,7 @@ pub(super) fn judge(
     applied: &Applied,
     version: ResourceVersion,
     expected: Expected,
-) -> Result<Verdict, EngineError> {
+) -> Result<Judgement, EngineError> {
     let wrong = |what: &str| match expected {
         Expected::OneWriter | Expected::Stored => damaged(store, &name(position), what),
         Expected::Delivered => lost(store, &format!("{}: {what}", name(position))),
@@ -141,8 +141,8 @@ pub(super) fn judge(
     }
     match applied.order(header) {
         Order::Next => {}
-        Order::Duplicate => return Ok(Verdict::PassOver),
-        Order::Stale => return Ok(Verdict::Reject),
+        Order::Duplicate => return Ok(Judgement::PassOver),
+        Order::Stale => return Ok(Judgement::Reject),
         Order::Gap { expected } => {
             let sequence = header.sequence;
             return Err(wrong(&format!("it has sequence {sequence} of its writer in the place of {expected}")));
@@ -150,7 +150,7 @@ pub(super) fn judge(
     }
     let is_last = header.after == applied.position;
     if applied.agreement(header) == Agreement::Agrees && (is_last || expected != Expected::OneWriter) {
-        return Ok(Verdict::Apply);
+        return Ok(Judgement::Apply);
     }
     let chain = if header.chain == applied.chain { "" } else { "not " };
     let what = format!(
@@ -163,7 +163,7 @@ pub(super) fn judge(
         // The store is authoritative. The writer's table was wrong, and the writer has noticed by now.
         Expected::Stored => {
             warn!(position = position.0, "an entry of a writer with another table: {what}");
-            Ok(Verdict::Apply)
+            Ok(Judgement::Apply)
         }
     }
 }
@@ -183,8 +183,8 @@ impl Replaying {
         let position = entry.position;
         let reader = EntryReader::open(entry.payload).map_err(|error| unreadable(store, &name(position), error))?;
         match judge(store, position, &reader.header, applied, base, expected)? {
-            Verdict::Apply => Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default(), base })),
-            Verdict::PassOver | Verdict::Reject => {
+            Judgement::Apply => Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default(), base })),
+            Judgement::PassOver | Judgement::Reject => {
                 applied.skip(position, base);
                 Ok(None)
             }
