@@ -19,7 +19,7 @@ use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::codec::protobuf::encode_lease_into;
-use crate::etcd::built_in::{BuiltInPort, Command, Event, StoredLease, Wanted};
+use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, StoredLease, Wanted};
 use crate::handover::{MESSAGE, NAME, NAMESPACE, Phase, STEP, Step, is_lease};
 use crate::journal::{Outcome, Ticket};
 use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE};
@@ -205,7 +205,7 @@ impl Worker {
         }
     }
 
-    fn send(&mut self, purpose: Purpose, command: Command) {
+    fn send(&mut self, purpose: Purpose, command: BuiltInCommand) {
         debug_assert!(self.under_way.is_none(), "the thread has a command");
         self.under_way = Some(UnderWay { purpose, is_stale: false });
         self.port.send(command);
@@ -217,13 +217,15 @@ impl Worker {
         match self.stage {
             Stage::Read if is_confirmed && is_idle => {
                 let is_complete = std::mem::take(&mut self.reads_all);
-                self.send(Purpose::Read, Command::Read { is_complete });
+                self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
             Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
             Stage::Write if is_idle => self.write(state, table),
             // The written step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
-            Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => self.send(Purpose::Look, Command::Look),
+            Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
+                self.send(Purpose::Look, BuiltInCommand::Look)
+            }
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
         }
     }
@@ -233,7 +235,7 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            Event::Read { changed, deleted, is_complete } => {
+            BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
                     self.put_incoming(table, changed, deleted, is_complete && !is_stale);
                 }
@@ -244,27 +246,27 @@ impl Worker {
                 }
             }
             _ if is_stale => {}
-            Event::Written { overtaken } if purpose == Purpose::Feed => {
+            BuiltInEvent::Written { overtaken } if purpose == Purpose::Feed => {
                 self.feed.end(!overtaken.is_empty(), now);
                 if let (Some(lease), Some(Step::Serving)) = (overtaken.first(), state.step) {
                     tracing::warn!(lease, "built-in storage was written by another; writing again");
                     self.stage = Stage::Read;
                 }
             }
-            Event::Written { overtaken } if overtaken.is_empty() => self.after_write(state, table, storage, now),
-            Event::Written { .. } => self.stage = Stage::Read,
-            Event::Ours => {}
+            BuiltInEvent::Written { overtaken } if overtaken.is_empty() => self.after_write(state, table, storage, now),
+            BuiltInEvent::Written { .. } => self.stage = Stage::Read,
+            BuiltInEvent::Ours => {}
             // The switch has not happened yet.
-            Event::NotOurs if purpose == Purpose::Feed && state.step != Some(Step::Serving) => {
+            BuiltInEvent::NotOurs if purpose == Purpose::Feed && state.step != Some(Step::Serving) => {
                 self.feed.end(true, now);
             }
-            Event::NotOurs => {
+            BuiltInEvent::NotOurs => {
                 self.stage = Stage::Rest;
                 self.feed = Feed::default();
                 let why = "the APIService does not name a Service";
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
-            Event::Failed(why) => {
+            BuiltInEvent::Failed(why) => {
                 tracing::warn!(why, "the hand-over of Leases waits");
                 self.feed.end(true, now);
                 (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
@@ -366,7 +368,7 @@ impl Worker {
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
         // Forced writes make kube-apiserver's late updates of locks fail, since those update an older state.
-        let command = Command::Write { leases, is_complete: is_everything, is_forced: !is_everything };
+        let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
     }
 
@@ -405,7 +407,7 @@ impl Worker {
         let leases: Vec<_> = keys.iter().filter_map(|key| fed(table, key, is_serving)).collect();
         if !leases.is_empty() {
             self.feed.begin(keys);
-            self.send(Purpose::Feed, Command::Write { leases, is_complete: false, is_forced: false });
+            self.send(Purpose::Feed, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
         }
     }
 }

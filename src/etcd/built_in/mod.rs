@@ -21,7 +21,7 @@ use crate::updates::{self, Updates};
 use mio::Waker;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Storage;
+use storage::BuiltInStorage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
@@ -50,7 +50,7 @@ pub struct Wanted {
 
 /// A command to the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum BuiltInCommand {
     /// Reads the changes since the previous read.
     Read {
         /// Whether to read everything.
@@ -71,7 +71,7 @@ pub enum Command {
 
 /// An event of the thread, one for each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum BuiltInEvent {
     /// The result of a read.
     Read {
         /// Leases that are new or changed.
@@ -98,8 +98,8 @@ pub enum Event {
 /// The loop's port to built-in storage.
 #[derive(Debug)]
 pub struct BuiltInPort {
-    commands: UnboundedSender<Command>,
-    events: Updates<Event>,
+    commands: UnboundedSender<BuiltInCommand>,
+    events: Updates<BuiltInEvent>,
     /// The thread. If a write in flight takes effect after the drop, it has passed both fences.
     _thread: Background,
 }
@@ -118,21 +118,21 @@ impl BuiltInPort {
     }
 
     /// Sends a command. [`BuiltInPort::next`] returns the answer.
-    pub fn send(&self, command: Command) {
+    pub fn send(&self, command: BuiltInCommand) {
         // The thread ends when this port is dropped, or by a panic, which its handle reports.
         _ = self.commands.send(command);
     }
 
     /// Returns the next event, if there is one.
     #[must_use]
-    pub fn next(&self) -> Option<Event> {
+    pub fn next(&self) -> Option<BuiltInEvent> {
         self.events.next()
     }
 }
 
 /// Runs commands until the port is dropped.
-async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: impl Fn(Event) -> bool) {
-    let open = || Client::new(config.clone()).map(Storage::new);
+async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, say: impl Fn(BuiltInEvent) -> bool) {
+    let open = || Client::new(config.clone()).map(BuiltInStorage::new);
     let mut storage = open();
     while let Some(command) = commands.recv().await {
         let event = match &mut storage {
@@ -141,15 +141,15 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: im
                 Ok(Err(failure)) => {
                     // Nothing is known about a restored etcd.
                     let is_lost = matches!(failure, Failure::Lost(_));
-                    let event = Event::Failed(failure.into_error(&config).to_string());
+                    let event = BuiltInEvent::Failed(failure.into_error(&config).to_string());
                     if is_lost {
                         storage = open();
                     }
                     event
                 }
-                Err(_) => Event::Failed(format!("no answer from {}", config.store())),
+                Err(_) => BuiltInEvent::Failed(format!("no answer from {}", config.store())),
             },
-            Err(error) => Event::Failed(error.to_string()),
+            Err(error) => BuiltInEvent::Failed(error.to_string()),
         };
         if !say(event) {
             return;

@@ -1,7 +1,7 @@
 //! Reads and writes of the Leases in built-in storage, and their last known state.
 
 use super::fence::{Fence, unchanged};
-use super::{Command, Event, StoredLease, Wanted};
+use super::{BuiltInCommand, BuiltInEvent, StoredLease, Wanted};
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
@@ -24,7 +24,7 @@ const ATTEMPTS_MAX: u32 = 4;
 
 /// Built-in storage, as this process last saw it.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(super) struct BuiltInStorage {
     client: Client,
     /// Prefix of the keys of all Leases.
     prefix: Vec<u8>,
@@ -54,7 +54,7 @@ enum Done {
     NotOurs,
 }
 
-impl Storage {
+impl BuiltInStorage {
     pub(super) fn new(client: Client) -> Self {
         let prefix = client.config().prefix.trim_end_matches('/').to_owned();
         Self {
@@ -70,19 +70,21 @@ impl Storage {
     ///
     /// # Errors
     /// [`Failure`]; a write may be partly done.
-    pub(super) async fn execute(&mut self, command: Command) -> Result<Event, Failure> {
+    pub(super) async fn execute(&mut self, command: BuiltInCommand) -> Result<BuiltInEvent, Failure> {
         match command {
-            Command::Read { is_complete } => self.read(is_complete).await,
-            Command::Look => {
+            BuiltInCommand::Read { is_complete } => self.read(is_complete).await,
+            BuiltInCommand::Look => {
                 self.fence.read(&self.client).await?;
-                Ok(if self.fence.compare().is_some() { Event::Ours } else { Event::NotOurs })
+                Ok(if self.fence.compare().is_some() { BuiltInEvent::Ours } else { BuiltInEvent::NotOurs })
             }
-            Command::Write { leases, is_complete, is_forced } => self.write(leases, is_complete, is_forced).await,
+            BuiltInCommand::Write { leases, is_complete, is_forced } => {
+                self.write(leases, is_complete, is_forced).await
+            }
         }
     }
 
     /// Reads the changes, at one revision.
-    async fn read(&mut self, is_complete: bool) -> Result<Event, Failure> {
+    async fn read(&mut self, is_complete: bool) -> Result<BuiltInEvent, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
             // Nothing is known until the read has succeeded.
@@ -108,7 +110,7 @@ impl Storage {
             self.seen.remove(key);
         }
         self.revision = revision.cast_unsigned();
-        Ok(Event::Read { changed, deleted, is_complete })
+        Ok(BuiltInEvent::Read { changed, deleted, is_complete })
     }
 
     /// Returns all Leases written since `since`, at `revision` or the newest for 0; and the revision.
@@ -143,7 +145,12 @@ impl Storage {
         [self.prefix.as_slice(), key.as_bytes()].concat()
     }
 
-    async fn write(&mut self, leases: Vec<Wanted>, is_complete: bool, is_forced: bool) -> Result<Event, Failure> {
+    async fn write(
+        &mut self,
+        leases: Vec<Wanted>,
+        is_complete: bool,
+        is_forced: bool,
+    ) -> Result<BuiltInEvent, Failure> {
         if self.revision == 0 {
             self.read(true).await?;
         }
@@ -173,15 +180,15 @@ impl Storage {
                             match self.commit_one(lease).await? {
                                 Done::Written { .. } => {}
                                 Done::Overtaken => overtaken.push(lease.key.clone()),
-                                Done::NotOurs => return Ok(Event::NotOurs),
+                                Done::NotOurs => return Ok(BuiltInEvent::NotOurs),
                             }
                         }
                     }
-                    Done::NotOurs => return Ok(Event::NotOurs),
+                    Done::NotOurs => return Ok(BuiltInEvent::NotOurs),
                 }
             }
         }
-        Ok(Event::Written { overtaken })
+        Ok(BuiltInEvent::Written { overtaken })
     }
 
     /// Whether a Lease already has the wanted state.
