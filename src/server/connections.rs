@@ -11,7 +11,7 @@ use std::io;
 /// All connections. A token has a slot and a generation, so the token of a closed connection finds nothing.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    entries: Slab<Entry>,
+    entries: Slab<ConnEntry>,
     /// Generation of the newest connection; each has the next one.
     generation: u32,
     /// Connections of anonymous peers, oldest first. Some may be closed or no longer anonymous.
@@ -20,7 +20,7 @@ pub(super) struct Connections {
 
 /// A connection, with the loop's state about it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ConnEntry {
     token: Token,
     pub(super) conn: Conn,
     /// Time of its timer, in ms.
@@ -48,7 +48,7 @@ impl Connections {
     }
 
     /// Adds the connection that `make` creates for its token.
-    pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut Entry> {
+    pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut ConnEntry> {
         self.generation = self.generation.wrapping_add(1);
         self.sift_anonymous();
         let vacant = self.entries.vacant_entry();
@@ -58,7 +58,7 @@ impl Connections {
         if is_listed {
             self.anonymous.push_back(token);
         }
-        Ok(vacant.insert(Entry {
+        Ok(vacant.insert(ConnEntry {
             token,
             conn,
             armed_ms: u64::MAX,
@@ -109,7 +109,7 @@ impl Connections {
     }
 
     /// Returns the connection of this token, if it still exists.
-    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut ConnEntry> {
         self.entries.get_mut(slot_of(token)).filter(|entry| entry.token == token)
     }
 
@@ -126,7 +126,7 @@ impl Connections {
     }
 }
 
-impl Entry {
+impl ConnEntry {
     /// Returns its token.
     pub(super) fn token(&self) -> Token {
         self.token

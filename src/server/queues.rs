@@ -1,6 +1,6 @@
 //! The queues of runnable connections, and the marks that keep a connection from standing in one twice.
 
-use super::connections::{Connections, Entry};
+use super::connections::{ConnEntry, Connections};
 use crate::conn::Conn;
 use mio::Token;
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ impl Queues {
     }
 
     /// Puts a connection in the run queue, unless it stands there, among the handshakes or among the slow.
-    pub(super) fn enqueue(&mut self, entry: &mut Entry) {
+    pub(super) fn enqueue(&mut self, entry: &mut ConnEntry) {
         if !std::mem::replace(&mut entry.marks.can_go_on, true) {
             self.run.push(entry.token());
         }
@@ -121,7 +121,7 @@ impl Queues {
     }
 
     /// Adds the connection to `with_jobs` if it has a long response, and to `jobs` if that is runnable.
-    pub(super) fn enqueue_job(&mut self, entry: &mut Entry) {
+    pub(super) fn enqueue_job(&mut self, entry: &mut ConnEntry) {
         if entry.conn.has_job() && !std::mem::replace(&mut entry.marks.is_with_job, true) {
             self.with_jobs.push(entry.token());
         }
@@ -158,7 +158,7 @@ impl Queues {
     }
 
     /// Adds the connection to those that are flushed at the end of the turn.
-    pub(super) fn enqueue_flush(&mut self, entry: &mut Entry) {
+    pub(super) fn enqueue_flush(&mut self, entry: &mut ConnEntry) {
         if !std::mem::replace(&mut entry.marks.is_in_flush, true) {
             self.flush.push_back(entry.token());
         }

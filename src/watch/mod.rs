@@ -106,7 +106,7 @@ pub enum WatchEnd {
 /// All watchers. `O` identifies the connection and stream of a watcher.
 #[derive(Debug)]
 pub struct Watchers<O> {
-    watchers: Slab<Entry<O>>,
+    watchers: Slab<WatcherEntry<O>>,
     /// How watches end while the server stops; none while it does not.
     stopping: Option<StopKind>,
     generation: u32,
@@ -124,7 +124,7 @@ pub struct Watchers<O> {
 
 /// A watcher, its owner, and its place in the indexes.
 #[derive(Debug)]
-struct Entry<O> {
+struct WatcherEntry<O> {
     watcher: Watcher,
     owner: O,
     generation: u32,
@@ -220,7 +220,7 @@ impl<O: Copy> Watchers<O> {
         let watcher = Watcher::new(spec, self.notified, now);
         let initial_end_ms = watcher.initial_end_ms();
         let place = members.len() - 1;
-        vacant.insert(Entry { watcher, owner, generation, group, place, is_dirty: false, armed_ms: 0 });
+        vacant.insert(WatcherEntry { watcher, owner, generation, group, place, is_dirty: false, armed_ms: 0 });
         let key = WatcherKey { slot, generation };
         if let Some(end_ms) = initial_end_ms {
             self.timers.push(Reverse((end_ms, key)));
@@ -365,7 +365,7 @@ impl<O: Copy> Watchers<O> {
 
     /// Ends every open watch with an ERROR event.
     pub fn end_all(&mut self, error: &ApiError) {
-        let end = |(slot, entry): (usize, &mut Entry<O>)| {
+        let end = |(slot, entry): (usize, &mut WatcherEntry<O>)| {
             entry.watcher.refuse(error);
             WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation }
         };
@@ -426,7 +426,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    fn entry(&mut self, key: WatcherKey) -> Option<&mut Entry<O>> {
+    fn entry(&mut self, key: WatcherKey) -> Option<&mut WatcherEntry<O>> {
         find(&mut self.watchers, key)
     }
 
@@ -444,7 +444,7 @@ impl<O: Copy> Watchers<O> {
 }
 
 /// Returns the watcher of this key, if it still exists.
-fn find<O>(watchers: &mut Slab<Entry<O>>, key: WatcherKey) -> Option<&mut Entry<O>> {
+fn find<O>(watchers: &mut Slab<WatcherEntry<O>>, key: WatcherKey) -> Option<&mut WatcherEntry<O>> {
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
