@@ -51,7 +51,7 @@ const LEAVE_MS_MAX: u64 = 1_000;
 
 /// A replica's own Lease.
 #[derive(Debug)]
-pub struct Identity {
+pub struct ReplicaIdentity {
     name: CompactString,
     host: CompactString,
     /// Name of the Lease, and an id that is new at each start.
@@ -89,7 +89,7 @@ impl Seen {
     }
 }
 
-impl Identity {
+impl ReplicaIdentity {
     /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if there is
     /// one.
     #[must_use]
@@ -334,7 +334,7 @@ mod tests {
 
     fn replica_at(host: &str, endpoint: Option<&str>) -> Api {
         let endpoint = endpoint.map(|text| text.parse().expect("an address"));
-        Api { identity: Some(Identity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
+        Api { identity: Some(ReplicaIdentity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
     }
 
     /// Returns the endpoints that a replica sees at `ms`.
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_no_name_has_an_identity_too() {
-        let identity = Identity::new("a_b", 1, None, Uuid::new_v4());
+        let identity = ReplicaIdentity::new("a_b", 1, None, Uuid::new_v4());
         assert!(is_dns_subdomain(identity.name.as_bytes()), "{}", identity.name);
     }
 }

@@ -58,7 +58,7 @@ use gzip::Gzip;
 use handover::Handover;
 use health::HealthChecks;
 use holder_log::{HolderLog, user_name};
-use identity::Identity;
+use identity::ReplicaIdentity;
 use job::Job;
 use key::NO_NAMESPACE;
 use negotiate::form_of_error;
@@ -93,7 +93,7 @@ pub struct Api {
     /// Namespaces in which Leases may be created.
     pub namespaces: Namespaces,
     /// Identity Lease of this replica; none with a single server.
-    pub identity: Option<Identity>,
+    pub identity: Option<ReplicaIdentity>,
     /// Hand-over of Leases from and to built-in storage.
     pub handover: Handover,
     /// Reservation of locks for their holders before the start.

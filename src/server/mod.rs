@@ -19,7 +19,7 @@ pub use start::{Config, ServerError, StorageConfig};
 
 use crate::api::Reclaim;
 use crate::api::health::CheckId;
-use crate::api::identity::{self, Identity};
+use crate::api::identity::{self, ReplicaIdentity};
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
 use crate::cluster::NamespaceChange;
@@ -173,7 +173,7 @@ impl Server {
     pub fn announce(&mut self, host: &str, endpoint: Option<SocketAddr>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
-            self.service.api.identity = Some(Identity::new(host, port, endpoint, Uuid::new_v4()));
+            self.service.api.identity = Some(ReplicaIdentity::new(host, port, endpoint, Uuid::new_v4()));
         }
     }
 
@@ -461,7 +461,7 @@ impl Server {
         let waiters_ms = self.service.waiters.due_ms();
         let journal_ms = self.service.api.storage.journal().and_then(Journal::due_ms);
         let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
-        let identity_ms = self.service.api.identity.as_ref().map(Identity::due_ms);
+        let identity_ms = self.service.api.identity.as_ref().map(ReplicaIdentity::due_ms);
         let due_ms = [
             self.service.api.handover.due_ms(),
             identity_ms,
