@@ -571,8 +571,8 @@ impl Journal {
         if self.under_way.is_some() || self.is_applying() || !self.delivered.is_empty() {
             return;
         }
-        self.held_until_ms = self.hold_renewals(now_ms);
-        if self.held_until_ms.is_none() && self.gathers(now_ms) {
+        self.held_until_ms = self.renewals_held_until_ms(now_ms);
+        if self.held_until_ms.is_none() && self.hold_batch(now_ms) {
             return;
         }
         let Phase::Ready(upkeep) = &mut self.phase else { return };
@@ -603,7 +603,7 @@ impl Journal {
 
     /// Until when the waiting changes are held back, if all are renewals. No client waits for a heartbeat, and a commit
     /// costs the store the same however many renewals it has.
-    fn hold_renewals(&self, now_ms: u64) -> Option<u64> {
+    fn renewals_held_until_ms(&self, now_ms: u64) -> Option<u64> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
         let is_held = self.batches.can_seal()
@@ -615,7 +615,7 @@ impl Journal {
 
     /// Holds a batch of many changes back for some milliseconds while each turn brings more. The cost of a commit
     /// hardly depends on its size, so a busy loop commits less often. A batch of few changes is sent at once.
-    fn gathers(&mut self, now_ms: u64) -> bool {
+    fn hold_batch(&mut self, now_ms: u64) -> bool {
         let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
         let changes = self.batches.waiting_len();
         let Gathering { changes: before, since_ms } =
