@@ -35,7 +35,7 @@ pub(crate) struct Conn {
     /// for this server.
     began_ms: u64,
     /// When the peer began to owe something, in ms: a read of the output, or else the rest of a message.
-    waiting_since_ms: u64,
+    owed_since_ms: u64,
     /// Bytes of output sent since then.
     gone_bytes: usize,
     /// The socket has not taken all output; with TLS the rest is no longer in `output`.
@@ -107,7 +107,7 @@ impl Conn {
             read_error: None,
             behind: Vec::new(),
             began_ms: now.ms,
-            waiting_since_ms: now.ms,
+            owed_since_ms: now.ms,
             gone_bytes: 0,
             is_unsent: false,
             handshake_queued_ms: None,
@@ -143,7 +143,7 @@ impl Conn {
     pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {
         match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => None,
-            Phase::Handshake => Some(self.waiting_since_ms),
+            Phase::Handshake => Some(self.owed_since_ms),
             _ => Some(self.began_ms),
         }
     }
@@ -183,7 +183,7 @@ impl Conn {
     pub(crate) fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if let Some(since_ms) = self.handshake_queued_ms.take() {
             let waited_ms = now.ms.saturating_sub(since_ms);
-            self.waiting_since_ms += waited_ms;
+            self.owed_since_ms += waited_ms;
             self.began_ms += waited_ms;
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
                 // The peer gave up while it waited, so its handshake is not worth the work. A peer that was answered
@@ -201,7 +201,7 @@ impl Conn {
                 self.transport.send_alert();
                 self.phase = Phase::Lingering;
                 self.stopped = Stopped::Budget;
-                self.waiting_since_ms = now.ms;
+                self.owed_since_ms = now.ms;
             } else {
                 self.phase = Phase::Closed;
             }
@@ -230,7 +230,7 @@ impl Conn {
         let was_unsent = std::mem::replace(&mut self.is_unsent, !is_sent);
         let is_all_gone = is_sent && (was_unsent || queued_bytes > 0);
         if is_all_gone || self.gone_bytes >= WRITE_STALL_BYTES_MIN {
-            self.begin_waiting(now);
+            self.note_owed(now);
         }
         self.output.release(pool);
         if self.has_room() {
@@ -246,7 +246,7 @@ impl Conn {
                     return Next::Close;
                 }
                 self.phase = Phase::Lingering;
-                self.waiting_since_ms = now.ms;
+                self.owed_since_ms = now.ms;
                 Next::Again
             }
             (Phase::Handshake | Phase::Open, Stopped::Budget) => Next::Again,
@@ -275,7 +275,7 @@ impl Conn {
         let output = self.output.buffer(pool);
         let after = self.protocol.step_job(&mut Context { service, from, now, output });
         if owed_nothing && self.is_output_waiting() {
-            self.begin_waiting(now);
+            self.note_owed(now);
         }
         match after {
             AfterStep::Close => {
@@ -306,7 +306,7 @@ impl Conn {
         let owed_nothing = !self.is_output_waiting();
         let fill = self.protocol.send_events(service, stream, key, now, self.output.buffer(pool))?;
         if owed_nothing && self.is_output_waiting() {
-            self.begin_waiting(now);
+            self.note_owed(now);
         }
         if fill == Fill::More && !self.has_room() {
             self.put_behind(key, service);
@@ -315,8 +315,8 @@ impl Conn {
     }
 
     /// Notes that the peer owes something from now on.
-    fn begin_waiting(&mut self, now: Now) {
-        self.waiting_since_ms = now.ms;
+    fn note_owed(&mut self, now: Now) {
+        self.owed_since_ms = now.ms;
         self.gone_bytes = 0;
     }
 
@@ -394,9 +394,9 @@ impl Conn {
             Phase::Closed => 0,
             Phase::Closing => WRITE_STALL_MS_MAX,
             Phase::Open if self.is_output_waiting() => WRITE_STALL_MS_MAX,
-            Phase::Open => return self.protocol.deadline_ms(&self.input, self.waiting_since_ms),
+            Phase::Open => return self.protocol.deadline_ms(&self.input, self.owed_since_ms),
         };
-        self.waiting_since_ms.saturating_add(patience_ms)
+        self.owed_since_ms.saturating_add(patience_ms)
     }
 
     /// Handles the passing of [`Conn::deadline_ms`].
@@ -488,7 +488,7 @@ impl Conn {
         pace.count_read(read);
         // While output waits, the peer owes the reading of it, whatever it sends.
         if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
-            self.begin_waiting(now);
+            self.note_owed(now);
         }
         Ok(read)
     }
@@ -513,7 +513,7 @@ impl Conn {
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.output_bytes_max;
         if owed_nothing && (is_frame_done || !output.is_empty()) {
-            self.begin_waiting(now);
+            self.note_owed(now);
         }
         match served {
             Served::Starved | Served::Streaming => return ControlFlow::Continue(()),
@@ -529,7 +529,7 @@ impl Conn {
 
     fn on_handshake(&mut self, service: &Service, pool: &mut Pool, now: Now) {
         self.phase = Phase::Open;
-        self.waiting_since_ms = now.ms;
+        self.owed_since_ms = now.ms;
         self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         self.protocol = if self.transport.alpn() == Some(ALPN_HTTP_2) {
             Protocol::http2(&self.credentials, now, self.output.buffer(pool))

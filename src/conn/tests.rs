@@ -139,7 +139,7 @@ fn who_does_not_read_buys_no_time_by_sending() {
         let _ = world.peer.read(&mut drain);
         world.turn();
     }
-    assert_eq!(world.conn.waiting_since_ms, world.now.ms);
+    assert_eq!(world.conn.owed_since_ms, world.now.ms);
 }
 
 #[test]
