@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::bench::BenchArgs;
-use crate::http::Version;
+use crate::origin::Version;
 use clap::{Parser, Subcommand, ValueEnum};
 use coordination_apiserver::lease::validation::format::is_dns_label;
 use std::path::PathBuf;

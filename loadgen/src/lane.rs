@@ -3,8 +3,9 @@
 //! This module owns the connection and its requests; the fleet owns their meaning.
 
 use crate::fleet::{After, Fleet, Flight};
-use crate::http::{Bodies, Broken, Origin, Told, Verdict};
+use crate::http::{Bodies, Broken, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
+use crate::origin::Origin;
 use crate::stats::{ErrorKind, Verb};
 use std::collections::VecDeque;
 

@@ -3,7 +3,8 @@
 //! This module owns the connection and its HTTP; the lanes own the meaning of requests.
 
 use crate::connection::{Connection, Received};
-use crate::http::{Bodies, Broken, Http, Origin, Request, Told, Verdict};
+use crate::http::{Bodies, Broken, Http, Request, Told, Verdict};
+use crate::origin::Origin;
 use crate::stats::{ErrorKind, Stats};
 use crate::target::Target;
 use mio::{Registry, Token};
@@ -133,7 +134,7 @@ impl<T: Copy> Link<T> {
                 self.handshake = Some(handshake);
                 // RFC 9113 §3.2: HTTP/2 over TLS requires ALPN. Without ALPN the protocol is HTTP/1.1.
                 if conn.alpn().unwrap_or(b"http/1.1") != origin.version.alpn() {
-                    return Err(origin.version.not_spoken());
+                    return Err(Broken::not_spoken(origin.version));
                 }
             }
             if received == Received::Nothing {
@@ -197,7 +198,7 @@ impl<T: Copy> Link<T> {
 fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
     let of_tls = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
     if of_tls == Some(&rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) {
-        return origin.version.not_spoken();
+        return Broken::not_spoken(origin.version);
     }
     Broken { kind: Some(ErrorKind::Reset), why: error.to_string() }
 }

@@ -4,8 +4,8 @@
 use crate::args::Args;
 use crate::driver::Driver;
 use crate::fake::{self, Fault};
-use crate::http::MediaType;
 use crate::latencies::Latencies;
+use crate::origin::MediaType;
 use crate::report::Results;
 use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;

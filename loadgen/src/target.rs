@@ -1,8 +1,8 @@
 //! A server under load: its address, its name, and its TLS configuration.
 
 use crate::args::ServerArgs;
-use crate::http::{MediaType, Origin, Version};
 use crate::kubeconfig::{self, Access};
+use crate::origin::{MediaType, Origin, Version};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -4,8 +4,9 @@
 //! reads the answers. The fleet owns the checks.
 
 use crate::fleet::{Fleet, REFUSALS_MAX};
-use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
+use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
+use crate::origin::Origin;
 use crate::stats::{ErrorKind, Verb};
 use crate::watcher::{Page, WatchError, Watcher};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The command line of `loadgen bench`.
 
 use crate::args::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
-use crate::http::{MediaType, Version};
+use crate::origin::{MediaType, Version};
 use clap::ValueEnum;
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::phase::{Course, Phase};
 use super::requests::Requests;
 use super::tally::Tally;
-use crate::http::Origin;
+use crate::origin::Origin;
 use crate::stats::ErrorKind;
 
 /// What feeds the lanes.
@@ -215,7 +215,7 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
-    use crate::http::{MediaType, Version};
+    use crate::origin::{MediaType, Version};
     use clap::Parser as _;
 
     /// Nobody listens to the lanes, so they have no room.

@@ -4,8 +4,9 @@
 //! what is asked for and what the answers mean.
 
 use super::args::BenchArgs;
-use crate::http::{Bodies, Broken, Origin, Told, Verdict};
+use crate::http::{Bodies, Broken, Told, Verdict};
 use crate::link::Link;
+use crate::origin::Origin;
 use crate::ring::Ring;
 
 /// One connection of requests.

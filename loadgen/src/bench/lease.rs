@@ -7,7 +7,7 @@
 //! without `bench`.
 
 use super::protobuf;
-use crate::http::MediaType;
+use crate::origin::MediaType;
 use crate::{node, object, time_text};
 use memchr::memmem::Finder;
 use std::borrow::Cow;

@@ -3,10 +3,11 @@
 
 use super::lease::Leases;
 use super::tally::Tally;
-use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
+use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::Link;
 use crate::node;
 use crate::object;
+use crate::origin::Origin;
 use crate::stats::ErrorKind;
 use crate::time_text;
 use memchr::memmem::Finder;

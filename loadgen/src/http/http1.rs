@@ -1,8 +1,9 @@
 //! HTTP/1.1: pipelined requests, answered in request order (RFC 9112 §9.3.2), so an answer belongs to the oldest
 //! request.
 
-use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, Verdict};
+use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
+use crate::origin::Origin;
 use coordination_apiserver::http1::client::{Piece, ResponseError, ResponseParser};
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
 //! HTTP/2 (RFC 9113): every request is a stream, answered in whatever order. The protocol itself is the project's own
 //! [`Connection`](http2::Connection); here is what each stream carries.
 
-use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, USER_AGENT, Verdict, Version};
+use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
+use crate::origin::{Origin, USER_AGENT, Version};
 use crate::stats::ErrorKind;
 use coordination_apiserver::hpack::{FieldBuf, FieldName, Indexing};
 use coordination_apiserver::http2::{
@@ -161,7 +162,7 @@ impl<T: Copy> Http2<T> {
                     break Err(Broken::malformed(format!("not HTTP/2 as it should be: {error}")));
                 }
                 // Most likely an answer in HTTP/1.1 to what is no request there.
-                Err(_) => break Err(Version::Http2.not_spoken()),
+                Err(_) => break Err(Broken::not_spoken(Version::Http2)),
             };
             consumed += received.consumed;
             let Some(event) = received.event else { break Ok(()) };
@@ -299,8 +300,8 @@ const CONTENT_LENGTH: FieldName<'static> = FieldName::new(b"content-length");
 
 #[cfg(test)]
 mod tests {
-    use super::super::MediaType;
     use super::*;
+    use crate::origin::MediaType;
 
     fn send(http: &mut Http2<u32>, method: &'static str, tag: u32, body: Option<&[u8]>) -> Vec<u8> {
         let origin = Origin::new(Version::Http2, true, "127.0.0.1:8443", MediaType::Json);

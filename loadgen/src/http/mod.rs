@@ -9,41 +9,10 @@ mod http1;
 mod http2;
 
 use crate::connection::Connection;
+use crate::origin::{Origin, Version};
 use crate::stats::ErrorKind;
 use http1::Http1;
 use http2::Http2;
-
-/// The version of HTTP that a run speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// HTTP/1.1: answers in the order of the requests.
-    Http1,
-    /// HTTP/2: each request is a stream.
-    Http2,
-}
-
-/// The media type of all bodies, in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MediaType {
-    /// `application/json`.
-    Json,
-    /// Kubernetes' protobuf, as kubelets and controllers speak it.
-    Protobuf,
-}
-
-/// What all requests of a run share.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    /// The HTTP version.
-    pub(crate) version: Version,
-    /// The media type of bodies.
-    pub(crate) media_type: MediaType,
-    scheme: &'static str,
-    /// `Host`, or `:authority`: name and port as in the URL.
-    authority: String,
-    /// HTTP/1.1: the rest of the request line, and the fields that every request has.
-    fields: String,
-}
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -117,55 +86,17 @@ pub(crate) enum Http<T> {
     Http2(Box<Http2<T>>),
 }
 
-impl Version {
-    /// The protocol's name in ALPN.
-    pub(crate) fn alpn(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => b"h2",
-        }
-    }
-
-    /// For people.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http1 => "HTTP/1.1",
-            Self::Http2 => "HTTP/2",
-        }
-    }
-
-    /// The server does not speak this version.
-    pub(crate) fn not_spoken(self) -> Broken {
-        let (other, flag) = match self {
-            Self::Http1 => (Self::Http2, "--http2"),
-            Self::Http2 => (Self::Http1, "--http1"),
-        };
-        let why = format!("the server does not agree to {}; {flag} asks for {}", self.name(), other.name());
-        Broken { kind: Some(ErrorKind::Malformed), why }
-    }
-}
-
-impl MediaType {
-    /// As `Accept` and `Content-Type` have it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf",
-        }
-    }
-}
-
-impl Origin {
-    /// The origin of a URL.
-    pub(crate) fn new(version: Version, secure: bool, authority: &str, media_type: MediaType) -> Self {
-        let accept = media_type.name();
-        let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\n");
-        let scheme = if secure { "https" } else { "http" };
-        Self { version, media_type, scheme, authority: authority.to_owned(), fields }
-    }
-}
-
 impl Broken {
+    /// The server does not speak this version.
+    pub(crate) fn not_spoken(version: Version) -> Self {
+        let (other, flag) = match version {
+            Version::Http1 => (Version::Http2, "--http2"),
+            Version::Http2 => (Version::Http1, "--http1"),
+        };
+        let why = format!("the server does not agree to {}; {flag} asks for {}", version.name(), other.name());
+        Self { kind: Some(ErrorKind::Malformed), why }
+    }
+
     /// The peer has sent what HTTP does not allow.
     fn malformed(why: impl Into<String>) -> Self {
         Self { kind: Some(ErrorKind::Malformed), why: why.into() }
@@ -250,7 +181,7 @@ impl<T: Copy> Http<T> {
     /// The input has ended.
     pub(crate) fn ended(&self) -> Broken {
         match self {
-            Self::Http2(http) if !http.is_ready() => Version::Http2.not_spoken(),
+            Self::Http2(http) if !http.is_ready() => Broken::not_spoken(Version::Http2),
             _ if self.is_going_away() && self.len() == 0 => Broken::over(),
             _ => Broken { kind: Some(ErrorKind::Reset), why: "connection closed by the server".to_owned() },
         }
@@ -282,7 +213,5 @@ impl<T: Copy> Http<T> {
     }
 }
 
-/// Who asks.
-const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
 /// The body of an answer that is wanted whole: one Lease is far smaller.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;

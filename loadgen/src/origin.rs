@@ -1,0 +1,75 @@
+//! What all requests of a run share: the version of HTTP, the media type, the server's name.
+
+/// The version of HTTP that a run speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// HTTP/1.1: answers in the order of the requests.
+    Http1,
+    /// HTTP/2: each request is a stream.
+    Http2,
+}
+
+/// The media type of all bodies, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MediaType {
+    /// `application/json`.
+    Json,
+    /// Kubernetes' protobuf, as kubelets and controllers speak it.
+    Protobuf,
+}
+
+/// What all requests of a run share.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The HTTP version.
+    pub(crate) version: Version,
+    /// The media type of bodies.
+    pub(crate) media_type: MediaType,
+    /// `http` or `https`.
+    pub(crate) scheme: &'static str,
+    /// `Host`, or `:authority`: name and port as in the URL.
+    pub(crate) authority: String,
+    /// HTTP/1.1: the rest of the request line, and the fields that every request has.
+    pub(crate) fields: String,
+}
+
+impl Version {
+    /// The protocol's name in ALPN.
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+        }
+    }
+}
+
+impl MediaType {
+    /// As `Accept` and `Content-Type` have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+impl Origin {
+    /// The origin of a URL.
+    pub(crate) fn new(version: Version, secure: bool, authority: &str, media_type: MediaType) -> Self {
+        let accept = media_type.name();
+        let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\n");
+        let scheme = if secure { "https" } else { "http" };
+        Self { version, media_type, scheme, authority: authority.to_owned(), fields }
+    }
+}
+
+/// Who asks.
+pub(crate) const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
