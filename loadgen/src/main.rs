@@ -14,6 +14,7 @@ mod check;
 mod connection;
 mod driver;
 mod figures;
+mod flags;
 mod fleet;
 mod http;
 mod kubeconfig;
@@ -42,10 +43,11 @@ mod fake;
 #[cfg(test)]
 mod run_tests;
 
-use args::{Args, Command, Output};
+use args::{Args, Command};
 use bench::Bench;
 use coordination_apiserver::cli::{USAGE, one_line, parse_for};
 use driver::Driver;
+use flags::Output;
 use origin::MediaType;
 use std::io::Write as _;
 use std::process::ExitCode;

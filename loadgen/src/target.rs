@@ -1,6 +1,6 @@
 //! A server under load: its address, its name, and its TLS configuration.
 
-use crate::args::ServerArgs;
+use crate::flags::ServerArgs;
 use crate::kubeconfig::{self, Access};
 use crate::origin::{MediaType, Origin, Version};
 use rustls::crypto::aws_lc_rs;

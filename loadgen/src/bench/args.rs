@@ -1,6 +1,6 @@
 //! The command line of `loadgen bench`.
 
-use crate::args::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
+use crate::flags::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
 use crate::origin::{MediaType, Version};
 use clap::ValueEnum;
 use std::time::Duration;
