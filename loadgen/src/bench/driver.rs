@@ -9,7 +9,8 @@ use super::args::{BenchArgs, Verb};
 use super::connections::{Connections, Role};
 use super::feed::{Feed, FeedContext};
 use super::phase::{Course, Phase};
-use super::tally::Report;
+use super::report::Report;
+use super::transitions;
 use super::watch::{Heard, watch_target};
 use crate::http::{Broken, Verdict};
 use crate::link::{Connect as _, SCRATCH_BYTES, TIMED_OUT, TIMEOUT_NS};
@@ -107,7 +108,7 @@ impl Bench {
         self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
         // What is measured until it is done ends then, and not with the next look.
-        if now >= self.next_housekeeping || self.course.is_measured(&self.work, &self.connections, now) {
+        if now >= self.next_housekeeping || transitions::is_measured(&self.course, &self.work, &self.connections, now) {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }
@@ -179,7 +180,7 @@ impl Bench {
             return Err(self.words(if is_begun { "nothing was heard for 60 s" } else { TIMED_OUT }));
         }
         let stop = self.interrupted.load(Ordering::Relaxed);
-        while let Some(next) = self.course.next(&self.work, &self.connections, &self.feed, stop, now) {
+        while let Some(next) = transitions::next(&self.course, &self.work, &self.connections, &self.feed, stop, now) {
             self.enter(next, now)?;
         }
         Ok(())

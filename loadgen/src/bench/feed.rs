@@ -237,7 +237,7 @@ mod tests {
         assert!(feed.is_owed(&work.tally));
         // That of 0 ms was not measured; those of 10 and 20 ms, behind it, were.
         feed.abandon(&mut work.tally);
-        assert_eq!(work.tally.errors()["unanswered"], 2);
+        assert_eq!(work.tally.errors["unanswered"], 2);
         assert!(!feed.is_owed(&work.tally));
     }
 }

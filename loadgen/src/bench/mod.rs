@@ -2,10 +2,10 @@
 //!
 //! The generator has one core, like the server that it loads, so here it does as little for a request as it can: bytes
 //! that are nearly what came last time, and light checks (the status; the same object; its version grows; a renewal
-//! holds what was sent; no event is missing). [`driver`] is the turn of the loop, [`phase`] says how far it has come.
-//! [`feed`] is what is asked for next, on which [`lane`], and [`requests`] how that is written; [`answers`] is what
-//! comes of it. [`lease`] is the objects (in [`protobuf`] too), [`watch`] the watchers, [`tally`] the counts and the
-//! results.
+//! holds what was sent; no event is missing). [`driver`] is the turn of the loop, [`phase`] says how far it has come,
+//! and [`transitions`] when a phase is over. [`feed`] is what is asked for next, on which [`lane`], and [`requests`]
+//! how that is written; [`answers`] is what comes of it. [`lease`] is the objects (in [`protobuf`] too), [`watch`] the
+//! watchers, [`tally`] the counts, [`report`] the results.
 
 mod accounts;
 mod answers;
@@ -20,8 +20,10 @@ mod list;
 mod pace;
 mod phase;
 mod protobuf;
+mod report;
 mod requests;
 mod tally;
+mod transitions;
 mod watch;
 
 #[cfg(test)]
@@ -30,4 +32,4 @@ mod tests;
 pub(crate) use args::BenchArgs;
 pub(crate) use driver::Bench;
 #[cfg(test)]
-pub(crate) use tally::Report;
+pub(crate) use report::Report;

@@ -1,4 +1,4 @@
-//! The phases of a bench, and which is next.
+//! The phases of a bench, and where it stands.
 //!
 //! ```text
 //!   Connecting ─▶ Preparing ─▶ Asking ─▶ (Writing) ─▶ Attaching ─▶ Warming ─▶ Measuring ─▶ Draining ─▶ report
@@ -7,11 +7,7 @@
 //!                              watch
 //! ```
 
-use super::answers::Work;
 use super::args::{BenchArgs, Verb};
-use super::connections::Connections;
-use super::feed::Feed;
-use crate::link::DRAIN_NS;
 use crate::reactor::nanos;
 
 /// The phases, in their order.
@@ -68,6 +64,16 @@ impl Course {
         self.since
     }
 
+    /// Leases that the requests are about.
+    pub(super) fn leases(&self) -> u32 {
+        self.leases
+    }
+
+    /// Whether the phase has lasted as long as the load warms up.
+    pub(super) fn is_warm(&self, now: u64) -> bool {
+        now - self.since >= self.warm_up_ns
+    }
+
     /// Goes over to a phase.
     pub(super) fn enter(&mut self, next: Phase, now: u64) {
         self.phase = next;
@@ -82,54 +88,5 @@ impl Course {
     /// Whether the phase has lasted as long as is measured.
     pub(super) fn is_long(&self, now: u64) -> bool {
         now - self.since >= self.duration_ns
-    }
-
-    /// The next phase, if this one is over; `stop` ends it before its time.
-    pub(super) fn next(
-        &self,
-        work: &Work,
-        connections: &Connections,
-        feed: &Feed,
-        stop: bool,
-        now: u64,
-    ) -> Option<Phase> {
-        let verb = self.verb;
-        let all_done = work.done() >= self.leases;
-        let next = match self.phase {
-            _ if stop && self.phase < Phase::Draining => Phase::Draining,
-            Phase::Connecting if !connections.are_lanes_ready() => return None,
-            Phase::Connecting if matches!(verb, Verb::Read | Verb::Renew | Verb::Resume) => Phase::Preparing,
-            Phase::Connecting if connections.has_watchers() => Phase::Asking,
-            Phase::Connecting => Phase::Attaching,
-            Phase::Preparing if !all_done => return None,
-            Phase::Preparing if connections.has_watchers() => Phase::Asking,
-            Phase::Asking if work.done() == 0 => return None,
-            Phase::Asking if verb == Verb::Resume => Phase::Writing,
-            Phase::Preparing | Phase::Asking => Phase::Attaching,
-            Phase::Writing if all_done => Phase::Measuring,
-            Phase::Attaching if !connections.are_attached() => return None,
-            Phase::Attaching if verb.is_endless() => Phase::Warming,
-            Phase::Attaching => Phase::Measuring,
-            Phase::Warming if now - self.since >= self.warm_up_ns => Phase::Measuring,
-            Phase::Measuring if self.is_measured(work, connections, now) => Phase::Draining,
-            Phase::Draining if now - self.since >= DRAIN_NS => Phase::Over,
-            Phase::Draining if !connections.are_lanes_idle() || feed.is_owed(&work.tally) => return None,
-            Phase::Draining if connections.missing(&work.leases).is_none() => Phase::Over,
-            Phase::Writing | Phase::Warming | Phase::Measuring | Phase::Draining | Phase::Over => return None,
-        };
-        Some(next)
-    }
-
-    /// Whether what is being measured is over.
-    pub(super) fn is_measured(&self, work: &Work, connections: &Connections, now: u64) -> bool {
-        self.phase == Phase::Measuring
-            && match self.verb {
-                Verb::Create => work.done() >= self.leases,
-                Verb::DeleteCollection => work.done() > 0,
-                Verb::List => work.done() > 0 && self.is_long(now) && connections.are_lanes_idle(),
-                // A renewal that failed has no event.
-                Verb::Resume => connections.events_min() >= work.leases.all_writes(),
-                Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => self.is_long(now),
-            }
     }
 }

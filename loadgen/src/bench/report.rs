@@ -1,0 +1,164 @@
+//! What a bench says when it is over: a table for people, a line of JSON for programs.
+
+use super::accounts::Accounts;
+use super::args::BenchArgs;
+use super::tally::Tally;
+use crate::figures::{count, per, round};
+use crate::latencies::Latencies;
+use loadgen_account::{Limit, Memory};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+
+/// A bench that is over.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(super) args: BenchArgs,
+    pub(super) url: String,
+    pub(super) tally: Tally,
+    pub(super) accounts: Accounts,
+    /// Bytes of a Lease as it is sent.
+    pub(super) body_bytes: usize,
+    pub(super) interrupted: bool,
+}
+
+impl Report {
+    /// Whether it came to the measured time.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.accounts.window.seconds() > 0.0
+    }
+
+    /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.is_measured() && self.tally.is_fine()
+    }
+
+    /// One line of JSON, without its end.
+    pub(crate) fn json_line(&self) -> String {
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
+        let [start, before, attached, end] = self.accounts.memory;
+        let memory = |memory: Option<Memory>| memory.map(|memory| memory.resident_kib);
+        let errors: Map<String, Value> =
+            tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
+        let window = &self.accounts.window;
+        let [server_share, generator_share] = [window.server_share(), window.generator_share()];
+        let json_of = |latencies: &Latencies| (!latencies.is_empty()).then(|| latencies.json());
+        json!({
+            "server": self.url,
+            "verb": args.verb.name(),
+            "http": args.server.version().name(),
+            "media_type": args.media_type().name(),
+            "connections": args.connections(),
+            "streams": args.streams(),
+            "leases": args.leases,
+            "rate": args.rate,
+            "watchers": args.watchers,
+            "name_watchers": args.name_watchers,
+            "other_names": args.other_names,
+            "idle": args.idle,
+            "body_bytes": self.body_bytes,
+            "measured_s": seconds,
+            "interrupted": self.interrupted,
+            "requests": tally.requests,
+            "requests_per_second": per(count(tally.requests), seconds),
+            "latency": json_of(&tally.latency),
+            "events": tally.events,
+            "events_per_second": per(count(tally.events), seconds),
+            "event_delay": json_of(&tally.event_delay),
+            "list_bytes": tally.list_bytes,
+            "list_items": tally.list_items,
+            "server_cpu_us": window.server_us(),
+            "server_cpu_share": server_share.map(round),
+            "server_cpu_us_per_request": window.server_us().and_then(|us| per(us, count(tally.requests))),
+            "server_cpu_us_per_event": window.server_us().and_then(|us| per(us, count(tally.events))),
+            "server_memory_kib": {
+                "start": memory(start),
+                "before_attached": memory(before),
+                "attached": memory(attached),
+                "end": memory(end),
+                "peak": end.map(|memory| memory.peak_kib),
+            },
+            "generator": {
+                "cpu_share": generator_share.map(round),
+                "cpu_us_per_request": per(window.generator_us(), count(tally.requests)),
+                "lateness": json_of(&tally.lateness),
+                "crowded": tally.crowded,
+            },
+            "limit": Limit::of(server_share, generator_share, tally.late_ms_p99()).map(Limit::name),
+            "errors": errors,
+            "violations": tally.violations,
+            "first_errors": tally.first,
+        })
+        .to_string()
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> String {
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        _ = writeln!(
+            out,
+            "{}: {} of {} Leases, {}, {}, {} connections with {} requests in flight on each; measured {seconds:.2} s{}",
+            self.url,
+            args.verb.name(),
+            args.leases,
+            args.server.version().name(),
+            args.media_type().name(),
+            args.connections(),
+            args.streams(),
+            if self.interrupted { ", ended early" } else { "" }
+        );
+        let rows = [("requests", tally.requests, &tally.latency), ("events", tally.events, &tally.event_delay)];
+        for (name, number, latencies) in rows {
+            if number > 0 {
+                let rate = per(count(number), seconds).unwrap_or_default();
+                _ = write!(out, "{name}: {number}, {rate:.0} per second");
+                // What was answered in the measured time may all have been due before it.
+                if !latencies.is_empty() {
+                    let [p50, _, p99, p999, max] = latencies.ms();
+                    _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");
+                }
+                out.push('\n');
+            }
+        }
+        if tally.list_bytes > 0 {
+            _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
+        }
+        // Ended before anything was measured, a run has no shares.
+        let window = &self.accounts.window;
+        if let Some(share) = window.server_share() {
+            _ = write!(out, "server: {:.1} % of a core", share * 100.0);
+            for (what, number) in [("request", tally.requests), ("event", tally.events)] {
+                if let Some(us) = window.server_us().and_then(|us| per(us, count(number))) {
+                    _ = write!(out, ", {us:.2} us for each {what}");
+                }
+            }
+            out.push('\n');
+        }
+        if let Some(memory) = self.accounts.memory.last().copied().flatten() {
+            _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
+        }
+        if let Some(share) = window.generator_share() {
+            _ = writeln!(out, "generator: {:.1} % of a core", share * 100.0);
+        }
+        if let Some(ms) = tally.late_ms_p99() {
+            _ = writeln!(
+                out,
+                "generator: 99 % of the requests that found room sent within {ms:.2} ms after they were due"
+            );
+        }
+        if tally.crowded > 0 {
+            _ = writeln!(
+                out,
+                "{} requests found no room, and waited: the server, or --connections times --streams, was too little",
+                tally.crowded
+            );
+        }
+        let errors: u64 = tally.errors.values().sum();
+        _ = writeln!(out, "errors: {errors}, violations: {}", tally.violations);
+        for words in &tally.first {
+            _ = writeln!(out, "  - {words}");
+        }
+        out
+    }
+}
