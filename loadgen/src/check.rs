@@ -11,7 +11,7 @@
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
-use crate::stats::FIRST_MAX;
+use crate::recorder::FIRST_MAX;
 use crate::watcher::Kind;
 use std::cmp::Ordering;
 use std::collections::HashSet;

@@ -16,6 +16,7 @@
 //! `--max` both use the node's only connection.
 
 use crate::args::Args;
+use crate::error_kind::ErrorKind;
 use crate::fleet::{Fleet, Flight};
 use crate::http::Broken;
 use crate::lane::Lane;
@@ -24,7 +25,6 @@ use crate::progress::Progress;
 use crate::reactor::{Reactor, nanos};
 use crate::report::{Results, Timing};
 use crate::rota::{Due, Duty, Rota};
-use crate::stats::ErrorKind;
 use crate::target::Target;
 use crate::usage::server_memory;
 use crate::watch_lane::WatchLane;
@@ -142,7 +142,7 @@ impl Driver {
             self.keep_house(now)?;
         }
         // Only lists and watches were requested so far. A refusal means a wrong address or missing rights.
-        match self.fleet.stats.first_errors.first() {
+        match self.fleet.recorder.first_errors().first() {
             Some(words) if self.phase == Phase::Connecting => Err(unreachable(&self.urls(), words)),
             _ => Ok(()),
         }
@@ -154,7 +154,10 @@ impl Driver {
             let index = (node as usize + usize::from(duty == Duty::Read)) % self.lanes.len();
             let flight = begin(&mut self.fleet, node, duty, due);
             let (Some(flight), Some(lane)) = (flight, self.lanes.get_mut(index)) else { return };
-            self.fleet.stats.taken_up(due, late_ns, lane.room() == 0);
+            self.fleet.recorder.taken_up(due, late_ns);
+            if lane.room() == 0 {
+                self.fleet.recorder.crowded(due);
+            }
             lane.push(flight);
             self.reactor.set_runnable(index);
         });
@@ -255,7 +258,7 @@ impl Driver {
         if let Some(next) = self.next_phase(now) {
             self.enter(next, now);
         }
-        self.progress.show(self.phase, now - self.phase_since, self.rota.started(), &self.fleet.stats);
+        self.progress.show(self.phase, now - self.phase_since, self.rota.started(), &self.fleet.recorder);
         Ok(())
     }
 
@@ -305,17 +308,17 @@ impl Driver {
                 self.rota.begin_load(now);
             }
             Phase::Measuring => {
-                self.fleet.stats.window = self.results.window.begin(pids, exact_now)..u64::MAX;
+                self.fleet.recorder.begin(self.results.window.begin(pids, exact_now));
             }
             Phase::Finishing => {
                 let is_measured = self.phase == Phase::Measuring;
                 self.results.interrupted = !is_measured || now - self.phase_since < nanos(self.args.duration);
                 if is_measured {
-                    self.fleet.stats.window.end = self.results.window.end(pids, exact_now);
+                    self.fleet.recorder.end(self.results.window.end(pids, exact_now));
                     self.results.server_memory = server_memory(pids);
                 }
                 // Without a measured time nothing is owed.
-                self.rota.end(if is_measured { self.fleet.stats.window.end } else { 0 });
+                self.rota.end(if is_measured { self.fleet.recorder.window().end } else { 0 });
             }
             Phase::Draining => {
                 for lane in &mut self.lanes {

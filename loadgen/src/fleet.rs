@@ -4,10 +4,13 @@
 //! schedule: requests are bytes appended to a buffer, answers are slices, the time is an argument.
 
 use crate::check::{Checker, Shown, Violation};
+use crate::error_kind::ErrorKind;
 use crate::http::Request;
 use crate::node::{self, Form, Next, Node, Outcome, Step};
 use crate::object::{self, Fields, Template};
-use crate::stats::{ErrorKind, Stats, Verb};
+use crate::operation::Operation;
+use crate::recorder::Recorder;
+use crate::stats::Stats;
 use crate::watcher::{self, Event};
 use std::collections::HashMap;
 
@@ -18,7 +21,9 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Node>,
     /// The invariants.
     pub(crate) checker: Checker,
-    /// The counts.
+    /// Latencies, counts and errors.
+    pub(crate) recorder: Recorder,
+    /// Counts of connections and watches.
     pub(crate) stats: Stats,
     /// Whether every node is at its first renewal. Creations then count by themselves, later ones as renewals.
     pub(crate) is_creating: bool,
@@ -78,7 +83,8 @@ impl Fleet {
         Self {
             nodes: vec![Node::default(); nodes_len as usize],
             checker: Checker::new(watchers_len, nodes_len as usize),
-            stats: Stats::new(),
+            recorder: Recorder::new(&[Operation::Create, Operation::List]),
+            stats: Stats::default(),
             is_creating: true,
             created: 0,
             created_later: 0,
@@ -155,7 +161,6 @@ impl Fleet {
 
     /// The answer to `flight`.
     pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> After {
-        self.stats.answered += 1;
         match (flight.step, status) {
             (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
             (Step::Get, 404) if !self.has_lease(flight.node) => {}
@@ -213,7 +218,7 @@ impl Fleet {
             sent_us.map_or(now, |sent_us| sent_us.saturating_sub(self.epoch_us).saturating_mul(1_000))
         };
         self.checker.event(watcher, kind, version, Some((index, node, shown)));
-        self.stats.event(acked_at, now);
+        self.recorder.answered(Operation::WatchEvent, acked_at, now);
     }
 
     /// A watcher's list is complete.
@@ -280,16 +285,16 @@ impl Fleet {
         }
         match flight.step {
             Step::Get => {}
-            Step::Read => self.stats.succeeded(Verb::Read, flight.due, now),
-            Step::Put => self.stats.succeeded(Verb::Renew, flight.due, now),
+            Step::Read => self.recorder.answered(Operation::Read, flight.due, now),
+            Step::Put => self.recorder.answered(Operation::Renew, flight.due, now),
             Step::Post if self.is_creating => {
                 self.created += 1;
-                self.stats.succeeded(Verb::Create, flight.asked, now);
+                self.recorder.answered(Operation::Create, flight.asked, now);
             }
             // The Lease was lost, which has held up this renewal of it.
             Step::Post => {
                 self.created_later += 1;
-                self.stats.succeeded(Verb::Renew, flight.due, now);
+                self.recorder.answered(Operation::Renew, flight.due, now);
             }
         }
     }
@@ -385,12 +390,12 @@ impl Fleet {
 
     #[cold]
     fn fail(&mut self, flight: Flight, kind: ErrorKind, words: &str) {
-        let verb = match flight.step {
-            Step::Get | Step::Read => Verb::Read,
-            Step::Post => Verb::Create,
-            Step::Put => Verb::Renew,
+        let operation = match flight.step {
+            Step::Get | Step::Read => Operation::Read,
+            Step::Post => Operation::Create,
+            Step::Put => Operation::Renew,
         };
-        self.stats.failed(verb, kind, || format!("{}: {words}", node::name_of(flight.node)));
+        self.recorder.failed(operation, kind, || format!("{}: {words}", node::name_of(flight.node)));
     }
 }
 
@@ -446,7 +451,7 @@ mod tests {
         let renewed = send(&mut fleet, &mut flight, 11);
         let answer = object_text("node-1", 6, &renewed);
         assert!(matches!(fleet.handle_answer(flight, 200, answer.as_bytes(), 12), After::Done));
-        assert_eq!((fleet.created, fleet.checker.count(), fleet.stats.errors_count()), (1, 0, 0));
+        assert_eq!((fleet.created, fleet.checker.count(), fleet.recorder.errors_count()), (1, 0, 0));
         fleet
     }
 
@@ -485,10 +490,10 @@ mod tests {
         for _ in 0..REFUSALS_MAX {
             flight = follow(fleet.handle_refusal(flight, 21));
         }
-        assert_eq!((fleet.stats.errors_count(), fleet.nodes[1].uncertain), (0, false));
+        assert_eq!((fleet.recorder.errors_count(), fleet.nodes[1].uncertain), (0, false));
         flight = follow(fleet.handle_refusal(flight, 22));
         assert_eq!((flight.tries, flight.refusals), (1, 0));
-        assert_eq!(fleet.stats.errors.keys().next(), Some(&(Verb::Renew, ErrorKind::Refused)));
+        assert_eq!(fleet.recorder.errors().keys().next(), Some(&(Operation::Renew, ErrorKind::Refused)));
     }
 
     #[test]
@@ -510,6 +515,6 @@ mod tests {
         send(&mut fleet, &mut read, 21);
         let other = object_text("node-0", 9, "2026-01-02T03:04:05.000000Z");
         fleet.handle_answer(read, 200, other.as_bytes(), 22);
-        assert_eq!(fleet.stats.errors.keys().next(), Some(&(Verb::Read, ErrorKind::Malformed)));
+        assert_eq!(fleet.recorder.errors().keys().next(), Some(&(Operation::Read, ErrorKind::Malformed)));
     }
 }

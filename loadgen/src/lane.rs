@@ -2,11 +2,12 @@
 //!
 //! This module owns the connection and its requests; the fleet owns their meaning.
 
+use crate::error_kind::ErrorKind;
 use crate::fleet::{After, Fleet, Flight};
 use crate::http::{Bodies, Broken, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
+use crate::operation::Operation;
 use crate::origin::Origin;
-use crate::stats::{ErrorKind, Verb};
 use std::collections::VecDeque;
 
 /// One shared connection.
@@ -108,7 +109,7 @@ impl Lane {
         match broken.kind {
             // A server may close an unused connection.
             None | Some(ErrorKind::Reset) if lost.is_empty() => {}
-            Some(kind) if lost.is_empty() => fleet.stats.failed(Verb::Connection, kind, || broken.why.clone()),
+            Some(kind) if lost.is_empty() => fleet.recorder.failed(Operation::Connection, kind, || broken.why.clone()),
             kind => self.lose(fleet, lost, kind.unwrap_or(ErrorKind::Reset), &broken.why, now, done),
         }
     }

@@ -3,9 +3,10 @@
 //! This module owns the connection and its HTTP; the lanes own the meaning of requests.
 
 use crate::connection::{Connection, Received};
+use crate::error_kind::ErrorKind;
 use crate::http::{Bodies, Broken, Http, Request, Told, Verdict};
 use crate::origin::Origin;
-use crate::stats::{ErrorKind, Stats};
+use crate::stats::Stats;
 use crate::target::Target;
 use mio::{Registry, Token};
 use rustls::{AlertDescription, HandshakeKind};

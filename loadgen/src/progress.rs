@@ -1,29 +1,18 @@
-//! The progress bar on standard error, with live rates.
+//! The progress bar on standard error, with the errors so far.
 
 use crate::args::Args;
 use crate::driver::Phase;
-use crate::stats::Stats;
+use crate::recorder::Recorder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-/// The progress bar, and what it last showed.
+/// The progress bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     nodes_len: u32,
     duration_ms: u64,
-    last: Option<Shown>,
-    rates: String,
-}
-
-/// Counts at one time, for computing rates.
-#[derive(Clone, Copy, Debug)]
-struct Shown {
-    phase: Phase,
-    in_phase_ns: u64,
-    answered: u64,
-    events: u64,
 }
 
 impl Progress {
@@ -36,24 +25,13 @@ impl Progress {
             bar.set_style(style.progress_chars("=> "));
         }
         let duration_ms = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
-        Self { bar, nodes_len: args.nodes, duration_ms, last: None, rates: String::new() }
+        Self { bar, nodes_len: args.nodes, duration_ms }
     }
 
     /// Shows where the run stands; `started` nodes have a Lease.
-    pub(crate) fn show(&mut self, phase: Phase, in_phase_ns: u64, started: u32, stats: &Stats) {
+    pub(crate) fn show(&self, phase: Phase, in_phase_ns: u64, started: u32, recorder: &Recorder) {
         if self.bar.is_hidden() {
             return;
-        }
-        let shown = Shown { phase, in_phase_ns, answered: stats.answered, events: stats.events };
-        let before = *self.last.get_or_insert(shown);
-        let elapsed_ns = in_phase_ns.saturating_sub(before.in_phase_ns);
-        if phase != before.phase {
-            self.last = Some(shown);
-        } else if elapsed_ns >= RATE_NS {
-            let rate = |count: u64, then: u64| count.saturating_sub(then).saturating_mul(1_000_000_000) / elapsed_ns;
-            let (requests, events) = (rate(stats.answered, before.answered), rate(stats.events, before.events));
-            self.rates = format!("{requests} requests/s, {events} events/s");
-            self.last = Some(shown);
         }
         let in_phase = Duration::from_nanos(in_phase_ns);
         let (name, position, length) = match phase {
@@ -69,7 +47,7 @@ impl Progress {
         self.bar.set_prefix(name);
         self.bar.set_length(length);
         self.bar.set_position(position);
-        self.bar.set_message(format!("{}, {} errors", self.rates, stats.errors_count()));
+        self.bar.set_message(format!("{} errors", recorder.errors_count()));
     }
 
     /// Removes the bar.
@@ -77,6 +55,3 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 }
-
-/// Shortest interval for a rate, in nanoseconds.
-const RATE_NS: u64 = 500_000_000;

@@ -3,8 +3,8 @@
 use crate::args::Args;
 use crate::figures::{count, per, round};
 use crate::fleet::Fleet;
-use crate::latencies::Latencies;
-use crate::stats::Verb;
+use crate::operation::Operation;
+use crate::recorder::{Count, Recorder};
 use crate::usage::Window;
 use loadgen_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
@@ -41,12 +41,13 @@ impl Results {
 
     /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
     pub(crate) fn is_fine(&self) -> bool {
-        self.is_measured() && self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
+        self.is_measured() && self.fleet.recorder.errors_count() == 0 && self.fleet.checker.count() == 0
     }
 
     /// The table.
     pub(crate) fn table(&self) -> String {
-        let (stats, checker, timing) = (&self.fleet.stats, &self.fleet.checker, &self.timing);
+        let Fleet { recorder, stats, checker, .. } = &self.fleet;
+        let timing = &self.timing;
         let mut out = String::new();
         // Writing to a string does not fail.
         _ = self.push_head(&mut out);
@@ -55,19 +56,9 @@ impl Results {
             "\n{:<12} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
             "", "count", "per second", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"
         );
-        let measured = timing.window.seconds();
-        let rows = [
-            ("create", Verb::Create, timing.creating.as_secs_f64()),
-            ("renew", Verb::Renew, measured),
-            ("read", Verb::Read, measured),
-            ("list", Verb::List, 0.0),
-        ];
-        for (name, verb, seconds) in rows {
-            if let Some(latencies) = stats.latency(verb) {
-                push_row(&mut out, name, latencies, per(count(stats.answered_measured(verb)), seconds));
-            }
+        for (operation, seconds) in self.rows() {
+            push_row(&mut out, &operation.name().replace('_', " "), recorder.total(operation), seconds);
         }
-        push_row(&mut out, "watch event", &stats.watch_delay, per(count(stats.events_measured), measured));
         _ = writeln!(
             out,
             "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged. What was due\n\
@@ -90,18 +81,18 @@ impl Results {
         if let Some(memory) = timing.server_memory {
             _ = writeln!(out, "Server: {} KiB resident, at most {} KiB.", memory.resident_kib, memory.peak_kib);
         }
-        if stats.crowded > 0 {
+        if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
                 "{} requests found their connection full, and waited: the server, or --connections times --streams, was too little.",
-                stats.crowded
+                recorder.crowded_count()
             );
         }
-        _ = writeln!(out, "\nerrors: {}", stats.errors_count());
-        for ((verb, kind), count) in &stats.errors {
-            _ = writeln!(out, "  {:<10} {:<24} {count:>9}", verb.as_str(), kind.name());
+        _ = writeln!(out, "\nerrors: {}", recorder.errors_count());
+        for ((operation, kind), count) in recorder.errors() {
+            _ = writeln!(out, "  {:<10} {:<24} {count:>9}", operation.name(), kind.name());
         }
-        for words in &stats.first_errors {
+        for words in recorder.first_errors() {
             _ = writeln!(out, "  - {words}");
         }
         _ = writeln!(out, "violations: {}", checker.count());
@@ -152,7 +143,7 @@ impl Results {
         let share = self.timing.window.generator_share()?;
         let is_limit = self.limit() == Some(Limit::Generator);
         let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
-        let lateness = self.late_ms_p99().map_or_else(String::new, |late_ms| {
+        let lateness = self.recorder().late_ms_p99().map_or_else(String::new, |late_ms| {
             format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
         });
         let (percent, bound) = (share * 100.0, BUSY_SHARE * 100.0);
@@ -160,45 +151,48 @@ impl Results {
     }
 
     fn limit(&self) -> Option<Limit> {
-        Limit::of(self.timing.window.server_share(), self.timing.window.generator_share(), self.late_ms_p99())
+        Limit::of(
+            self.timing.window.server_share(),
+            self.timing.window.generator_share(),
+            self.recorder().late_ms_p99(),
+        )
     }
 
     /// Of the requests that were answered meanwhile; what was delivered to watchers is in it.
     fn server_cpu_us_per_request(&self) -> Option<f64> {
-        let requests = [Verb::Renew, Verb::Read].map(|verb| self.fleet.stats.answered_measured(verb));
+        let requests = [Operation::Renew, Operation::Read].map(|kind| self.recorder().total(kind).answered);
         per(self.timing.window.server_us()?, count(requests.iter().sum()))
     }
 
-    /// Within which time 99 % of what was due was taken up; `None` if nothing was due, as without a schedule.
-    fn late_ms_p99(&self) -> Option<f64> {
-        let lateness = &self.fleet.stats.lateness;
-        (!lateness.is_empty()).then(|| lateness.ms_p99())
+    /// The operations of the results, and the seconds that the rate of each is over.
+    fn rows(&self) -> [(Operation, f64); 5] {
+        let measured = self.timing.window.seconds();
+        [
+            (Operation::Create, self.timing.creating.as_secs_f64()),
+            (Operation::Renew, measured),
+            (Operation::Read, measured),
+            (Operation::List, 0.0),
+            (Operation::WatchEvent, measured),
+        ]
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.fleet.recorder
     }
 
     /// One line of JSON, without its end.
     pub(crate) fn json_line(&self) -> String {
-        let (stats, checker, timing, args) = (&self.fleet.stats, &self.fleet.checker, &self.timing, &self.args);
-        let measured = timing.window.seconds();
-        let mut verbs = Map::new();
-        for verb in [Verb::Create, Verb::Renew, Verb::Read, Verb::List] {
-            let seconds = match verb {
-                Verb::Create => timing.creating.as_secs_f64(),
-                Verb::Renew | Verb::Read => measured,
-                Verb::List | Verb::Watch | Verb::Connection => 0.0,
-            };
-            if let Some(latencies) = stats.latency(verb) {
-                verbs.insert(
-                    verb.as_str().to_owned(),
-                    json_of(latencies, per(count(stats.answered_measured(verb)), seconds)),
-                );
-            }
-        }
-        verbs
-            .insert("watch_event".to_owned(), json_of(&stats.watch_delay, per(count(stats.events_measured), measured)));
-        let errors: Map<String, Value> = stats
-            .errors
+        let Fleet { recorder, stats, checker, .. } = &self.fleet;
+        let (timing, args) = (&self.timing, &self.args);
+        let verbs: Map<String, Value> = self
+            .rows()
+            .into_iter()
+            .map(|(operation, seconds)| (operation.name().to_owned(), json_of(recorder.total(operation), seconds)))
+            .collect();
+        let errors: Map<String, Value> = recorder
+            .errors()
             .iter()
-            .map(|((verb, kind), count)| (format!("{} {}", verb.as_str(), kind.name()), json!(count)))
+            .map(|((operation, kind), count)| (format!("{} {}", operation.name(), kind.name()), json!(count)))
             .collect();
         json!({
             "server": self.url,
@@ -211,7 +205,7 @@ impl Results {
             "watch_connections": args.watch_connections(),
             "reads": args.reads,
             "max": args.max,
-            "measured_s": measured,
+            "measured_s": timing.window.seconds(),
             "interrupted": timing.interrupted,
             "created_later": self.fleet.created_later,
             "verbs": verbs,
@@ -222,8 +216,8 @@ impl Results {
             "watches_expired": stats.watches_expired,
             "generator": {
                 "cpu_share": timing.window.generator_share().map(round),
-                "lateness_ms_p99": self.late_ms_p99(),
-                "crowded": stats.crowded,
+                "lateness_ms_p99": self.recorder().late_ms_p99(),
+                "crowded": recorder.crowded_count(),
             },
             "limit": self.limit().map(Limit::name),
             "server_cpu_share": timing.window.server_share().map(round),
@@ -233,7 +227,7 @@ impl Results {
                 "peak": memory.peak_kib,
             })),
             "errors": errors,
-            "first_errors": stats.first_errors,
+            "first_errors": recorder.first_errors(),
             "violations": checker.count(),
             "first_violations": checker.first(),
         })
@@ -241,8 +235,8 @@ impl Results {
     }
 }
 
-fn push_row(out: &mut String, name: &str, latencies: &Latencies, per_second: Option<f64>) {
-    let rate = per_second.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+fn push_row(out: &mut String, name: &str, Count { answered, latencies }: &Count, seconds: f64) {
+    let rate = per(count(*answered), seconds).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
     _ = write!(out, "{name:<12} {:>11} {rate:>11}", latencies.len());
     for ms in latencies.ms() {
         _ = if latencies.is_empty() { write!(out, " {:>9}", "-") } else { write!(out, " {ms:>9.2}") };
@@ -250,8 +244,8 @@ fn push_row(out: &mut String, name: &str, latencies: &Latencies, per_second: Opt
     out.push('\n');
 }
 
-fn json_of(latencies: &Latencies, per_second: Option<f64>) -> Value {
+fn json_of(Count { answered, latencies }: &Count, seconds: f64) -> Value {
     let mut value = latencies.json();
-    value["per_second"] = json!(per_second);
+    value["per_second"] = json!(per(count(*answered), seconds));
     value
 }

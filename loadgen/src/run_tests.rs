@@ -3,11 +3,12 @@
 
 use crate::args::Args;
 use crate::driver::Driver;
+use crate::error_kind::ErrorKind;
 use crate::fake::{self, Fault};
 use crate::latencies::Latencies;
+use crate::operation::Operation;
 use crate::origin::MediaType;
 use crate::report::Results;
-use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;
 use clap::Parser as _;
 use coordination_apiserver::http2::ErrorCode;
@@ -46,16 +47,20 @@ fn first_violation(fault: Fault, http: &str) -> String {
 }
 
 /// Each node has done this once in a period of [`SHORT`] of the measured time, some of which are prolonged.
-fn assert_all_counted(results: &Results, verbs: &[Verb]) {
+fn assert_all_counted(results: &Results, operations: &[Operation]) {
     let periods = results.timing.window.seconds() / 0.1;
-    for &verb in verbs {
-        let count = crate::figures::count(count(results, verb));
+    for &operation in operations {
+        let count = crate::figures::count(count(results, operation));
         assert!((16.0 * periods..=21.0 * periods).contains(&count), "{periods} periods: {}", results.table());
     }
 }
 
-fn count(results: &Results, verb: Verb) -> u64 {
-    results.fleet.stats.latency(verb).map_or(0, Latencies::len)
+fn latencies(results: &Results, operation: Operation) -> &Latencies {
+    &results.fleet.recorder.total(operation).latencies
+}
+
+fn count(results: &Results, operation: Operation) -> u64 {
+    latencies(results, operation).len()
 }
 
 #[test]
@@ -65,7 +70,7 @@ fn an_honest_server_passes() {
         let flags = "--namespace n --nodes 20 --connections 3 --period 200ms --duration 600ms --watchers 2";
         let results = try_run(&format!("--server http://{address} {flags} {http}")).expect("the server is there");
         assert!(results.is_fine(), "{}", results.table());
-        assert_eq!((results.fleet.created, count(&results, Verb::Create)), (20, 20));
+        assert_eq!((results.fleet.created, count(&results, Operation::Create)), (20, 20));
         let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
         // 20 nodes, each once in a period; some periods are prolonged.
         let periods = line["measured_s"].as_f64().expect("a time") / 0.2;
@@ -73,7 +78,7 @@ fn an_honest_server_passes() {
             let count = line["verbs"][verb]["count"].as_f64().expect("a count");
             assert!((16.0 * periods..=21.0 * periods).contains(&count), "{}", results.table());
         }
-        assert!(results.fleet.stats.watch_delay.len() >= 100, "{}", results.table());
+        assert!(count(&results, Operation::WatchEvent) >= 100, "{}", results.table());
         let connections = if http == "--http2" { 3 + 1 } else { 3 + 2 };
         assert_eq!(results.fleet.stats.connections, connections, "{http}");
         assert_eq!(line["violations"], 0);
@@ -119,7 +124,7 @@ fn one_that_is_interrupted_before_it_measures_is_not_fine() {
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
     let results =
         Driver::new(args, targets, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
-    assert!(!results.is_fine() && results.fleet.stats.errors_count() == 0, "{}", results.table());
+    assert!(!results.is_fine() && results.fleet.recorder.errors_count() == 0, "{}", results.table());
     let table = results.table();
     assert!(table.contains(", ended early") && !table.contains("the limit"), "{table}");
     let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
@@ -132,8 +137,8 @@ fn a_run_without_a_schedule_passes_too() {
         for more in ["--max --streams 4", "--max --reads 0", "--max --reads 2.5 --watchers 3"] {
             let results = run(Fault::None, &format!("{http} {more}"));
             assert!(results.is_fine(), "{}", results.table());
-            assert!(count(&results, Verb::Renew) > 100, "{}", results.table());
-            assert_eq!(count(&results, Verb::Read) > 0, !more.contains("--reads 0"));
+            assert!(count(&results, Operation::Renew) > 100, "{}", results.table());
+            assert_eq!(count(&results, Operation::Read) > 0, !more.contains("--reads 0"));
             let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
             assert!(line["generator"]["lateness_ms_p99"].is_null(), "{line}");
         }
@@ -169,7 +174,12 @@ fn an_answer_that_differs_from_what_was_sent_is_reported() {
             assert!(words.contains("does not hold what was sent"), "{fault:?}: {words}");
         }
         let results = run(Fault::AnswersAnother, http);
-        assert_eq!(results.fleet.stats.errors[&(Verb::Renew, ErrorKind::Malformed)], 1, "{}", results.table());
+        assert_eq!(
+            results.fleet.recorder.errors()[&(Operation::Renew, ErrorKind::Malformed)],
+            1,
+            "{}",
+            results.table()
+        );
     }
 }
 
@@ -214,8 +224,8 @@ fn a_renewal_that_finds_its_lease_lost_counts_as_one_and_not_as_a_creation() {
         let results = run(Fault::Restarts, http);
         assert_eq!((results.fleet.created, results.fleet.created_later), (20, 20), "{}", results.table());
         assert!(results.table().contains(", 20 created later"), "{}", results.table());
-        assert_all_counted(&results, &[Verb::Renew]);
-        let renewals = results.fleet.stats.latency(Verb::Renew).expect("has latencies");
+        assert_all_counted(&results, &[Operation::Renew]);
+        let renewals = latencies(&results, Operation::Renew);
         assert!(renewals.ms()[4] > 150.0, "{}", results.table());
         let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
         let create = &line["verbs"]["create"];
@@ -271,8 +281,8 @@ fn a_stall_across_the_end_hides_nothing_that_was_due() {
     for http in BOTH {
         let results = run(Fault::Stalls, http);
         assert!(results.is_fine(), "{}", results.table());
-        assert_all_counted(&results, &[Verb::Renew, Verb::Read]);
-        let renewals = results.fleet.stats.latency(Verb::Renew).expect("has latencies");
+        assert_all_counted(&results, &[Operation::Renew, Operation::Read]);
+        let renewals = latencies(&results, Operation::Renew);
         assert!(renewals.ms()[4] > 150.0, "{}", results.table());
     }
 }
@@ -282,7 +292,7 @@ fn a_refusal_is_an_error_and_no_violation() {
     for http in BOTH {
         let results = run(Fault::FailsOnce, http);
         assert_eq!(results.fleet.checker.first(), [""; 0]);
-        assert_eq!(results.fleet.stats.errors_count(), 1, "{}", results.table());
+        assert_eq!(results.fleet.recorder.errors_count(), 1, "{}", results.table());
     }
 }
 
@@ -299,7 +309,7 @@ fn watches_that_expire_are_listed_again() {
     for http in BOTH {
         let results = run(Fault::ExpiresWatches, http);
         assert!(results.is_fine(), "{}", results.table());
-        assert!(count(&results, Verb::List) > 2, "{}", results.table());
+        assert!(count(&results, Operation::List) > 2, "{}", results.table());
     }
 }
 
@@ -322,7 +332,7 @@ fn a_stream_that_is_refused_is_no_error_unless_it_always_is() {
     assert!(results.is_fine(), "{}", results.table());
     let results = run(Fault::RefusesNode, "");
     assert_eq!(results.fleet.checker.first(), [""; 0]);
-    assert!(results.fleet.stats.errors[&(Verb::Renew, ErrorKind::Refused)] > 0, "{}", results.table());
+    assert!(results.fleet.recorder.errors()[&(Operation::Renew, ErrorKind::Refused)] > 0, "{}", results.table());
 }
 
 #[test]
@@ -330,7 +340,7 @@ fn a_stream_that_is_reset_is_an_error_of_its_own() {
     let results = run(Fault::ResetsStream, "");
     assert_eq!(results.fleet.checker.first(), [""; 0]);
     let kind = ErrorKind::Stream(ErrorCode::INTERNAL_ERROR.0);
-    assert_eq!(results.fleet.stats.errors.into_iter().collect::<Vec<_>>(), [((Verb::Renew, kind), 1)]);
+    assert_eq!(results.fleet.recorder.errors().iter().collect::<Vec<_>>(), [(&(Operation::Renew, kind), &1)]);
 }
 
 #[test]
@@ -345,7 +355,7 @@ fn few_streams_and_small_windows_are_kept() {
     for more in ["", "--max"] {
         let results = run(Fault::IsNarrow, more);
         assert!(results.is_fine(), "{}", results.table());
-        assert!(count(&results, Verb::Renew) > 40, "{}", results.table());
+        assert!(count(&results, Operation::Renew) > 40, "{}", results.table());
     }
 }
 

@@ -3,11 +3,12 @@
 //! This module owns the connection and the state of each watcher's one request. The watcher decides on requests and
 //! reads the answers. The fleet owns the checks.
 
+use crate::error_kind::ErrorKind;
 use crate::fleet::{Fleet, REFUSALS_MAX};
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
+use crate::operation::Operation;
 use crate::origin::Origin;
-use crate::stats::{ErrorKind, Verb};
 use crate::watcher::{Page, WatchError, Watcher};
 use std::ops::Range;
 
@@ -121,7 +122,7 @@ impl WatchLane {
         let lost = self.link.take_in_flight();
         if let Some(kind) = broken.kind {
             for _ in 0..lost.len().max(1) {
-                fleet.stats.failed(Verb::Watch, kind, || broken.why.clone());
+                fleet.recorder.failed(Operation::Watch, kind, || broken.why.clone());
             }
         }
         for place in lost {
@@ -187,7 +188,7 @@ impl Seat {
             410 => self.watcher.handle_expired(),
             200 => match self.watcher.handle_page(&self.body) {
                 Some(page) => {
-                    fleet.stats.succeeded(Verb::List, at, now);
+                    fleet.recorder.answered(Operation::List, at, now);
                     if let Page::Complete { version, known } = page {
                         fleet.handle_list(self.index, version, known, self.watcher.listed());
                     }
@@ -217,8 +218,8 @@ impl Seat {
     /// Something went wrong; after a pause it is tried again.
     #[cold]
     fn fail(&mut self, fleet: &mut Fleet, kind: ErrorKind, why: &str, now: u64) {
-        let verb = if self.watcher.is_watching() { Verb::Watch } else { Verb::List };
-        fleet.stats.failed(verb, kind, || why.to_owned());
+        let operation = if self.watcher.is_watching() { Operation::Watch } else { Operation::List };
+        fleet.recorder.failed(operation, kind, || why.to_owned());
         self.progress = Progress::Idle { not_before: now + PAUSE_NS };
     }
 }

@@ -33,14 +33,14 @@ impl Accounts {
             self.memory[2] = memory();
         }
         if before == Phase::Measuring {
-            tally.end(self.window.end(&self.server_pids, &now));
+            tally.recorder.end(self.window.end(&self.server_pids, &now));
             self.memory[3] = memory();
         }
         if next == Phase::Attaching {
             self.memory[1] = memory();
         }
         if next == Phase::Measuring {
-            tally.begin(self.window.begin(&self.server_pids, &now));
+            tally.recorder.begin(self.window.begin(&self.server_pids, &now));
         }
     }
 }

@@ -8,9 +8,10 @@ use super::lane::{Ask, Notes, Tag};
 use super::lease::{self, Leases};
 use super::list::items_in;
 use super::tally::Tally;
+use crate::error_kind::ErrorKind;
 use crate::http::Told;
 use crate::node;
-use crate::stats::ErrorKind;
+use crate::operation::Operation;
 
 /// What came of the requests so far.
 #[derive(Debug)]
@@ -55,10 +56,11 @@ impl Work {
     /// Takes what has become of a request.
     pub(super) fn handle(&mut self, tag: Tag, told: Told<'_>, notes: &mut Notes, now: u64) {
         let Tag { lease, ask, asked } = tag;
+        let operation = self.operation(ask);
         let (status, body, end) = match told {
             Told::Answer { status, body, end } => (status, body, end),
-            Told::Unserved | Told::Refused => return self.lose(lease, "refused".to_owned(), None),
-            Told::Lost { kind, why } => return self.lose(lease, kind.name(), Some(why)),
+            Told::Unserved | Told::Refused => return self.lose(tag, ErrorKind::Refused, None),
+            Told::Lost { kind, why } => return self.lose(tag, kind, Some(why)),
         };
         if matches!(ask, Ask::List | Ask::DeleteCollection) && status == 200 {
             self.tally.list_bytes += body.len() as u64;
@@ -81,7 +83,7 @@ impl Work {
             (Ask::Put, 409) => {
                 // Nobody else writes: what is known of it is learned again.
                 self.leases.doubt(lease);
-                self.tally.failed("409".to_owned(), || node::name_of(lease));
+                self.tally.recorder.failed(operation, ErrorKind::Status(409), || node::name_of(lease));
                 return notes.follow.push((lease, Ask::Get));
             }
             (Ask::Get, 200) | (Ask::Post, 201) => self.leases.learn(lease, body),
@@ -97,14 +99,26 @@ impl Work {
                 self.done += 1;
                 self.leases.doubt(lease);
                 let words = || String::from_utf8_lossy(body.get(..WORDS_BYTES_MAX).unwrap_or(body)).into_owned();
-                return self.tally.failed(status.to_string(), words);
+                return self.tally.recorder.failed(operation, ErrorKind::Status(status), words);
             }
         };
         if let Err(wrong) = outcome {
             self.tally.violated(format!("{}: {wrong:?} after {ask:?}", node::name_of(lease)));
         }
         self.done += 1;
-        self.tally.answered(asked, now);
+        self.tally.recorder.answered(operation, asked, now);
+    }
+
+    /// How the results name what is asked for.
+    fn operation(&self, ask: Ask) -> Operation {
+        match ask {
+            Ask::Get | Ask::Read => Operation::Read,
+            Ask::Post => Operation::Create,
+            Ask::Put if self.verb == Verb::Echo => Operation::Echo,
+            Ask::Put => Operation::Renew,
+            Ask::Version | Ask::List => Operation::List,
+            Ask::DeleteCollection => Operation::DeleteCollection,
+        }
     }
 
     /// The run is over, and a request is still in flight.
@@ -114,16 +128,18 @@ impl Work {
             Ask::Version | Ask::List | Ask::DeleteCollection => format!("{:?}", tag.ask),
             Ask::Get | Ask::Post | Ask::Put | Ask::Read => format!("{:?} of {}", tag.ask, node::name_of(tag.lease)),
         };
-        self.lose(tag.lease, ErrorKind::Unanswered.name(), Some(&why));
+        self.lose(tag, ErrorKind::Unanswered, Some(&why));
     }
 
     /// A request has no answer.
     #[cold]
-    fn lose(&mut self, lease: u32, kind: String, why: Option<&str>) {
+    fn lose(&mut self, tag: Tag, kind: ErrorKind, why: Option<&str>) {
+        let lease = tag.lease;
+        let operation = self.operation(tag.ask);
         self.leases.end(lease);
         self.leases.doubt(lease);
         self.done += 1;
-        self.tally.failed(kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
+        self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
     /// Whether every list that was answered was complete, and a deletion of all: its answer has what it deleted.
@@ -161,7 +177,7 @@ mod tests {
             let mut work = Work::new(&args);
             (work.bulk_answers, work.tally.list_items) = (1, items);
             work.check_lists(&args);
-            assert_eq!(work.tally.first_words().is_none(), is_fine, "{words}: {items}");
+            assert_eq!(work.tally.violations() == 0, is_fine, "{words}: {items}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of `loadgen bench`.
 
 use crate::flags::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
+use crate::operation::Operation;
 use crate::origin::{MediaType, Version};
 use clap::ValueEnum;
 use std::time::Duration;
@@ -117,6 +118,18 @@ impl Verb {
             Self::Resume => "resume",
             Self::Echo => "echo",
             Self::Nothing => "nothing",
+        }
+    }
+
+    /// The operation that is measured.
+    pub(crate) fn operation(self) -> Operation {
+        match self {
+            Self::Renew | Self::Resume => Operation::Renew,
+            Self::Read | Self::Nothing => Operation::Read,
+            Self::Create => Operation::Create,
+            Self::List => Operation::List,
+            Self::DeleteCollection => Operation::DeleteCollection,
+            Self::Echo => Operation::Echo,
         }
     }
 

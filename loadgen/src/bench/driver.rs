@@ -75,7 +75,7 @@ impl Bench {
         for tag in self.connections.take_in_flight() {
             self.work.abandon(tag);
         }
-        self.feed.abandon(&mut self.work.tally);
+        self.feed.abandon(&self.course, &mut self.work.tally.recorder);
         if let Some(words) = self.connections.missing(&self.work.leases).filter(|_| self.work.watch_from() > 0) {
             self.work.tally.violated(words);
         }
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
-        let due = self.feed.due(&self.course, &self.work.tally).unwrap_or(u64::MAX);
+        let due = self.feed.due(&self.course, &self.work.tally.recorder).unwrap_or(u64::MAX);
         self.reactor.wait(due.min(self.next_housekeeping), |index, event| {
             if let Some(link) = self.connections.link(index) {
                 link.handle_readiness(event);
@@ -238,7 +238,7 @@ impl Bench {
     /// Why the run ends before its time. What went wrong first is as often as not the reason.
     #[cold]
     fn words(&self, why: &str) -> String {
-        let first = self.work.tally.first_words().map(|words| format!("; the first error was {words}"));
+        let first = self.work.tally.first().next().map(|words| format!("; the first error was {words}"));
         format!("{}: {why}, in {:?}{}", self.target.url, self.course.phase(), first.unwrap_or_default())
     }
 }
@@ -253,6 +253,8 @@ const SILENCE_NS: u64 = 60_000_000_000;
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
+    use crate::error_kind::ErrorKind;
+    use crate::operation::Operation;
     use clap::Parser as _;
 
     #[test]
@@ -268,8 +270,8 @@ mod tests {
             assert!(!bench.is_silent(SILENCE_NS) && bench.is_silent(SILENCE_NS + 1), "{verb}");
             bench.course.enter(Phase::Measuring, 0);
             assert_eq!(bench.is_silent(SILENCE_NS + 1), is_silent);
-            bench.work.tally.failed("500".to_owned(), || "x".to_owned());
-            assert_eq!(bench.words("why"), "http://127.0.0.1:1: why, in Measuring; the first error was 500: x");
+            bench.work.tally.recorder.failed(Operation::Renew, ErrorKind::Status(500), || "x".to_owned());
+            assert_eq!(bench.words("why"), "http://127.0.0.1:1: why, in Measuring; the first error was renew 500: x");
         }
     }
 }

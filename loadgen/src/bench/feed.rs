@@ -9,9 +9,9 @@ use super::lane::{Ask, Lane, Tag};
 use super::pace::Pace;
 use super::phase::{Course, Phase};
 use super::requests::Requests;
-use super::tally::Tally;
+use crate::error_kind::ErrorKind;
 use crate::origin::Origin;
-use crate::stats::ErrorKind;
+use crate::recorder::Recorder;
 
 /// What feeds the lanes.
 #[derive(Debug)]
@@ -56,32 +56,34 @@ impl Feed {
     }
 
     /// When the next request is due by the rate, if there is one, the load wants it, and it can be sent then.
-    pub(super) fn due(&self, course: &Course, tally: &Tally) -> Option<u64> {
-        self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, tally)).map(Pace::due)
+    pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
+        self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
 
     /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from
     /// before its beginning count too: what was due in it has its turn behind them.
-    pub(super) fn is_owed(&self, tally: &Tally) -> bool {
-        self.pace.as_ref().is_some_and(|pace| tally.is_over(pace.due()))
+    pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
+        self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
 
     /// The run is over: what is owed has no answer.
-    pub(super) fn abandon(&mut self, tally: &mut Tally) {
+    pub(super) fn abandon(&mut self, course: &Course, recorder: &mut Recorder) {
         let Some(pace) = &mut self.pace else { return };
         let mut owed = 0;
-        while tally.is_over(pace.due()) {
-            owed += u64::from(tally.is_measured(pace.due()));
+        while recorder.is_over(pace.due()) {
+            owed += u64::from(recorder.is_measured(pace.due()));
             pace.advance(0);
         }
         if owed > 0 {
-            tally.all_failed(owed, ErrorKind::Unanswered.name(), || format!("{owed} were due and could not be sent"));
+            recorder.all_failed(owed, course.verb().operation(), ErrorKind::Unanswered, || {
+                format!("{owed} were due and could not be sent")
+            });
         }
     }
 
     /// Whether the load wants another request: it is on, or it is over and one is owed.
-    fn is_loaded(&self, course: &Course, tally: &Tally) -> bool {
-        course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(tally))
+    fn is_loaded(&self, course: &Course, recorder: &Recorder) -> bool {
+        course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(recorder))
     }
 
     /// There is something else to ask for: the next time all lanes get of it.
@@ -100,7 +102,7 @@ impl Feed {
     /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others
     /// too, which it tells.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
-        if self.pace.is_some() && self.is_loaded(cx.course, &work.tally) {
+        if self.pace.is_some() && self.is_loaded(cx.course, &work.tally.recorder) {
             return self.feed_by_rate(lanes, work, cx);
         }
         let all = std::mem::take(&mut self.is_starved);
@@ -123,7 +125,7 @@ impl Feed {
         let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {
             let due = pace.due();
-            if !self.is_loaded(cx.course, &work.tally) {
+            if !self.is_loaded(cx.course, &work.tally.recorder) {
                 break;
             }
             let mut order = pace.lanes(lanes.len());
@@ -134,7 +136,10 @@ impl Feed {
                 break;
             };
             is_any = true;
-            work.tally.sent(due, cx.now, was_blocked);
+            match was_blocked {
+                true => work.tally.recorder.crowded(due),
+                false => work.tally.recorder.taken_up(due, cx.now.saturating_sub(due)),
+            }
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
             }
@@ -163,7 +168,7 @@ impl Feed {
             return Some((lease, ask));
         }
         let course = cx.course;
-        let is_loaded = self.is_loaded(course, &work.tally);
+        let is_loaded = self.is_loaded(course, &work.tally.recorder);
         let ask = match (course.phase(), course.verb()) {
             (Phase::Preparing, _) if lane.notes.is_fresh => Ask::Post,
             (Phase::Preparing, _) => Ask::Get,
@@ -228,16 +233,16 @@ mod tests {
         let (mut feed, mut work, mut course) = (Feed::new(&args, 0), Work::new(&args), Course::new(&args));
         let origin = Origin::new(Version::Http2, false, "127.0.0.1", MediaType::Json);
         course.enter(Phase::Measuring, 0);
-        work.tally.begin(5_000_000);
-        assert_eq!(feed.due(&course, &work.tally), Some(0));
+        work.tally.recorder.begin(5_000_000);
+        assert_eq!(feed.due(&course, &work.tally.recorder), Some(0));
         let cx = FeedContext { origin: &origin, course: &course, writes_max: u64::MAX, now: 25_000_000 };
         assert!(!feed.feed(&mut lanes, &[], &mut work, cx));
-        assert_eq!(feed.due(&course, &work.tally), None);
-        work.tally.end(30_000_000);
-        assert!(feed.is_owed(&work.tally));
+        assert_eq!(feed.due(&course, &work.tally.recorder), None);
+        work.tally.recorder.end(30_000_000);
+        assert!(feed.is_owed(&work.tally.recorder));
         // That of 0 ms was not measured; those of 10 and 20 ms, behind it, were.
-        feed.abandon(&mut work.tally);
-        assert_eq!(work.tally.errors["unanswered"], 2);
-        assert!(!feed.is_owed(&work.tally));
+        feed.abandon(&course, &mut work.tally.recorder);
+        assert_eq!(work.tally.recorder.errors_count(), 2);
+        assert!(!feed.is_owed(&work.tally.recorder));
     }
 }

@@ -5,8 +5,10 @@ use super::args::BenchArgs;
 use super::tally::Tally;
 use crate::figures::{count, per, round};
 use crate::latencies::Latencies;
+use crate::operation::Operation;
 use loadgen_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// A bench that is over.
@@ -32,13 +34,28 @@ impl Report {
         self.is_measured() && self.tally.is_fine()
     }
 
+    /// Returns the latencies of what is measured.
+    fn latencies(&self) -> &Latencies {
+        &self.tally.recorder.total(self.args.verb.operation()).latencies
+    }
+
+    /// Returns the number of errors by kind, whatever was asked for.
+    fn errors(&self) -> BTreeMap<String, u64> {
+        let mut errors = BTreeMap::new();
+        for ((_, kind), number) in self.tally.recorder.errors() {
+            *errors.entry(kind.name()).or_default() += number;
+        }
+        errors
+    }
+
     /// One line of JSON, without its end.
     pub(crate) fn json_line(&self) -> String {
         let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
+        let recorder = &tally.recorder;
+        let (requests, events) = (recorder.requests(), recorder.total(Operation::WatchEvent));
         let [start, before, attached, end] = self.accounts.memory;
         let memory = |memory: Option<Memory>| memory.map(|memory| memory.resident_kib);
-        let errors: Map<String, Value> =
-            tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
+        let errors: Map<String, Value> = self.errors().into_iter().map(|(kind, count)| (kind, count.into())).collect();
         let window = &self.accounts.window;
         let [server_share, generator_share] = [window.server_share(), window.generator_share()];
         let json_of = |latencies: &Latencies| (!latencies.is_empty()).then(|| latencies.json());
@@ -58,18 +75,18 @@ impl Report {
             "body_bytes": self.body_bytes,
             "measured_s": seconds,
             "interrupted": self.interrupted,
-            "requests": tally.requests,
-            "requests_per_second": per(count(tally.requests), seconds),
-            "latency": json_of(&tally.latency),
-            "events": tally.events,
-            "events_per_second": per(count(tally.events), seconds),
-            "event_delay": json_of(&tally.event_delay),
+            "requests": requests,
+            "requests_per_second": per(count(requests), seconds),
+            "latency": json_of(self.latencies()),
+            "events": events.answered,
+            "events_per_second": per(count(events.answered), seconds),
+            "event_delay": json_of(&events.latencies),
             "list_bytes": tally.list_bytes,
             "list_items": tally.list_items,
             "server_cpu_us": window.server_us(),
             "server_cpu_share": server_share.map(round),
-            "server_cpu_us_per_request": window.server_us().and_then(|us| per(us, count(tally.requests))),
-            "server_cpu_us_per_event": window.server_us().and_then(|us| per(us, count(tally.events))),
+            "server_cpu_us_per_request": window.server_us().and_then(|us| per(us, count(requests))),
+            "server_cpu_us_per_event": window.server_us().and_then(|us| per(us, count(events.answered))),
             "server_memory_kib": {
                 "start": memory(start),
                 "before_attached": memory(before),
@@ -79,14 +96,14 @@ impl Report {
             },
             "generator": {
                 "cpu_share": generator_share.map(round),
-                "cpu_us_per_request": per(window.generator_us(), count(tally.requests)),
-                "lateness": json_of(&tally.lateness),
-                "crowded": tally.crowded,
+                "cpu_us_per_request": per(window.generator_us(), count(requests)),
+                "lateness": json_of(recorder.lateness()),
+                "crowded": recorder.crowded_count(),
             },
-            "limit": Limit::of(server_share, generator_share, tally.late_ms_p99()).map(Limit::name),
+            "limit": Limit::of(server_share, generator_share, recorder.late_ms_p99()).map(Limit::name),
             "errors": errors,
-            "violations": tally.violations,
-            "first_errors": tally.first,
+            "violations": tally.violations(),
+            "first_errors": tally.first().collect::<Vec<_>>(),
         })
         .to_string()
     }
@@ -94,6 +111,8 @@ impl Report {
     /// The table.
     pub(crate) fn table(&self) -> String {
         let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
+        let recorder = &tally.recorder;
+        let (requests, events) = (recorder.requests(), recorder.total(Operation::WatchEvent));
         let mut out = String::new();
         // Writing to a string does not fail.
         _ = writeln!(
@@ -108,7 +127,7 @@ impl Report {
             args.streams(),
             if self.interrupted { ", ended early" } else { "" }
         );
-        let rows = [("requests", tally.requests, &tally.latency), ("events", tally.events, &tally.event_delay)];
+        let rows = [("requests", requests, self.latencies()), ("events", events.answered, &events.latencies)];
         for (name, number, latencies) in rows {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
@@ -128,7 +147,7 @@ impl Report {
         let window = &self.accounts.window;
         if let Some(share) = window.server_share() {
             _ = write!(out, "server: {:.1} % of a core", share * 100.0);
-            for (what, number) in [("request", tally.requests), ("event", tally.events)] {
+            for (what, number) in [("request", requests), ("event", events.answered)] {
                 if let Some(us) = window.server_us().and_then(|us| per(us, count(number))) {
                     _ = write!(out, ", {us:.2} us for each {what}");
                 }
@@ -141,22 +160,21 @@ impl Report {
         if let Some(share) = window.generator_share() {
             _ = writeln!(out, "generator: {:.1} % of a core", share * 100.0);
         }
-        if let Some(ms) = tally.late_ms_p99() {
+        if let Some(ms) = recorder.late_ms_p99() {
             _ = writeln!(
                 out,
                 "generator: 99 % of the requests that found room sent within {ms:.2} ms after they were due"
             );
         }
-        if tally.crowded > 0 {
+        if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
                 "{} requests found no room, and waited: the server, or --connections times --streams, was too little",
-                tally.crowded
+                recorder.crowded_count()
             );
         }
-        let errors: u64 = tally.errors.values().sum();
-        _ = writeln!(out, "errors: {errors}, violations: {}", tally.violations);
-        for words in &tally.first {
+        _ = writeln!(out, "errors: {}, violations: {}", recorder.errors_count(), tally.violations());
+        for words in tally.first() {
             _ = writeln!(out, "  - {words}");
         }
         out

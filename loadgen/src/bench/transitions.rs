@@ -36,7 +36,7 @@ pub(super) fn next(
         Phase::Warming if course.is_warm(now) => Phase::Measuring,
         Phase::Measuring if is_measured(course, work, connections, now) => Phase::Draining,
         Phase::Draining if now - course.since() >= DRAIN_NS => Phase::Over,
-        Phase::Draining if !connections.are_lanes_idle() || feed.is_owed(&work.tally) => return None,
+        Phase::Draining if !connections.are_lanes_idle() || feed.is_owed(&work.tally.recorder) => return None,
         Phase::Draining if connections.missing(&work.leases).is_none() => Phase::Over,
         Phase::Writing | Phase::Warming | Phase::Measuring | Phase::Draining | Phase::Over => return None,
     };

@@ -3,12 +3,12 @@
 
 use super::lease::Leases;
 use super::tally::Tally;
+use crate::error_kind::ErrorKind;
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::Link;
 use crate::node;
 use crate::object;
 use crate::origin::Origin;
-use crate::stats::ErrorKind;
 use crate::time_text;
 use memchr::memmem::Finder;
 

@@ -3,8 +3,8 @@
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
+use crate::error_kind::ErrorKind;
 use crate::origin::{Origin, USER_AGENT, Version};
-use crate::stats::ErrorKind;
 use coordination_apiserver::hpack::{FieldBuf, FieldName, Indexing};
 use coordination_apiserver::http2::{
     self, Config, ErrorCode, Event, Initiator, OpenError, RequestLine, SendField, StreamId, StreamKey,

@@ -9,8 +9,8 @@ mod http1;
 mod http2;
 
 use crate::connection::Connection;
+use crate::error_kind::ErrorKind;
 use crate::origin::{Origin, Version};
-use crate::stats::ErrorKind;
 use http1::Http1;
 use http2::Http2;
 

@@ -1,0 +1,40 @@
+//! The kinds of error that results distinguish.
+
+use coordination_apiserver::http2::ErrorCode;
+
+/// The kinds of request errors that the results distinguish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ErrorKind {
+    /// An answer with an unexpected status.
+    Status(u16),
+    /// The connection ended before the answer.
+    Reset,
+    /// The server reset the stream with this HTTP/2 error code (RFC 9113 §7).
+    Stream(u32),
+    /// The server closed the connection with GOAWAY and this code.
+    Goaway(u32),
+    /// The server refused the request repeatedly without processing it.
+    Refused,
+    /// No answer in time.
+    Timeout,
+    /// The answer could not be read.
+    Malformed,
+    /// The run ended before the request could be sent, or before its answer.
+    Unanswered,
+}
+
+impl ErrorKind {
+    /// Returns the name in the results.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Status(status) => status.to_string(),
+            Self::Reset => "reset".to_owned(),
+            Self::Stream(code) => format!("RST_STREAM {}", ErrorCode(code)),
+            Self::Goaway(code) => format!("GOAWAY {}", ErrorCode(code)),
+            Self::Refused => "refused".to_owned(),
+            Self::Timeout => "timeout".to_owned(),
+            Self::Malformed => "malformed".to_owned(),
+            Self::Unanswered => "unanswered".to_owned(),
+        }
+    }
+}

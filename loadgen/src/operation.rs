@@ -1,0 +1,71 @@
+//! The kinds of operation that results distinguish.
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    /// POST of a Lease.
+    Create,
+    /// PUT, from the renewal's due time to its acknowledgement, with all tries; also a POST if the Lease was lost.
+    Renew,
+    /// GET of one Lease.
+    Read,
+    /// A list, or a page of one.
+    List,
+    /// DELETE of all Leases of a namespace.
+    DeleteCollection,
+    /// PUT to a server that answers with what it got.
+    Echo,
+    /// An event of a watch. Its latency starts when its write was acknowledged; in a bench, when it was sent.
+    WatchEvent,
+    /// A watch: errors only.
+    Watch,
+    /// A connection with no request in flight: errors only.
+    Connection,
+}
+
+impl Operation {
+    /// All kinds, in the order of results.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Create,
+        Self::Renew,
+        Self::Read,
+        Self::List,
+        Self::DeleteCollection,
+        Self::Echo,
+        Self::WatchEvent,
+        Self::Watch,
+        Self::Connection,
+    ];
+
+    /// Returns the name in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Renew => "renew",
+            Self::Read => "read",
+            Self::List => "list",
+            Self::DeleteCollection => "delete-collection",
+            Self::Echo => "echo",
+            Self::WatchEvent => "watch_event",
+            Self::Watch => "watch",
+            Self::Connection => "connection",
+        }
+    }
+
+    /// Whether the operation is a request with one answer.
+    pub(crate) fn is_request(self) -> bool {
+        !matches!(self, Self::WatchEvent | Self::Watch | Self::Connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_stand_at_their_places() {
+        for (place, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, place);
+        }
+    }
+}
