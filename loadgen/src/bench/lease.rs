@@ -6,13 +6,13 @@
 //! that they show that time too. The other fields behind the version are checked by the simulated nodes, in a run
 //! without `bench`.
 
+use super::places::Places;
 use super::protobuf;
 use crate::origin::MediaType;
 use crate::{node, object, time_text};
 use memchr::memmem::Finder;
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ops::Range;
 
 /// The Leases of a run, by index.
 #[derive(Debug)]
@@ -65,15 +65,6 @@ struct Keys {
     name: Finder<'static>,
     version: Finder<'static>,
     renewed: Finder<'static>,
-}
-
-/// Where the parts of a body stand that change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
-    /// The name, and what stands between it and the version: namespace and UID.
-    pub(super) identity: Range<usize>,
-    pub(super) version: Range<usize>,
-    pub(super) renewed: Range<usize>,
 }
 
 impl Leases {

@@ -19,6 +19,7 @@ mod lease;
 mod list;
 mod pace;
 mod phase;
+mod places;
 mod protobuf;
 mod report;
 mod requests;

@@ -1,7 +1,7 @@
 //! The little of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and where in one the parts stand that
 //! change. Numbers of fields are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
 
-use super::lease::Places;
+use super::places::Places;
 use std::ops::Range;
 
 /// Bytes of a time whose parts are both five bytes long; see [`spread`].
