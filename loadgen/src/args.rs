@@ -4,7 +4,6 @@ use crate::bench::BenchArgs;
 use crate::flags::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
 use crate::origin::Version;
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Simulates the Leases of a large Kubernetes cluster, and checks what the server answers.
@@ -14,7 +13,8 @@ use std::time::Duration;
 /// may be lost, every watcher must see every write once and in order.
 ///
 /// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
-/// Exit status: 0 all went well; 1 an error or a violation, or nothing was measured; 2 wrong usage.
+/// Exit status: 0 all went well; 1 an error or a violation, nothing was measured, or a file could not be written; 2
+/// wrong usage, or a file of results cannot be opened.
 /// Interrupted, it ends early with the results of what it has measured, and that alone is no error; a second time, at
 /// once.
 #[derive(Clone, Debug, Parser)]
@@ -70,17 +70,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) max: bool,
 
-    /// Appends the results to this file as one line of JSON
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// What is printed, and whose processor time is counted.
+    /// What is printed and written, and whose processor time is counted.
     #[command(flatten)]
     pub(crate) told: ToldArgs,
-
-    /// No progress bar; there is none either if standard error is no terminal
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 /// Other kinds of load than the simulated nodes.

@@ -21,11 +21,12 @@ use crate::fleet::{Fleet, Flight};
 use crate::http::Broken;
 use crate::lane::Lane;
 use crate::link::{Connect, DRAIN_NS, SCRATCH_BYTES, TIMEOUT_NS};
-use crate::progress::Progress;
 use crate::reactor::{Reactor, nanos};
 use crate::report::{Results, Timing};
 use crate::rota::{Due, Duty, Rota};
+use crate::stage::Stage;
 use crate::target::Target;
+use crate::timeline::Timeline;
 use crate::usage::server_memory;
 use crate::watch_lane::WatchLane;
 use mio::Token;
@@ -51,7 +52,7 @@ pub(crate) struct Driver {
     phase_since: u64,
     results: Timing,
     interrupted: Arc<AtomicBool>,
-    progress: Progress,
+    timeline: Timeline,
     next_housekeeping: u64,
     scratch: Vec<u8>,
 }
@@ -67,9 +68,27 @@ pub(crate) enum Phase {
     Draining,
 }
 
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Creating => "creating",
+            Self::Settling => "settling",
+            Self::Measuring => "measuring",
+            Self::Finishing => "finishing",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 impl Driver {
     /// Prepares a run. Errors are sentences for the user.
-    pub(crate) fn new(args: Args, targets: Vec<Target>, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
+    pub(crate) fn new(
+        args: Args,
+        targets: Vec<Target>,
+        interrupted: Arc<AtomicBool>,
+        mut timeline: Timeline,
+    ) -> Result<Self, String> {
         let lanes_len = args.connections() as usize;
         let watchers_len = args.watchers as usize;
         let watch_lanes_len = args.watch_connections() as usize;
@@ -77,7 +96,8 @@ impl Driver {
         // A node writes over one lane and reads over the next: with several servers, over another server.
         let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
         let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
-        let fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
+        let mut fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
+        timeline.begin(&mut fleet.recorder, reactor.epoch_us());
         Ok(Self {
             reactor,
             fleet,
@@ -95,7 +115,7 @@ impl Driver {
             phase_since: 0,
             results: Timing::default(),
             interrupted,
-            progress: Progress::new(&args),
+            timeline,
             next_housekeeping: 0,
             scratch: vec![0; SCRATCH_BYTES],
             args,
@@ -111,12 +131,13 @@ impl Driver {
             self.turn(&mut runnable)?;
         }
         self.fleet.checker.finish(&self.fleet.nodes);
-        self.progress.finish();
         let now = self.reactor.now();
+        let history = self.timeline.finish(&mut self.fleet.recorder, now);
         for lane in &mut self.lanes {
             lane.link.close(self.reactor.registry(), now);
         }
-        Ok(Results { url: self.urls(), args: self.args, timing: self.results, fleet: self.fleet })
+        let url = urls(&self.targets);
+        Ok(Results { url, args: self.args, timing: self.results, fleet: self.fleet, history })
     }
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
@@ -143,7 +164,7 @@ impl Driver {
         }
         // Only lists and watches were requested so far. A refusal means a wrong address or missing rights.
         match self.fleet.recorder.first_errors().first() {
-            Some(words) if self.phase == Phase::Connecting => Err(unreachable(&self.urls(), words)),
+            Some(words) if self.phase == Phase::Connecting => Err(unreachable(&urls(&self.targets), words)),
             _ => Ok(()),
         }
     }
@@ -230,11 +251,6 @@ impl Driver {
         }
     }
 
-    /// Formats all servers for people.
-    fn urls(&self) -> String {
-        self.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>().join(",")
-    }
-
     /// Handles timeouts, new connections, phases and progress.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
@@ -258,8 +274,21 @@ impl Driver {
         if let Some(next) = self.next_phase(now) {
             self.enter(next, now);
         }
-        self.progress.show(self.phase, now - self.phase_since, self.rota.started(), &self.fleet.recorder);
+        let (stage, violations) = (self.stage(now), self.fleet.checker.count());
+        self.timeline.look(&mut self.fleet.recorder, stage, violations, now);
         Ok(())
+    }
+
+    /// Returns where the run stands, for people.
+    fn stage(&self, now: u64) -> Stage {
+        let (since, settling_ns, measured_ns) = (self.phase_since, self.settling_ns(), nanos(self.args.duration));
+        let (part, ends_at) = match self.phase {
+            Phase::Creating => (Some((self.rota.started().into(), self.args.nodes.into())), None),
+            Phase::Settling => (Some((now - since, settling_ns)), Some(since + settling_ns + measured_ns)),
+            Phase::Measuring => (Some((now - since, measured_ns)), Some(since + measured_ns)),
+            Phase::Connecting | Phase::Finishing | Phase::Draining => (None, None),
+        };
+        Stage { name: self.phase.name(), is_measured: self.phase == Phase::Measuring, part, ends_at }
     }
 
     fn connect(&mut self, index: usize, now: u64) -> Result<(), String> {
@@ -393,6 +422,11 @@ fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usiz
 /// Returns the server of the connection with this index.
 fn target<'a>(targets: &'a [Target], servers: &[usize], index: usize) -> Option<&'a Target> {
     targets.get(*servers.get(index)?)
+}
+
+/// Formats all servers for people.
+fn urls(targets: &[Target]) -> String {
+    targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// Describes why a run cannot begin.

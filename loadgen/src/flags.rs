@@ -1,9 +1,10 @@
 //! Flags that every kind of load has, and the forms of their values.
 
+use crate::operation::Operation;
 use crate::origin::Version;
 use clap::ValueEnum;
 use coordination_apiserver::lease::validation::format::is_dns_label;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the server is and how it is spoken to.
@@ -41,12 +42,33 @@ pub(crate) struct ServerArgs {
     pub(crate) http1: bool,
 }
 
-/// What is printed, and whose processor time is counted.
-#[derive(Clone, Debug, clap::Args)]
+/// What is printed and written, and whose processor time is counted.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ToldArgs {
     /// What is printed when the run is over: a table for people, or one line of JSON
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+
+    /// Appends the results to this file as one line of JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Writes the results to this file as a page of HTML with plots, which loads nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Writes a percentile distribution to this file, in HdrHistogram's text format. OPERATION is create, renew, read,
+    /// list, delete-collection, echo or watch_event [default: renew, or the operation of the bench]. Can be repeated
+    #[arg(long, value_name = "[OPERATION=]FILE", value_parser = parse_distribution)]
+    pub(crate) hgrm: Vec<Distribution>,
+
+    /// Writes a time series to this file, as JSON lines: each second of the run, for each operation
+    #[arg(long, value_name = "FILE")]
+    pub(crate) series: Option<PathBuf>,
+
+    /// No progress line; there is none either if standard error is no terminal
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 
     /// Processes of the server on this machine, whose processor time in the measured time and whose memory are reported
     #[arg(long, value_name = "PID", value_delimiter = ',')]
@@ -54,10 +76,13 @@ pub(crate) struct ToldArgs {
 }
 
 impl ToldArgs {
-    /// Whether there is an account of the processes; why not, in a sentence.
+    /// What makes no sense together, or is not there, in a sentence for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(pid) = loadgen_account::repeated(&self.pid) {
             return Err(format!("--pid {pid} is named twice, and its time would count twice"));
+        }
+        if let Some(path) = self.repeated_file() {
+            return Err(format!("{} is named twice, and one result would overwrite the other", path.display()));
         }
         match self.pid.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
             Some(pid) => Err(format!("--pid {pid}: there is no such process, or no account of it")),
@@ -66,12 +91,30 @@ impl ToldArgs {
     }
 }
 
+impl ToldArgs {
+    /// Returns a file that is named for more than one result.
+    fn repeated_file(&self) -> Option<&Path> {
+        let single = [&self.out, &self.report, &self.series].into_iter().flatten();
+        let files: Vec<&Path> = single.chain(self.hgrm.iter().map(|of| &of.path)).map(PathBuf::as_path).collect();
+        files.iter().zip(1..).find_map(|(file, next)| files[next..].contains(file).then_some(*file))
+    }
+}
+
+/// A percentile distribution, and the file for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Distribution {
+    /// `None` is what the run is about.
+    pub(crate) operation: Option<Operation>,
+    pub(crate) path: PathBuf,
+}
+
 /// The form of the results on standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// One line of JSON.
     Json,
     /// A table.
+    #[default]
     Table,
 }
 
@@ -115,6 +158,18 @@ pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// A file for a percentile distribution, with or without an operation before it. Something else before `=` belongs to
+/// the file's name.
+fn parse_distribution(text: &str) -> Result<Distribution, String> {
+    let named = text.split_once('=').and_then(|(name, path)| Some((Operation::by_name(name)?, path)));
+    let (operation, path) = named.map_or((None, text), |(operation, path)| (Some(operation), path));
+    match operation {
+        _ if path.is_empty() => Err("a file is wanted".to_owned()),
+        Some(operation) if !operation.has_latency() => Err(format!("{} has no latencies", operation.name())),
+        _ => Ok(Distribution { operation, path: path.into() }),
+    }
+}
+
 /// The longest time that can be asked for: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
@@ -133,9 +188,29 @@ mod tests {
     }
 
     #[test]
+    fn a_distribution_may_name_its_operation() {
+        let told = |text: &str| parse_distribution(text).map(|of| (of.operation, of.path));
+        assert_eq!(told("a.hgrm"), Ok((None, "a.hgrm".into())));
+        assert_eq!(told("read=a=b.hgrm"), Ok((Some(Operation::Read), "a=b.hgrm".into())));
+        assert_eq!(told("run=7/a.hgrm"), Ok((None, "run=7/a.hgrm".into())));
+        assert!(told("watch=a.hgrm").is_err() && told("read=").is_err());
+    }
+
+    #[test]
+    fn a_file_has_one_result() {
+        let told = |hgrm: &str| ToldArgs {
+            report: Some("a.html".into()),
+            hgrm: vec![parse_distribution(hgrm).expect("valid")],
+            ..ToldArgs::default()
+        };
+        assert_eq!(told("b").check(), Ok(()));
+        assert!(told("read=a.html").check().expect_err("twice").starts_with("a.html is named twice"));
+    }
+
+    #[test]
     fn a_process_counts_once_and_must_be_there() {
         let own = std::process::id();
-        let check = |pid: Vec<u32>| ToldArgs { output: Output::Json, pid }.check();
+        let check = |pid: Vec<u32>| ToldArgs { pid, ..ToldArgs::default() }.check();
         assert_eq!(check(vec![own]), Ok(()));
         assert!(check(vec![own, 4_000_000_000]).expect_err("none").contains("no such process"));
         assert!(check(vec![own, own]).expect_err("twice").contains("twice"));

@@ -11,6 +11,17 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
+/// A row of a percentile distribution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// The time, in milliseconds, within which this part of the operations was over.
+    pub(crate) ms: f64,
+    /// The part, from 0 to 1.
+    pub(crate) quantile: f64,
+    /// The number of operations in it.
+    pub(crate) count: u64,
+}
+
 impl Latencies {
     /// Creates an empty histogram.
     pub(crate) fn new() -> Self {
@@ -20,6 +31,36 @@ impl Latencies {
     /// Adds a time in nanoseconds.
     pub(crate) fn record(&mut self, ns: u64) {
         self.0.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
+    }
+
+    /// Returns the percentile distribution: so many rows halve the distance to 100 %.
+    pub(crate) fn distribution(&self, rows_per_half: u32) -> impl Iterator<Item = Row> {
+        let mut count = 0;
+        self.0.iter_quantiles(rows_per_half).map(move |step| {
+            count += step.count_since_last_iteration();
+            Row { ms: ms(step.value_iterated_to()), quantile: step.quantile_iterated_to(), count }
+        })
+    }
+
+    /// Returns the mean and the standard deviation, in milliseconds; zeros without any time.
+    pub(crate) fn ms_mean_and_deviation(&self) -> [f64; 2] {
+        if self.is_empty() { [0.0; 2] } else { [self.0.mean(), self.0.stdev()].map(|units| units / UNITS_PER_MS) }
+    }
+
+    /// Returns the numbers of buckets, and of places in each, by which the histogram is laid out.
+    pub(crate) fn buckets(&self) -> (u8, u32) {
+        // As many places as tell apart twice 10 to the power of the digits, rounded up to a power of two.
+        (self.0.buckets(), (2 * 10_u32.pow(self.0.sigfig().into())).next_power_of_two())
+    }
+
+    /// Adds the times of another histogram.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// Forgets all times.
+    pub(crate) fn clear(&mut self) {
+        self.0.reset();
     }
 
     /// Returns the number of recorded times.
@@ -52,10 +93,11 @@ impl Latencies {
 
 /// Converts units to milliseconds.
 fn ms(units: u64) -> f64 {
-    count(units) / 10_000.0
+    count(units) / UNITS_PER_MS
 }
 
 const UNIT_NS: u64 = 100;
+const UNITS_PER_MS: f64 = 10_000.0;
 /// Longest time recorded exactly: a day.
 const UNITS_MAX: u64 = 24 * 3600 * 10_000_000;
 

@@ -7,6 +7,9 @@
 //! what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
 //! [`schedule`], [`watcher`], [`check`]) is tested without them. [`mod@bench`] is another kind of load, on the same
 //! [`reactor`], with less of all that.
+//!
+//! Both loads count in a [`recorder`], which a [`timeline`] cuts into seconds, for the [`progress`] line and the time
+//! [`series`]. A [`summary`] of either is what the report ([`html`]) and the percentiles ([`hgrm`]) are made of.
 
 mod args;
 mod bench;
@@ -17,6 +20,8 @@ mod error_kind;
 mod figures;
 mod flags;
 mod fleet;
+mod hgrm;
+mod html;
 mod http;
 mod kubeconfig;
 mod lane;
@@ -26,6 +31,7 @@ mod node;
 mod object;
 mod operation;
 mod origin;
+mod outputs;
 mod progress;
 mod reactor;
 mod recorder;
@@ -33,9 +39,14 @@ mod report;
 mod ring;
 mod rota;
 mod schedule;
+mod series;
+mod span;
+mod stage;
 mod stats;
+mod summary;
 mod target;
 mod time_text;
+mod timeline;
 mod usage;
 mod wake;
 mod watch_lane;
@@ -52,10 +63,12 @@ use coordination_apiserver::cli::{USAGE, one_line, parse_for};
 use driver::Driver;
 use flags::Output;
 use origin::MediaType;
+use outputs::Outputs;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use summary::Outcome;
 use target::Target;
 
 fn main() -> ExitCode {
@@ -94,42 +107,35 @@ fn run(args: Args) -> Result<bool, Stop> {
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
     }
-    if let Some(Command::Bench(args)) = args.command {
-        args.check().and_then(|()| args.told.check()).map_err(Stop::Usage)?;
-        let target = Target::only_of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
-        let [broad, narrow] = args.watch_connections();
-        allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));
-        let output = args.told.output;
-        let report = Bench::new(*args, target, interrupted).and_then(Bench::run).map_err(Stop::Failed)?;
-        print(output, || report.table(), || report.json_line())?;
-        if !report.is_measured() {
-            complain(UNMEASURED);
-        }
-        return Ok(report.is_fine());
-    }
-    args.check().map_err(Stop::Usage)?;
-    let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
-    allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
-    // Opened first: a file that cannot be written is better known before a run than after it.
-    let mut out = match &args.out {
-        None => None,
-        Some(path) => {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            Some(file.map_err(|e| Stop::Usage(format!("cannot write {}: {e}", path.display())))?)
-        }
+    let Some(Command::Bench(bench)) = args.command else {
+        args.check().map_err(Stop::Usage)?;
+        let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
+        let (outputs, timeline) = Outputs::open(&args.told).map_err(Stop::Usage)?;
+        allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
+        let form = args.told.output;
+        let results = Driver::new(args, targets, interrupted, timeline).and_then(Driver::run).map_err(Stop::Failed)?;
+        return tell(&results, form, outputs);
     };
-    let output = args.told.output;
-    let results = Driver::new(args, targets, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
-    let printed = print(output, || results.table(), || results.json_line());
-    if !results.is_measured() {
+    bench.check().and_then(|()| bench.told.check()).map_err(Stop::Usage)?;
+    let target = Target::only_of_args(&bench.server, bench.media_type()).map_err(Stop::Usage)?;
+    let (outputs, timeline) = Outputs::open(&bench.told).map_err(Stop::Usage)?;
+    let [broad, narrow] = bench.watch_connections();
+    allow_descriptors(u64::from(bench.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(bench.idle));
+    let form = bench.told.output;
+    let report = Bench::new(*bench, target, interrupted, timeline).and_then(Bench::run).map_err(Stop::Failed)?;
+    tell(&report, form, outputs)
+}
+
+/// Prints the results and writes the files; true if everything went well.
+fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bool, Stop> {
+    let summary = outcome.summary();
+    let printed = print(form, || outcome.table(), || outcome.json_line());
+    if !summary.is_measured() {
         complain(UNMEASURED);
     }
-    if let Some(file) = &mut out {
-        writeln!(file, "{}", results.json_line())
-            .map_err(|e| Stop::Failed(format!("cannot write the results: {e}")))?;
-    }
+    outputs.write(&summary, &outcome.json_line()).map_err(Stop::Failed)?;
     printed?;
-    Ok(results.is_fine())
+    Ok(outcome.is_fine())
 }
 
 /// Prints the results in the form that is wanted. A reader that has gone away is no reason to fail.

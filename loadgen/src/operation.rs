@@ -52,9 +52,19 @@ impl Operation {
         }
     }
 
+    /// Returns the operation with this name.
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.name() == name)
+    }
+
     /// Whether the operation is a request with one answer.
     pub(crate) fn is_request(self) -> bool {
         !matches!(self, Self::WatchEvent | Self::Watch | Self::Connection)
+    }
+
+    /// Whether the operation has latencies.
+    pub(crate) fn has_latency(self) -> bool {
+        !matches!(self, Self::Watch | Self::Connection)
     }
 }
 
@@ -63,9 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_stand_at_their_places() {
+    fn operations_stand_at_their_places_and_have_names_of_their_own() {
         for (place, operation) in Operation::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, place);
+            assert_eq!(Operation::by_name(operation.name()), Some(operation));
         }
     }
 }

@@ -1,57 +1,181 @@
-//! The progress bar on standard error, with the errors so far.
+//! The progress line on a terminal: where the run stands, and what the last second was like.
+//!
+//! The line fits the terminal's width: what matters least goes first. Elsewhere than on a terminal there is none, so
+//! that a log of standard error has errors only.
 
-use crate::args::Args;
-use crate::driver::Phase;
-use crate::recorder::Recorder;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal as _;
+use crate::figures::{counted, grouped, time_text, whole};
+use crate::stage::Stage;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-/// The progress bar.
+/// The progress line.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    bar: ProgressBar,
-    nodes_len: u32,
-    duration_ms: u64,
+    is_hidden: bool,
+    /// Whether there is a line to clear.
+    is_shown: bool,
+    /// When the line is drawn again, in nanoseconds of the run.
+    next: u64,
+}
+
+/// What the last second was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Live {
+    /// Requests answered in a second.
+    pub(crate) requests: f64,
+    /// p50 and p99 of their latencies, in milliseconds.
+    pub(crate) ms: Option<[f64; 2]>,
+    /// Events in a second, if there are watchers.
+    pub(crate) events: Option<f64>,
+    /// Errors and violations of the whole run.
+    pub(crate) errors: u64,
+    pub(crate) violations: u64,
 }
 
 impl Progress {
-    /// Creates a bar, unless the user disabled it or would not see it.
-    pub(crate) fn new(args: &Args) -> Self {
-        let hidden = args.quiet || !std::io::stderr().is_terminal();
-        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(Some(1), target);
-        if let Ok(style) = ProgressStyle::with_template("{prefix:10} [{bar:30}] {msg}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        let duration_ms = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
-        Self { bar, nodes_len: args.nodes, duration_ms }
+    /// Creates a line, unless the user disabled it or would not see it.
+    pub(crate) fn new(is_quiet: bool) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { is_hidden: is_quiet || is_dumb || !io::stderr().is_terminal(), ..Self::hidden() }
     }
 
-    /// Shows where the run stands; `started` nodes have a Lease.
-    pub(crate) fn show(&self, phase: Phase, in_phase_ns: u64, started: u32, recorder: &Recorder) {
-        if self.bar.is_hidden() {
+    /// Creates a line that is never seen.
+    pub(crate) fn hidden() -> Self {
+        Self { is_hidden: true, is_shown: false, next: 0 }
+    }
+
+    /// Whether nobody sees the line.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
+    /// Draws the line again, if it is time to.
+    pub(crate) fn show(&mut self, stage: &Stage, live: &Live, now: u64) {
+        if self.is_hidden || now < self.next {
             return;
         }
-        let in_phase = Duration::from_nanos(in_phase_ns);
-        let (name, position, length) = match phase {
-            Phase::Connecting => ("connecting", 0, 1),
-            Phase::Creating => ("creating", u64::from(started), u64::from(self.nodes_len)),
-            Phase::Settling => ("settling", 0, 1),
-            Phase::Measuring => {
-                ("measuring", u64::try_from(in_phase.as_millis()).unwrap_or(u64::MAX), self.duration_ms)
-            }
-            Phase::Finishing => ("finishing", 1, 1),
-            Phase::Draining => ("draining", 1, 1),
-        };
-        self.bar.set_prefix(name);
-        self.bar.set_length(length);
-        self.bar.set_position(position);
-        self.bar.set_message(format!("{} errors", recorder.errors_count()));
+        self.next = now + DRAW_NS;
+        self.is_shown = true;
+        // In the last column some terminals wrap.
+        let line = line(stage, live, now, columns().saturating_sub(1));
+        // Nothing depends on it.
+        _ = write!(io::stderr(), "\r{line}{CLEAR_TO_END}");
+    }
+}
+
+impl Drop for Progress {
+    /// Removes the line.
+    fn drop(&mut self) {
+        if self.is_shown {
+            _ = write!(io::stderr(), "\r{CLEAR_TO_END}");
+        }
+    }
+}
+
+/// The line in at most so many columns.
+fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
+    // In the order in which they stand, with their ranks: the highest goes first.
+    let mut parts = vec![(0, stage.name.to_owned())];
+    if let Some(ends_at) = stage.ends_at {
+        parts.push((1, time_left(ends_at.saturating_sub(now))));
+    }
+    parts.push((3, format!("{}/s", grouped(whole(live.requests)))));
+    if let Some([p50, p99]) = live.ms {
+        parts.push((5, format!("p50 {}", time_text(p50))));
+        parts.push((4, format!("p99 {}", time_text(p99))));
+    }
+    parts.push((2, counted(live.errors, "error")));
+    if live.violations > 0 {
+        parts.push((2, counted(live.violations, "violation")));
+    }
+    if let Some(events) = live.events {
+        parts.push((6, format!("{} events/s", grouped(whole(events)))));
+    }
+    let length = |parts: &[(u8, String)]| {
+        parts.iter().map(|(_, text)| text.chars().count()).sum::<usize>() + GAP.len() * parts.len().saturating_sub(1)
+    };
+    while length(&parts) > columns
+        && let Some(worst) = (0..parts.len()).max_by_key(|&index| parts[index].0)
+    {
+        parts.remove(worst);
+    }
+    let room = columns.saturating_sub(length(&parts) + GAP.len() + "[]".len());
+    if let Some((done, of)) = stage.part.filter(|&(_, of)| of > 0)
+        && room >= BAR_MIN
+        && !parts.is_empty()
+    {
+        parts.insert(1, (0, bar(done, of, room.min(BAR_MAX))));
+    }
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(GAP)
+}
+
+/// A bar with so many places.
+fn bar(done: u64, of: u64, places: usize) -> String {
+    // At most `places`.
+    let full = usize::try_from(u128::from(done.min(of)) * places as u128 / u128::from(of)).unwrap_or(0);
+    format!("[{}{}]", "=".repeat(full), " ".repeat(places - full))
+}
+
+/// The time left, for people.
+fn time_left(ns: u64) -> String {
+    let seconds = Duration::from_nanos(ns).as_secs_f64().ceil();
+    match whole(seconds) {
+        seconds @ ..120 => format!("{seconds} s left"),
+        seconds @ ..7_200 => format!("{} min {} s left", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min left", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// Width of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(80)
+}
+
+/// Between the parts of the line.
+const GAP: &str = "  ";
+/// Places of the bar.
+const BAR_MIN: usize = 8;
+const BAR_MAX: usize = 30;
+/// Time between two drawings, in nanoseconds.
+const DRAW_NS: u64 = 200_000_000;
+/// Clears to the end of the line (ECMA-48, EL).
+const CLEAR_TO_END: &str = "\x1b[K";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAGE: Stage =
+        Stage { name: "measuring", is_measured: true, part: Some((15_000, 60_000)), ends_at: Some(45_000_000_000) };
+    const LIVE: Live =
+        Live { requests: 1_979.6, ms: Some([0.0612, 1.284]), events: Some(990.2), errors: 1, violations: 0 };
+
+    #[test]
+    fn a_wide_line_has_everything() {
+        let expected = "measuring  [=======                       ]  45 s left  1,980/s  p50 61 µs  p99 1.28 ms  1 error  990 events/s";
+        assert_eq!(line(&STAGE, &LIVE, 0, 200), expected);
     }
 
-    /// Removes the bar.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
+    #[test]
+    fn a_line_fits_and_keeps_what_matters_most() {
+        for columns in 0..200 {
+            let live = Live { errors: 2, violations: 1, ..LIVE };
+            let line = line(&STAGE, &live, 0, columns);
+            assert!(line.chars().count() <= columns, "{columns}: {line}");
+        }
+        assert_eq!(
+            line(&STAGE, &LIVE, 0, 80),
+            "measuring  45 s left  1,980/s  p50 61 µs  p99 1.28 ms  1 error  990 events/s"
+        );
+        assert_eq!(line(&STAGE, &LIVE, 0, 40), "measuring  45 s left  1,980/s  1 error");
+        assert_eq!(line(&STAGE, &LIVE, 0, 32), "measuring  45 s left  1 error");
+        assert_eq!(line(&STAGE, &LIVE, 0, 9), "measuring");
+    }
+
+    #[test]
+    fn the_time_left_is_short() {
+        let texts = [0, 1, 119_000_000_000, 125_000_000_000, 7_260_000_000_000].map(time_left);
+        assert_eq!(texts, ["0 s left", "1 s left", "119 s left", "2 min 5 s left", "2 h 1 min left"]);
     }
 }

@@ -1,8 +1,9 @@
 //! What a run measures, for every kind of load: latencies and counts by operation, errors by kind, and the generator's
 //! own lateness.
 //!
-//! This module owns the measured time. It knows neither the clock nor the meaning of requests. A latency starts when the
-//! request was *due*. So a delay by the server or the generator shows in all requests it delayed.
+//! This module owns the measured time and the two spans that are counted: the measured time, and the second under way.
+//! It knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. So a delay by
+//! the server or the generator shows in all requests it delayed.
 
 use crate::error_kind::ErrorKind;
 use crate::latencies::Latencies;
@@ -28,6 +29,8 @@ pub(crate) struct Recorder {
     errors: BTreeMap<(Operation, ErrorKind), u64>,
     /// The first errors, one line of text each.
     first_errors: Vec<String>,
+    /// The second under way; `None` if nobody wants to know.
+    second: Option<Second>,
 }
 
 /// What one kind of operation came to in a span of time.
@@ -39,9 +42,37 @@ pub(crate) struct Count {
     pub(crate) latencies: Latencies,
 }
 
+/// What happened in a second.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// By operation: what was over in this second, whenever due.
+    pub(crate) counts: [Count; Operation::ALL.len()],
+    /// Errors.
+    pub(crate) errors: BTreeMap<(Operation, ErrorKind), u64>,
+}
+
 impl Count {
     fn new() -> Self {
         Self { answered: 0, latencies: Latencies::new() }
+    }
+
+    fn clear(&mut self) {
+        if self.answered > 0 || !self.latencies.is_empty() {
+            self.answered = 0;
+            self.latencies.clear();
+        }
+    }
+}
+
+impl Second {
+    fn new() -> Self {
+        Self { counts: std::array::from_fn(|_| Count::new()), errors: BTreeMap::new() }
+    }
+
+    /// Begins the next second.
+    pub(crate) fn clear(&mut self) {
+        self.counts.iter_mut().for_each(Count::clear);
+        self.errors.clear();
     }
 }
 
@@ -56,7 +87,18 @@ impl Recorder {
             crowded: 0,
             errors: BTreeMap::new(),
             first_errors: Vec::new(),
+            second: None,
         }
+    }
+
+    /// Counts the second under way too, from now on.
+    pub(crate) fn count_seconds(&mut self) {
+        self.second = Some(Second::new());
+    }
+
+    /// Returns the second under way, if it is counted.
+    pub(crate) fn second(&mut self) -> Option<&mut Second> {
+        self.second.as_mut()
     }
 
     /// The measured time begins.
@@ -97,6 +139,11 @@ impl Recorder {
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
             total.answered += number;
         }
+        if let Some(second) = &mut self.second
+            && let Some(count) = second.counts.get_mut(operation as usize)
+        {
+            count.answered += number;
+        }
     }
 
     /// Records a latency, in nanoseconds. `is_measured` says whether the operation was due in the measured time.
@@ -104,6 +151,11 @@ impl Recorder {
         let counts = is_measured || self.always.contains(&operation);
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
             total.latencies.record(ns);
+        }
+        if let Some(second) = &mut self.second
+            && let Some(count) = second.counts.get_mut(operation as usize)
+        {
+            count.latencies.record(ns);
         }
     }
 
@@ -139,6 +191,9 @@ impl Recorder {
             self.first_errors.push(one_line(&format!("{} {}: {}", operation.name(), kind.name(), words())));
         }
         *total += number;
+        if let Some(second) = &mut self.second {
+            *second.errors.entry((operation, kind)).or_default() += number;
+        }
     }
 
     /// Returns what an operation came to: latencies of what was due, and the number of what was answered, in the
@@ -148,9 +203,11 @@ impl Recorder {
         &self.totals[operation as usize]
     }
 
-    /// Returns the requests of all kinds that were answered in the measured time.
+    /// Returns the requests of all kinds that were answered in the measured time, without those that count outside of
+    /// it.
     pub(crate) fn requests(&self) -> u64 {
-        Operation::ALL.into_iter().filter(|kind| kind.is_request()).map(|kind| self.total(kind).answered).sum()
+        let measured = |kind: &Operation| kind.is_request() && !self.always.contains(kind);
+        Operation::ALL.into_iter().filter(measured).map(|kind| self.total(kind).answered).sum()
     }
 
     /// Returns the generator's own delays.
@@ -227,7 +284,23 @@ mod tests {
         recorder.answered(Operation::Create, 5, 10);
         let renewals = recorder.total(Operation::Renew);
         assert_eq!((renewals.answered, renewals.latencies.len()), (2, 3));
-        assert_eq!((recorder.total(Operation::Create).answered, recorder.requests()), (1, 3));
+        assert_eq!((recorder.total(Operation::Create).answered, recorder.requests()), (1, 2));
+    }
+
+    #[test]
+    fn a_second_has_what_was_over_in_it_measured_or_not() {
+        let mut recorder = recorder();
+        assert!(recorder.second().is_none());
+        recorder.count_seconds();
+        recorder.answered(Operation::Renew, 5, 10);
+        recorder.failed(Operation::Read, ErrorKind::Timeout, || "x".to_owned());
+        let second = recorder.second().expect("it is counted");
+        let renewals = &second.counts[Operation::Renew as usize];
+        assert_eq!((renewals.answered, renewals.latencies.len()), (1, 1));
+        assert_eq!(second.errors[&(Operation::Read, ErrorKind::Timeout)], 1);
+        second.clear();
+        assert!(second.counts.iter().all(|count| count.answered == 0 && count.latencies.is_empty()));
+        assert_eq!((second.errors.len(), recorder.errors_count()), (0, 1));
     }
 
     #[test]

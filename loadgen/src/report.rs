@@ -1,11 +1,13 @@
 //! What a run has shown: a table for people, a line of JSON for programs.
 
 use crate::args::Args;
-use crate::figures::{count, per, round};
+use crate::figures::{count, counted, counted_ratio, grouped, per, round};
 use crate::fleet::Fleet;
 use crate::operation::Operation;
 use crate::recorder::{Count, Recorder};
-use crate::usage::Window;
+use crate::summary::{Outcome, Summary};
+use crate::timeline::History;
+use crate::usage::{Window, memory_words};
 use loadgen_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -31,21 +33,88 @@ pub(crate) struct Results {
     pub(crate) url: String,
     pub(crate) timing: Timing,
     pub(crate) fleet: Fleet,
+    pub(crate) history: History,
 }
 
 impl Results {
-    /// Whether it came to the measured time.
-    pub(crate) fn is_measured(&self) -> bool {
-        self.timing.window.seconds() > 0.0
+    fn push_head(&self, out: &mut String) -> std::fmt::Result {
+        let (args, timing, fleet) = (&self.args, &self.timing, &self.fleet);
+        let (nodes, reads) = (counted(args.nodes.into(), "node"), counted_ratio(args.reads, "read"));
+        writeln!(out, "{}: {nodes}, {}; {reads} for each renewal", self.url, self.load_words())?;
+        writeln!(
+            out,
+            "{}: {} with up to {} on each; {} on {} more",
+            args.version().name(),
+            counted(args.connections().into(), "connection"),
+            counted(args.streams().into(), "request in flight"),
+            counted(args.watchers.into(), "watcher"),
+            args.watch_connections()
+        )?;
+        write!(
+            out,
+            "{} Leases created, {} found, in {:.1} s",
+            fleet.created,
+            fleet.adopted,
+            timing.creating.as_secs_f64()
+        )?;
+        if fleet.created_later > 0 {
+            write!(out, ", {} created later", fleet.created_later)?;
+        }
+        writeln!(
+            out,
+            "; then measured {:.1} s{}",
+            timing.window.seconds(),
+            if timing.interrupted { ", ended early" } else { "" }
+        )
     }
 
-    /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
-    pub(crate) fn is_fine(&self) -> bool {
-        self.is_measured() && self.fleet.recorder.errors_count() == 0 && self.fleet.checker.count() == 0
+    /// Whether the generator itself was what limited the results, and the figures that say so; `None` if nothing was
+    /// measured.
+    fn generator_words(&self) -> Option<String> {
+        let share = self.timing.window.generator_share()?;
+        let is_limit = self.summary().limit() == Some(Limit::Generator);
+        let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
+        let lateness = self.recorder().late_ms_p99().map_or_else(String::new, |late_ms| {
+            format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
+        });
+        let (percent, bound) = (share * 100.0, BUSY_SHARE * 100.0);
+        Some(format!("Generator: {percent:.0} % of a core (bound: {bound:.0} %){lateness}: {verdict}."))
     }
 
-    /// The table.
-    pub(crate) fn table(&self) -> String {
+    /// Of the requests that were answered meanwhile; what was delivered to watchers is in it.
+    fn server_cpu_us_per_request(&self) -> Option<f64> {
+        let requests = [Operation::Renew, Operation::Read].map(|kind| self.recorder().total(kind).answered);
+        per(self.timing.window.server_us()?, count(requests.iter().sum()))
+    }
+
+    /// The load, in words.
+    fn load_words(&self) -> String {
+        if self.args.max {
+            "renewing as fast as it goes".to_owned()
+        } else {
+            format!("each renewing every {:?}", self.args.period)
+        }
+    }
+
+    /// The operations of the results, and the seconds that the rate of each is over.
+    fn rows(&self) -> [(Operation, f64); 5] {
+        let measured = self.timing.window.seconds();
+        [
+            (Operation::Create, self.timing.creating.as_secs_f64()),
+            (Operation::Renew, measured),
+            (Operation::Read, measured),
+            (Operation::List, 0.0),
+            (Operation::WatchEvent, measured),
+        ]
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.fleet.recorder
+    }
+}
+
+impl Outcome for Results {
+    fn table(&self) -> String {
         let Fleet { recorder, stats, checker, .. } = &self.fleet;
         let timing = &self.timing;
         let mut out = String::new();
@@ -102,86 +171,7 @@ impl Results {
         out
     }
 
-    fn push_head(&self, out: &mut String) -> std::fmt::Result {
-        let (args, timing, fleet) = (&self.args, &self.timing, &self.fleet);
-        let load = if args.max {
-            "renewing as fast as it goes".to_owned()
-        } else {
-            format!("each renewing every {:?}", args.period)
-        };
-        writeln!(out, "{}: {} nodes, {load}; {} reads for each renewal", self.url, args.nodes, args.reads)?;
-        writeln!(
-            out,
-            "{}: {} connections with up to {} requests in flight on each; {} watchers on {} more",
-            args.version().name(),
-            args.connections(),
-            args.streams(),
-            args.watchers,
-            args.watch_connections()
-        )?;
-        write!(
-            out,
-            "{} Leases created, {} found, in {:.1} s",
-            fleet.created,
-            fleet.adopted,
-            timing.creating.as_secs_f64()
-        )?;
-        if fleet.created_later > 0 {
-            write!(out, ", {} created later", fleet.created_later)?;
-        }
-        writeln!(
-            out,
-            "; then measured {:.1} s{}",
-            timing.window.seconds(),
-            if timing.interrupted { ", ended early" } else { "" }
-        )
-    }
-
-    /// Whether the generator itself was what limited the results, and the figures that say so; `None` if nothing was
-    /// measured.
-    fn generator_words(&self) -> Option<String> {
-        let share = self.timing.window.generator_share()?;
-        let is_limit = self.limit() == Some(Limit::Generator);
-        let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
-        let lateness = self.recorder().late_ms_p99().map_or_else(String::new, |late_ms| {
-            format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
-        });
-        let (percent, bound) = (share * 100.0, BUSY_SHARE * 100.0);
-        Some(format!("Generator: {percent:.0} % of a core (bound: {bound:.0} %){lateness}: {verdict}."))
-    }
-
-    fn limit(&self) -> Option<Limit> {
-        Limit::of(
-            self.timing.window.server_share(),
-            self.timing.window.generator_share(),
-            self.recorder().late_ms_p99(),
-        )
-    }
-
-    /// Of the requests that were answered meanwhile; what was delivered to watchers is in it.
-    fn server_cpu_us_per_request(&self) -> Option<f64> {
-        let requests = [Operation::Renew, Operation::Read].map(|kind| self.recorder().total(kind).answered);
-        per(self.timing.window.server_us()?, count(requests.iter().sum()))
-    }
-
-    /// The operations of the results, and the seconds that the rate of each is over.
-    fn rows(&self) -> [(Operation, f64); 5] {
-        let measured = self.timing.window.seconds();
-        [
-            (Operation::Create, self.timing.creating.as_secs_f64()),
-            (Operation::Renew, measured),
-            (Operation::Read, measured),
-            (Operation::List, 0.0),
-            (Operation::WatchEvent, measured),
-        ]
-    }
-
-    fn recorder(&self) -> &Recorder {
-        &self.fleet.recorder
-    }
-
-    /// One line of JSON, without its end.
-    pub(crate) fn json_line(&self) -> String {
+    fn json_line(&self) -> String {
         let Fleet { recorder, stats, checker, .. } = &self.fleet;
         let (timing, args) = (&self.timing, &self.args);
         let verbs: Map<String, Value> = self
@@ -219,7 +209,7 @@ impl Results {
                 "lateness_ms_p99": self.recorder().late_ms_p99(),
                 "crowded": recorder.crowded_count(),
             },
-            "limit": self.limit().map(Limit::name),
+            "limit": self.summary().limit().map(Limit::name),
             "server_cpu_share": timing.window.server_share().map(round),
             "server_cpu_us_per_request": self.server_cpu_us_per_request(),
             "server_memory_kib": timing.server_memory.map(|memory| json!({
@@ -232,6 +222,48 @@ impl Results {
             "first_violations": checker.first(),
         })
         .to_string()
+    }
+
+    fn summary(&self) -> Summary<'_> {
+        let Fleet { recorder, stats, checker, created, adopted, .. } = &self.fleet;
+        let (args, timing) = (&self.args, &self.timing);
+        let lanes = counted(args.connections().into(), "connection");
+        let watchers = counted(args.watchers.into(), "watcher");
+        let mut facts = vec![
+            ("Load", format!("{}; {} for each renewal", self.load_words(), counted_ratio(args.reads, "read"))),
+            ("Protocol", args.version().name().to_owned()),
+            ("Connections", format!("{lanes} with up to {} each", counted(args.streams().into(), "request in flight"))),
+            ("Watchers", format!("{watchers} on {}", counted(args.watch_connections().into(), "connection"))),
+            (
+                "Leases",
+                format!(
+                    "{} created, {} found, in {:.1} s",
+                    grouped((*created).into()),
+                    grouped((*adopted).into()),
+                    timing.creating.as_secs_f64()
+                ),
+            ),
+            (
+                "TLS",
+                format!("{}, {} resumed", counted(stats.handshakes, "handshake"), grouped(stats.handshakes_resumed)),
+            ),
+        ];
+        if let Some(memory) = timing.server_memory {
+            facts.push(("Server's memory", memory_words(memory)));
+        }
+        Summary {
+            title: format!("{}, {}", counted(args.nodes.into(), "node"), self.load_words()),
+            url: &self.url,
+            facts,
+            recorder,
+            rows: self.rows().to_vec(),
+            main: Operation::Renew,
+            window: timing.window,
+            violations: checker.count(),
+            first_violations: checker.first(),
+            history: &self.history,
+            is_interrupted: timing.interrupted,
+        }
     }
 }
 

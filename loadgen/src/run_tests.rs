@@ -9,7 +9,9 @@ use crate::latencies::Latencies;
 use crate::operation::Operation;
 use crate::origin::MediaType;
 use crate::report::Results;
+use crate::summary::Outcome;
 use crate::target::Target;
+use crate::timeline::Timeline;
 use clap::Parser as _;
 use coordination_apiserver::http2::ErrorCode;
 use coordination_apiserver::pki;
@@ -28,7 +30,7 @@ const BOTH: [&str; 2] = ["--http2", "--http1"];
 fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
-    Driver::new(args, targets, Arc::new(AtomicBool::new(false))).expect("a driver").run()
+    Driver::new(args, targets, Arc::new(AtomicBool::new(false)), Timeline::off()).expect("a driver").run()
 }
 
 /// A short run against a server with this fault.
@@ -122,8 +124,9 @@ fn one_that_is_interrupted_before_it_measures_is_not_fine() {
     let server = format!("http://{address}");
     let args = Args::try_parse_from(["loadgen", "--server", &server, "--nodes", "20"]).expect("valid flags");
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
-    let results =
-        Driver::new(args, targets, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
+    let results = Driver::new(args, targets, Arc::new(AtomicBool::new(true)), Timeline::off())
+        .and_then(Driver::run)
+        .expect("it can begin");
     assert!(!results.is_fine() && results.fleet.recorder.errors_count() == 0, "{}", results.table());
     let table = results.table();
     assert!(table.contains(", ended early") && !table.contains("the limit"), "{table}");

@@ -1,12 +1,13 @@
 //! What generator and server use of the machine, at the ends of what is measured.
 
+use crate::figures::count;
 use crate::reactor::nanos;
 use loadgen_account::Memory;
 use std::time::Duration;
 
 /// Processor time that was used until some time of the run, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usage {
+pub(crate) struct Usage {
     generator_ns: u64,
     /// `None` if the server's processes were not named, or are gone.
     server_ns: Option<u64>,
@@ -14,7 +15,7 @@ struct Usage {
 
 impl Usage {
     /// Until now, by this process and by the server's.
-    fn now(server_pids: &[u32]) -> Self {
+    pub(crate) fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
             server_ns: if server_pids.is_empty() { None } else { loadgen_account::cpu_ns(server_pids) },
@@ -23,12 +24,12 @@ impl Usage {
     }
 
     /// The generator's own since then.
-    fn generator_since(&self, before: &Self) -> Duration {
+    pub(crate) fn generator_since(&self, before: &Self) -> Duration {
         Duration::from_nanos(self.generator_ns.saturating_sub(before.generator_ns))
     }
 
     /// The server's since then.
-    fn server_since(&self, before: &Self) -> Option<Duration> {
+    pub(crate) fn server_since(&self, before: &Self) -> Option<Duration> {
         Some(Duration::from_nanos(self.server_ns?.saturating_sub(before.server_ns?)))
     }
 }
@@ -86,6 +87,12 @@ impl Window {
         let seconds = self.seconds();
         (seconds > 0.0).then(|| us / 1e6 / seconds)
     }
+}
+
+/// Memory for people.
+pub(crate) fn memory_words(memory: Memory) -> String {
+    let mib = |kib: u64| count(kib) / 1_024.0;
+    format!("{:.1} MiB resident, {:.1} MiB at most", mib(memory.resident_kib), mib(memory.peak_kib))
 }
 
 /// Memory of the server's processes, if they were named.

@@ -17,7 +17,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
-    /// What is printed, and whose processor time is counted.
+    /// What is printed and written, and whose processor time is counted.
     #[command(flatten)]
     pub(crate) told: ToldArgs,
 

@@ -16,6 +16,7 @@ use crate::http::{Broken, Verdict};
 use crate::link::{Connect as _, SCRATCH_BYTES, TIMED_OUT, TIMEOUT_NS};
 use crate::reactor::Reactor;
 use crate::target::Target;
+use crate::timeline::Timeline;
 use mio::Token;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,7 @@ pub(crate) struct Bench {
     heard: Heard,
     accounts: Accounts,
     interrupted: Arc<AtomicBool>,
+    timeline: Timeline,
     next_housekeeping: u64,
     /// When something was received last, or a connection was begun.
     heard_at: u64,
@@ -41,11 +43,17 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// A bench that has not begun. Errors are sentences for the user.
-    pub(crate) fn new(args: BenchArgs, target: Target, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
+    pub(crate) fn new(
+        args: BenchArgs,
+        target: Target,
+        interrupted: Arc<AtomicBool>,
+        mut timeline: Timeline,
+    ) -> Result<Self, String> {
         let accounts = Accounts::new(&args.told.pid);
         let connections = Connections::new(&args);
-        let work = Work::new(&args);
+        let mut work = Work::new(&args);
         let reactor = Reactor::new(connections.len())?;
+        timeline.begin(&mut work.tally.recorder, reactor.epoch_us());
         Ok(Self {
             connections,
             course: Course::new(&args),
@@ -54,6 +62,7 @@ impl Bench {
             heard: Heard::new(&args.namespace),
             accounts,
             interrupted,
+            timeline,
             next_housekeeping: 0,
             heard_at: 0,
             scratch: vec![0; SCRATCH_BYTES],
@@ -80,12 +89,15 @@ impl Bench {
             self.work.tally.violated(words);
         }
         self.work.check_lists(&self.args);
+        let now = self.reactor.now();
+        let history = self.timeline.finish(&mut self.work.tally.recorder, now);
         Ok(Report {
             interrupted: self.interrupted.load(Ordering::Relaxed),
             url: self.target.url,
             body_bytes: self.work.leases.body_len(),
             tally: self.work.tally,
             accounts: self.accounts,
+            history,
             args: self.args,
         })
     }
@@ -183,6 +195,8 @@ impl Bench {
         while let Some(next) = transitions::next(&self.course, &self.work, &self.connections, &self.feed, stop, now) {
             self.enter(next, now)?;
         }
+        let (stage, violations) = (self.course.stage(self.work.done(), now), self.work.tally.violations());
+        self.timeline.look(&mut self.work.tally.recorder, stage, violations, now);
         Ok(())
     }
 
@@ -263,7 +277,7 @@ mod tests {
             let words = ["loadgen", "bench", verb, "--server", "http://127.0.0.1:1", "--watchers", "1"];
             let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
             let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
-            let mut bench = Bench::new(*args, target, Arc::default()).expect("a bench");
+            let mut bench = Bench::new(*args, target, Arc::default(), Timeline::off()).expect("a bench");
             bench.course.enter(Phase::Preparing, 0);
             assert!(!bench.is_silent(TIMEOUT_NS) && bench.is_silent(TIMEOUT_NS + 1), "{verb}");
             bench.course.enter(Phase::Attaching, 0);

@@ -9,6 +9,7 @@
 
 use super::args::{BenchArgs, Verb};
 use crate::reactor::nanos;
+use crate::stage::Stage;
 
 /// The phases, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +35,21 @@ pub(super) struct Course {
     phase: Phase,
     /// When the phase began, in nanoseconds of the run.
     since: u64,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Preparing => "preparing",
+            Self::Asking => "asking",
+            Self::Writing => "writing",
+            Self::Attaching => "attaching",
+            Self::Warming => "warming",
+            Self::Measuring => "measuring",
+            Self::Draining | Self::Over => "draining",
+        }
+    }
 }
 
 impl Course {
@@ -72,6 +88,23 @@ impl Course {
     /// Whether the phase has lasted as long as the load warms up.
     pub(super) fn is_warm(&self, now: u64) -> bool {
         now - self.since >= self.warm_up_ns
+    }
+
+    /// Returns where the bench stands, for people; `done` requests of this phase are over.
+    pub(super) fn stage(&self, done: u32, now: u64) -> Stage {
+        let (elapsed_ns, leases) = (now - self.since, Some((done.into(), self.leases.into())));
+        let is_timed = self.verb.is_endless() || matches!(self.verb, Verb::List | Verb::Nothing);
+        let (part, ends_at) = match (self.phase, self.verb) {
+            (Phase::Preparing | Phase::Writing, _) | (Phase::Measuring, Verb::Create) => (leases, None),
+            (Phase::Warming, _) => {
+                (Some((elapsed_ns, self.warm_up_ns)), Some(self.since + self.warm_up_ns + self.duration_ns))
+            }
+            (Phase::Measuring, _) if is_timed => {
+                (Some((elapsed_ns, self.duration_ns)), Some(self.since + self.duration_ns))
+            }
+            _ => (None, None),
+        };
+        Stage { name: self.phase.name(), is_measured: self.phase == Phase::Measuring, part, ends_at }
     }
 
     /// Goes over to a phase.

@@ -3,9 +3,12 @@
 use super::accounts::Accounts;
 use super::args::BenchArgs;
 use super::tally::Tally;
-use crate::figures::{count, per, round};
+use crate::figures::{count, counted, per, round};
 use crate::latencies::Latencies;
 use crate::operation::Operation;
+use crate::summary::{Outcome, Summary};
+use crate::timeline::History;
+use crate::usage::memory_words;
 use loadgen_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,19 +24,10 @@ pub(crate) struct Report {
     /// Bytes of a Lease as it is sent.
     pub(super) body_bytes: usize,
     pub(super) interrupted: bool,
+    pub(super) history: History,
 }
 
 impl Report {
-    /// Whether it came to the measured time.
-    pub(crate) fn is_measured(&self) -> bool {
-        self.accounts.window.seconds() > 0.0
-    }
-
-    /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
-    pub(crate) fn is_fine(&self) -> bool {
-        self.is_measured() && self.tally.is_fine()
-    }
-
     /// Returns the latencies of what is measured.
     fn latencies(&self) -> &Latencies {
         &self.tally.recorder.total(self.args.verb.operation()).latencies
@@ -47,9 +41,10 @@ impl Report {
         }
         errors
     }
+}
 
-    /// One line of JSON, without its end.
-    pub(crate) fn json_line(&self) -> String {
+impl Outcome for Report {
+    fn json_line(&self) -> String {
         let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
         let recorder = &tally.recorder;
         let (requests, events) = (recorder.requests(), recorder.total(Operation::WatchEvent));
@@ -100,7 +95,7 @@ impl Report {
                 "lateness": json_of(recorder.lateness()),
                 "crowded": recorder.crowded_count(),
             },
-            "limit": Limit::of(server_share, generator_share, recorder.late_ms_p99()).map(Limit::name),
+            "limit": self.summary().limit().map(Limit::name),
             "errors": errors,
             "violations": tally.violations(),
             "first_errors": tally.first().collect::<Vec<_>>(),
@@ -108,8 +103,7 @@ impl Report {
         .to_string()
     }
 
-    /// The table.
-    pub(crate) fn table(&self) -> String {
+    fn table(&self) -> String {
         let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
         let recorder = &tally.recorder;
         let (requests, events) = (recorder.requests(), recorder.total(Operation::WatchEvent));
@@ -117,14 +111,14 @@ impl Report {
         // Writing to a string does not fail.
         _ = writeln!(
             out,
-            "{}: {} of {} Leases, {}, {}, {} connections with {} requests in flight on each; measured {seconds:.2} s{}",
+            "{}: {} of {}, {}, {}, {} with {} on each; measured {seconds:.2} s{}",
             self.url,
             args.verb.name(),
-            args.leases,
+            counted(args.leases.into(), "Lease"),
             args.server.version().name(),
             args.media_type().name(),
-            args.connections(),
-            args.streams(),
+            counted(args.connections().into(), "connection"),
+            counted(args.streams().into(), "request in flight"),
             if self.interrupted { ", ended early" } else { "" }
         );
         let rows = [("requests", requests, self.latencies()), ("events", events.answered, &events.latencies)];
@@ -178,5 +172,46 @@ impl Report {
             _ = writeln!(out, "  - {words}");
         }
         out
+    }
+
+    fn summary(&self) -> Summary<'_> {
+        let (args, tally) = (&self.args, &self.tally);
+        let seconds = self.accounts.window.seconds();
+        let lanes = counted(args.connections().into(), "connection");
+        let [broad, narrow] = args.watch_connections();
+        let watchers = counted(u64::from(args.watchers) + u64::from(args.name_watchers), "watcher");
+        let rate = args.rate.map_or_else(
+            || "each request follows the last answer".to_owned(),
+            |rate| format!("{} a second", counted(rate.into(), "request")),
+        );
+        let mut facts = vec![
+            ("Load", format!("{} of {}; {rate}", args.verb.name(), counted(args.leases.into(), "Lease"))),
+            ("Protocol", format!("{}, {}", args.server.version().name(), args.media_type().name())),
+            ("Connections", format!("{lanes} with {} each", counted(args.streams().into(), "request in flight"))),
+        ];
+        if broad + narrow > 0 {
+            let lanes = counted(u64::from(broad) + u64::from(narrow), "connection");
+            facts.push(("Watchers", format!("{watchers} on {lanes}")));
+        }
+        if args.idle > 0 {
+            facts.push(("Idle", counted(args.idle.into(), "connection")));
+        }
+        if let Some(memory) = self.accounts.memory.last().copied().flatten() {
+            facts.push(("Server's memory", memory_words(memory)));
+        }
+        let main = args.verb.operation();
+        Summary {
+            title: format!("bench {} of {}", args.verb.name(), counted(args.leases.into(), "Lease")),
+            url: &self.url,
+            facts,
+            recorder: &tally.recorder,
+            rows: vec![(main, seconds), (Operation::WatchEvent, seconds)],
+            main,
+            window: self.accounts.window,
+            violations: tally.violations(),
+            first_violations: tally.first_violations(),
+            history: &self.history,
+            is_interrupted: self.interrupted,
+        }
     }
 }

@@ -50,9 +50,9 @@ impl Tally {
         self.violations
     }
 
-    /// Whether there were neither errors nor violations.
-    pub(super) fn is_fine(&self) -> bool {
-        self.recorder.errors_count() == 0 && self.violations == 0
+    /// Returns the first violations, in words.
+    pub(super) fn first_violations(&self) -> &[String] {
+        &self.first_violations
     }
 
     /// Returns the first errors and violations, in words.

@@ -4,7 +4,9 @@
 use super::{Bench, BenchArgs, Report};
 use crate::args::{Args, Command};
 use crate::fake::{self, Fault};
+use crate::summary::Outcome;
 use crate::target::Target;
+use crate::timeline::Timeline;
 use clap::Parser as _;
 use serde_json::Value;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ fn try_run_until(fault: Fault, flags: &str, interrupted: Arc<AtomicBool>) -> Res
     let args =
         args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
     let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
-    Bench::new(args, target, interrupted).and_then(Bench::run)
+    Bench::new(args, target, interrupted, Timeline::off()).and_then(Bench::run)
 }
 
 fn json(report: &Report) -> Value {

@@ -1,0 +1,547 @@
+//! The report: one page of HTML with everything in it. It loads nothing and runs no script.
+//!
+//! This module owns the page's structure and words; [`plot`] draws.
+
+mod plot;
+
+use crate::figures::{count, counted, grouped, per, time_text, whole};
+use crate::operation::Operation;
+use crate::recorder::Count;
+use crate::span::{Sample, Span};
+use crate::summary::Summary;
+use crate::time_text::push_micros;
+use loadgen_account::Limit;
+use plot::{Axis, Line, Plot};
+use std::fmt::Write as _;
+
+/// The page.
+pub(crate) fn page(summary: &Summary<'_>) -> String {
+    let mut out = String::new();
+    let title = escaped(&summary.title);
+    // Writing to a string does not fail.
+    _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>loadgen: {title}</title>\n<style>\n{STYLE}</style>\n<body>\n"
+    );
+    push_head(&mut out, summary);
+    push_tiles(&mut out, summary);
+    push_latency(&mut out, summary);
+    push_over_time(&mut out, summary);
+    push_errors(&mut out, summary);
+    push_facts(&mut out, summary);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+/// Title, server, time, and whether all went well.
+fn push_head(out: &mut String, summary: &Summary<'_>) {
+    let early = if summary.is_interrupted { "; the run was ended early" } else { "" };
+    _ = write!(
+        out,
+        "<header>\n<h1>{}</h1>\n<p class=\"dim url\">{}<br>{}, measured for {:.1} s{early}</p>\n",
+        escaped(&summary.title),
+        escaped(summary.url),
+        began_words(summary.history.epoch_us),
+        summary.window.seconds(),
+    );
+    let (class, mark, words) = if summary.is_fine() {
+        ("good", '✓', "No errors, no violations".to_owned())
+    } else if !summary.is_measured() {
+        ("bad", '✗', "Nothing was measured".to_owned())
+    } else {
+        let errors = counted(summary.recorder.errors_count(), "error");
+        ("bad", '✗', format!("{errors}, {}", counted(summary.violations, "violation")))
+    };
+    _ = writeln!(out, "<p class=\"verdict {class}\">{mark} {words}</p>");
+    if summary.limit() == Some(Limit::Generator) {
+        out.push_str(
+            "<p class=\"verdict bad\">⚠ The generator was the limit: the server may be better than this</p>\n",
+        );
+    }
+    out.push_str("</header>\n");
+}
+
+/// The figures that a reader wants first.
+fn push_tiles(out: &mut String, summary: &Summary<'_>) {
+    let main = summary.recorder.total(summary.main);
+    let mut tiles = Vec::new();
+    if let Some(rate) = per(count(summary.recorder.requests()), summary.window.seconds()) {
+        tiles.push(("Requests/s".to_owned(), grouped(whole(rate))));
+    }
+    if !main.latencies.is_empty() {
+        let [p50, _, p99, _, max] = main.latencies.ms();
+        for (name, ms) in [("p50", p50), ("p99", p99), ("max", max)] {
+            tiles.push((format!("{name} of {}", noun(summary.main)), time_text(ms)));
+        }
+    }
+    let events = summary.recorder.total(Operation::WatchEvent).answered;
+    if let Some(rate) = per(count(events), summary.window.seconds()).filter(|_| events > 0) {
+        tiles.push(("Events/s".to_owned(), grouped(whole(rate))));
+    }
+    if let Some(share) = summary.window.server_share() {
+        tiles.push(("Server CPU".to_owned(), percent(share)));
+    }
+    if !tiles.is_empty() {
+        out.push_str("<dl class=\"tiles\">\n");
+        for (name, value) in tiles {
+            _ = writeln!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+        }
+        out.push_str("</dl>\n");
+    }
+}
+
+/// The table of latencies, and the plot of percentiles.
+fn push_latency(out: &mut String, summary: &Summary<'_>) {
+    let rows: Vec<_> = summary.recorded().collect();
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>Latency</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>Operation<th>count<th>per second<th>p50<th>p90\
+         <th>p99<th>p99.9<th>max</tr></thead>\n<tbody>\n",
+    );
+    for &(operation, Count { answered, latencies }, seconds) in &rows {
+        let rate = per(count(*answered), seconds).map_or_else(|| "–".to_owned(), |rate| grouped(whole(rate)));
+        _ = write!(out, "<tr><th>{}<td>{}<td>{rate}", operation_text(operation), grouped(latencies.len()));
+        for ms in latencies.ms() {
+            _ = write!(out, "<td>{}", time_text(ms));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    let measured: Vec<_> = rows.iter().filter(|(operation, ..)| is_plotted(summary, *operation)).collect();
+    let extremes =
+        measured.iter().flat_map(|(_, count, _)| count.latencies.distribution(ROWS_PER_HALF).map(|row| row.ms));
+    let Some((min, max)) = bounds(extremes) else { return };
+    let most = measured.iter().map(|(_, of, _)| of.latencies.len()).max().unwrap_or(0);
+    let lines = measured.iter().zip(CLASSES).map(|((operation, of, _), class)| {
+        let points = of.latencies.distribution(ROWS_PER_HALF).map(|row| {
+            // The last row, of 100 %, stands where the count ends.
+            let nines = if row.quantile < 1.0 { 1.0 / (1.0 - row.quantile) } else { count(of.latencies.len()) };
+            (nines.max(1.0), row.ms)
+        });
+        Line { name: operation_text(*operation).to_owned(), class, runs: vec![points.collect()] }
+    });
+    let plot = Plot {
+        title: "Latency by percentile".to_owned(),
+        x: Axis::percentiles(count(most)),
+        y: latency_axis(min, max),
+        lines: lines.collect(),
+        notes: Vec::new(),
+    };
+    plot.write(out);
+    out.push_str(
+        "<p class=\"dim\">A latency runs from when a request was due until its answer, so a stall counts in every \
+         request that it held up. That of an event runs from its write.</p>\n",
+    );
+}
+
+/// Plots over the measured time, and a table of the same.
+fn push_over_time(out: &mut String, summary: &Summary<'_>) {
+    let spans = plotted(&summary.history.spans);
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return };
+    let began = first.since;
+    let at = |ns: u64| count(ns.saturating_sub(began)) / 1e9;
+    let x = Axis::exact(0.0, at(last.until), seconds_text);
+    out.push_str("<h2>Over time</h2>\n");
+    let per_point = spans.len().div_ceil(POINTS_MAX).max(1);
+    if per_point > 1 {
+        _ = writeln!(out, "<p class=\"dim\">Each point is the worst of {per_point} seconds.</p>");
+    }
+    out.push_str("<div class=\"plots\">\n");
+    let groups: Vec<&[Span]> = spans.chunks(per_point).collect();
+    let time_of = |group: &[Span]| {
+        let since = group.first().map_or(0.0, |span| at(span.since));
+        (since, group.last().map_or(since, |span| at(span.until)))
+    };
+    let line = |name: String, class, worst: &dyn Fn(&Span) -> Option<f64>| Line {
+        name,
+        class,
+        runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(worst).reduce(f64::max)))),
+    };
+    let notes = |words: &dyn Fn(&Span) -> String| -> Vec<(f64, f64, String)> {
+        let note = |group: &&[Span]| {
+            let (since, until) = time_of(group);
+            (since, until, format!("{}: {}", seconds_text(since), group.first().map(words).unwrap_or_default()))
+        };
+        groups.iter().map(note).collect()
+    };
+    let operations: Vec<Operation> =
+        Operation::ALL.into_iter().filter(|&operation| is_plotted(summary, operation)).collect();
+    for &operation in &operations {
+        let of =
+            move |index: usize| move |span: &Span| span.sample(operation)?.ms.and_then(|ms| ms.get(index).copied());
+        let lines = [("p50", "a", 0), ("p99", "b", 2), ("max", "c", 4)]
+            .map(|(name, class, index)| line(name.to_owned(), class, &of(index)));
+        let Some((min, max)) = bounds(lines.iter().flat_map(|line| line.runs.iter().flatten().map(|point| point.1)))
+        else {
+            continue;
+        };
+        let plot = Plot {
+            title: format!("Latency of {}", noun(operation)),
+            x: x.clone(),
+            y: latency_axis(min, max),
+            lines: lines.into(),
+            notes: notes(&|span| span.sample(operation).map_or_else(String::new, sample_words)),
+        };
+        plot.write(out);
+    }
+    let rate = |operation: Operation| move |span: &Span| rate_of(span, operation);
+    let rates: Vec<_> = operations
+        .iter()
+        .zip(CLASSES)
+        .map(|(&operation, class)| line(operation_text(operation).to_owned(), class, &rate(operation)))
+        .collect();
+    push_shares(out, "Operations per second", &x, rates, |value| grouped(whole(value)));
+    let shares = vec![
+        line("server".to_owned(), "a", &|span| span.server_share),
+        line("generator".to_owned(), "b", &|span| Some(span.generator_share)),
+    ];
+    push_shares(out, "CPU, share of a core", &x, shares, percent);
+    let errors = line("errors".to_owned(), "b", &|span| Some(count(errors_of(span)) / span.seconds()));
+    if summary.recorder.errors_count() > 0 {
+        push_shares(out, "Errors per second", &x, vec![errors], |value| grouped(whole(value)));
+    }
+    out.push_str("</div>\n");
+    push_seconds(out, spans, &operations, at);
+}
+
+/// A plot of lines that begin at 0.
+fn push_shares(out: &mut String, title: &str, x: &Axis, mut lines: Vec<Line>, text: impl Fn(f64) -> String) {
+    lines.retain(|line| !line.runs.is_empty());
+    let values = lines.iter().flat_map(|line| line.runs.iter().flatten().map(|point| point.1));
+    let Some((_, max)) = bounds(values) else { return };
+    let y = Axis::linear(max, text);
+    Plot { title: title.to_owned(), x: x.clone(), y, lines, notes: Vec::new() }.write(out);
+}
+
+/// The table of all seconds, for those who cannot see the plots, unless it would be endless.
+fn push_seconds(out: &mut String, spans: &[Span], operations: &[Operation], at: impl Fn(u64) -> f64) {
+    if spans.len() > POINTS_MAX {
+        return;
+    }
+    out.push_str(
+        "<details><summary>The same as a table</summary>\n<div class=\"scroll\"><table>\n<thead><tr><th>Time\
+         <th>operation<th>count<th>errors<th>p50<th>p99<th>max<th>server</tr></thead>\n<tbody>\n",
+    );
+    for span in spans {
+        for sample in span.samples.iter().filter(|sample| operations.contains(&sample.operation)) {
+            let [p50, _, p99, _, max] = sample.ms.map_or_else(|| [const { String::new() }; 5], |ms| ms.map(time_text));
+            let server = span.server_share.map(percent).unwrap_or_default();
+            _ = writeln!(
+                out,
+                "<tr><td>{}<td>{}<td>{}<td>{}<td>{p50}<td>{p99}<td>{max}<td>{server}</tr>",
+                seconds_text(at(span.since)),
+                operation_text(sample.operation),
+                grouped(sample.count),
+                grouped(sample.errors.iter().map(|(_, number)| number).sum())
+            );
+        }
+    }
+    out.push_str("</tbody>\n</table></div></details>\n");
+}
+
+/// Errors by kind, and the first errors and violations in words.
+fn push_errors(out: &mut String, summary: &Summary<'_>) {
+    let errors = summary.recorder.errors();
+    if errors.is_empty() && summary.violations == 0 {
+        return;
+    }
+    out.push_str("<h2>Errors</h2>\n");
+    if !errors.is_empty() {
+        out.push_str(
+            "<div class=\"scroll\"><table>\n<thead><tr><th>Operation<th>kind<th>count</tr></thead>\n<tbody>\n",
+        );
+        for ((operation, kind), number) in errors {
+            let (operation, kind) = (operation_text(*operation), escaped(&kind.name()));
+            _ = writeln!(out, "<tr><th>{operation}<td>{kind}<td>{}</tr>", grouped(*number));
+        }
+        out.push_str("</tbody>\n</table></div>\n");
+    }
+    push_words(out, "The first errors", summary.recorder.first_errors());
+    push_words(out, "The first violations", summary.first_violations);
+}
+
+fn push_words(out: &mut String, title: &str, words: &[String]) {
+    if !words.is_empty() {
+        let items: String = words.iter().map(|words| format!("<li><code>{}</code>\n", escaped(words))).collect();
+        _ = write!(out, "<p>{title}:</p>\n<ul class=\"words\">\n{items}</ul>\n");
+    }
+}
+
+/// What was run, on what.
+fn push_facts(out: &mut String, summary: &Summary<'_>) {
+    // Each word in a box of its own, so that lines do not break at its hyphens.
+    let words = std::env::args_os().map(|word| format!("<span>{}</span>", escaped(&quoted(&word.to_string_lossy()))));
+    let command = words.collect::<Vec<_>>().join(" ");
+    _ = write!(out, "<h2>The run</h2>\n<dl class=\"facts\">\n<dt>Command</dt><dd><code>{command}</code></dd>\n");
+    let mut facts = summary.facts.clone();
+    facts.push(("Limit", limit_words(summary)));
+    facts.push(("Generator", format!("loadgen {}", env!("CARGO_PKG_VERSION"))));
+    for (name, value) in facts {
+        _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escaped(&value));
+    }
+    out.push_str("</dl>\n");
+}
+
+/// What limited the run, and how near the others were.
+fn limit_words(summary: &Summary<'_>) -> String {
+    let limit = match summary.limit() {
+        Some(Limit::Generator) => "the generator",
+        Some(Limit::Server) => "the server",
+        None => "neither server nor generator",
+    };
+    let late =
+        summary.recorder.late_ms_p99().map(|ms| format!("99 % of the requests taken up within {}", time_text(ms)));
+    let share = summary.window.generator_share().map(|share| format!("generator at {} of a core", percent(share)));
+    let crowded = summary.recorder.crowded_count();
+    let crowded = (crowded > 0).then(|| format!("{} found no room at first", counted(crowded, "request")));
+    [Some(limit.to_owned()), share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// The spans that plots show: from the measured time on. A moment at the end tells nothing; a long wait for late
+/// answers does.
+fn plotted(spans: &[Span]) -> &[Span] {
+    let from = spans.iter().position(|span| span.is_measured).unwrap_or(spans.len());
+    let spans = spans.get(from..).unwrap_or_default();
+    let last = spans.iter().rposition(|span| span.seconds() >= RATE_SECONDS_MIN);
+    spans.get(..last.map_or(spans.len(), |last| last + 1)).unwrap_or_default()
+}
+
+/// Whether plots show an operation: what the load is made of.
+fn is_plotted(summary: &Summary<'_>, operation: Operation) -> bool {
+    let is_measured = summary.rows.iter().any(|&(of, seconds)| of == operation && seconds > 0.0);
+    let is_preparation = operation == Operation::Create && summary.main != Operation::Create;
+    is_measured && !is_preparation && summary.recorder.total(operation).answered > 0
+}
+
+/// A line of steps, each as long as its span; without a value there is a gap.
+fn steps(values: impl Iterator<Item = ((f64, f64), Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
+    let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut goes_on = false;
+    for ((since, until), value) in values {
+        if let Some(value) = value {
+            if !goes_on {
+                runs.push(Vec::new());
+            }
+            if let Some(run) = runs.last_mut() {
+                run.extend([(since, value), (until, value)]);
+            }
+        }
+        goes_on = value.is_some();
+    }
+    runs
+}
+
+/// The least and the most of some positive values.
+fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |bounds, value| {
+        let (min, max) = bounds.unwrap_or((value, value));
+        Some((value.min(min), value.max(max)))
+    })
+}
+
+fn rate_of(span: &Span, operation: Operation) -> Option<f64> {
+    // The rate of a moment says nothing.
+    let sample = span.sample(operation).filter(|_| span.seconds() > RATE_SECONDS_MIN)?;
+    Some(count(sample.count) / span.seconds())
+}
+
+fn errors_of(span: &Span) -> u64 {
+    span.samples.iter().flat_map(|sample| &sample.errors).map(|(_, number)| number).sum()
+}
+
+/// A sample, in words.
+fn sample_words(sample: &Sample) -> String {
+    let times = sample.ms.map_or_else(String::new, |[p50, _, p99, _, max]| {
+        format!(", p50 {}, p99 {}, max {}", time_text(p50), time_text(p99), time_text(max))
+    });
+    format!("{} {}{times}", grouped(sample.count), noun(sample.operation))
+}
+
+/// When the run began, for people.
+fn began_words(epoch_us: u64) -> String {
+    let mut text = Vec::new();
+    push_micros(&mut text, epoch_us);
+    let text = String::from_utf8_lossy(&text).replace('T', " ");
+    format!("{} UTC", text.get(..16).unwrap_or(&text))
+}
+
+/// An operation, as tables and plots have it.
+fn operation_text(operation: Operation) -> &'static str {
+    if operation == Operation::WatchEvent { "event" } else { operation.name() }
+}
+
+/// Several of an operation.
+fn noun(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Create => "creations",
+        Operation::Renew => "renewals",
+        Operation::Read => "reads",
+        Operation::List => "lists",
+        Operation::DeleteCollection => "deletions",
+        Operation::Echo => "echoes",
+        Operation::WatchEvent => "events",
+        Operation::Watch => "watches",
+        Operation::Connection => "connections",
+    }
+}
+
+/// An axis of latencies between these, in milliseconds.
+fn latency_axis(min: f64, max: f64) -> Axis {
+    Axis::log(min.max(PLOT_MS_MIN), max.max(PLOT_MS_MIN), tick_text)
+}
+
+/// A round time of so many milliseconds.
+fn tick_text(ms: f64) -> String {
+    match ms {
+        _ if ms >= 999.0 => format!("{:.0} s", ms / 1_000.0),
+        _ if ms >= 0.999 => format!("{ms:.0} ms"),
+        _ if ms >= 0.000_999 => format!("{:.0} µs", ms * 1_000.0),
+        _ => format!("{:.1} µs", ms * 1_000.0),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let is_whole = (percent - percent.round()).abs() < 0.005;
+    if percent >= 9.95 || is_whole { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
+/// A time of the run, for people.
+fn seconds_text(seconds: f64) -> String {
+    let tenths = whole(seconds * 10.0);
+    match tenths {
+        _ if (0.000_5..0.999_5).contains(&seconds) => format!("{} ms", whole(seconds * 1_000.0)),
+        _ if !tenths.is_multiple_of(10) => format!("{seconds:.1} s"),
+        ..3_000 => format!("{} s", tenths / 10),
+        _ => format!("{}:{:02} min", tenths / 600, tenths % 600 / 10),
+    }
+}
+
+/// A word of a command line, quoted for a shell if it has to be.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Text as HTML has it, also in an attribute.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// What is faster stands at the bottom of a plot: an event that was seen before its acknowledgement has no latency.
+const PLOT_MS_MIN: f64 = 0.01;
+const STYLE: &str = include_str!("style.css");
+/// Classes of lines, in their order.
+const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
+/// Most points of a line, and most seconds in the table.
+const POINTS_MAX: usize = 600;
+/// Shortest span with a rate.
+const RATE_SECONDS_MIN: f64 = 0.2;
+/// Points of a percentile line from one halving of the distance to 100 % to the next.
+const ROWS_PER_HALF: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_kind::ErrorKind;
+    use crate::recorder::Recorder;
+    use crate::timeline::History;
+    use crate::usage::Window;
+
+    /// A page about these counts and spans.
+    fn page_of(recorder: &Recorder, spans: Vec<Span>, seconds: f64) -> String {
+        let history = History { epoch_us: 1_767_323_045_000_000, spans, series: Ok(()) };
+        let mut window = Window::default();
+        window.begin(&[], || 0);
+        window.end(&[], || whole(seconds * 1e9));
+        page(&Summary {
+            title: "2 nodes".to_owned(),
+            url: "http://127.0.0.1:1",
+            facts: vec![("Load", "a < b".to_owned())],
+            recorder,
+            rows: vec![(Operation::Renew, seconds)],
+            main: Operation::Renew,
+            window,
+            violations: 0,
+            first_violations: &[],
+            history: &history,
+            is_interrupted: false,
+        })
+    }
+
+    fn span(since_s: u64, ms: Option<[f64; 5]>, errors: u64) -> Span {
+        let errors = if errors > 0 { vec![(ErrorKind::Status(500), errors)] } else { vec![] };
+        let sample = Sample { operation: Operation::Renew, count: u64::from(ms.is_some()), errors, ms };
+        Span {
+            since: since_s * 1_000_000_000,
+            until: (since_s + 1) * 1_000_000_000,
+            phase: "measuring",
+            is_measured: true,
+            samples: vec![sample],
+            server_share: None,
+            generator_share: 0.5,
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_text_and_its_errors_are_told() {
+        let mut recorder = Recorder::new(&[]);
+        recorder.begin(0);
+        recorder.answered(Operation::Renew, 0, 1_000_000);
+        recorder.failed(Operation::Renew, ErrorKind::Status(500), || "<script>alert(1)</script>".to_owned());
+        let page = page_of(&recorder, vec![span(0, Some([1.0; 5]), 1)], 1.0);
+        assert!(page.contains("✗ 1 error, 0 violations") && page.contains("2026-01-02 03:04 UTC"), "{page}");
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && !page.contains("<script"), "{page}");
+        assert!(page.contains("<dd>a &lt; b</dd>") && page.contains("Errors per second"), "{page}");
+        assert!(!page.contains("server</span>"), "its processor time is not known: {page}");
+    }
+
+    #[test]
+    fn a_second_without_answers_is_a_gap() {
+        let values = [Some(1.0), None, Some(2.0), Some(3.0)];
+        let runs = steps([(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)].into_iter().zip(values));
+        assert_eq!(runs, [vec![(0.0, 1.0), (1.0, 1.0)], vec![(2.0, 2.0), (3.0, 2.0), (3.0, 3.0), (4.0, 3.0)]]);
+    }
+
+    #[test]
+    fn a_run_without_measured_time_has_a_page() {
+        let page = page_of(&Recorder::new(&[]), Vec::new(), 0.0);
+        assert!(page.contains("✗ Nothing was measured") && !page.contains("<svg"), "{page}");
+    }
+
+    #[test]
+    fn a_long_run_has_a_bounded_page() {
+        let mut recorder = Recorder::new(&[]);
+        recorder.begin(0);
+        (0..9_000)
+            .for_each(|second| recorder.answered(Operation::Renew, second * 1_000_000_000, second * 1_000_000_001));
+        let spans = (0..9_000).map(|second| span(second, Some([0.1, 0.2, 0.3, 0.4, 0.5]), 0)).collect();
+        let page = page_of(&recorder, spans, 9_000.0);
+        assert!(page.contains("the worst of 15 seconds") && page.len() < 500_000, "{} bytes", page.len());
+    }
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        assert_eq!(
+            ["--server=http://x:1", "a b", "it's", ""].map(quoted),
+            ["--server=http://x:1", "'a b'", r"'it'\''s'", "''"]
+        );
+    }
+
+    #[test]
+    fn times_of_the_run_are_short() {
+        assert_eq!(
+            [0.0, 0.05, 1.5, 60.0, 300.0, 3_725.0].map(seconds_text),
+            ["0 s", "50 ms", "1.5 s", "60 s", "5:00 min", "62:05 min"]
+        );
+    }
+}

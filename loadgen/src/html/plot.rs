@@ -1,0 +1,257 @@
+//! Plots of lines: an SVG that fills its place whatever its size, and text around it that keeps its size.
+//!
+//! Coordinates in the SVG are thousandths of its width and height. Axes and names of lines are text of the page, placed
+//! by percentages. So a plot needs no script to fit a narrow screen.
+
+use super::escaped;
+use std::fmt::Write as _;
+
+/// A plot.
+#[derive(Debug)]
+pub(super) struct Plot {
+    /// What the plot shows.
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) lines: Vec<Line>,
+    /// Parts of the x axis, from a value to a value, with what the reader's pointer shows there.
+    pub(super) notes: Vec<(f64, f64, String)>,
+}
+
+/// An axis, from one value to another.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    is_log: bool,
+    from: f64,
+    to: f64,
+    /// Values with their text.
+    ticks: Vec<(f64, String)>,
+}
+
+/// A line of a plot.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Class of its style.
+    pub(super) class: &'static str,
+    /// Points in the units of the axes. Between two runs the line has a gap.
+    pub(super) runs: Vec<Vec<(f64, f64)>>,
+}
+
+impl Axis {
+    /// An axis from 0 to `max` or a round number above it.
+    pub(super) fn linear(max: f64, text: impl Fn(f64) -> String) -> Self {
+        let step = round_up(max.max(f64::MIN_POSITIVE) / TICKS);
+        let steps = (max / step).ceil().max(1.0);
+        Self { is_log: false, from: 0.0, to: steps * step, ticks: multiples(step, 0.0, steps * step, text) }
+    }
+
+    /// An axis from `from` to `to` exactly.
+    pub(super) fn exact(from: f64, to: f64, text: impl Fn(f64) -> String) -> Self {
+        let to = if to > from { to } else { from + 1.0 };
+        Self { is_log: false, from, to, ticks: multiples(round_up((to - from) / TICKS), from, to, text) }
+    }
+
+    /// A logarithmic axis that has both values, which are positive, between round numbers.
+    pub(super) fn log(min: f64, max: f64, text: impl Fn(f64) -> String) -> Self {
+        let steps = || (-9..12).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(power)));
+        let from = steps().rfind(|&step| step <= min * CLOSE).unwrap_or(min);
+        let to = steps().find(|&step| step >= max / CLOSE && step > from).unwrap_or(max);
+        let decades = (to / from).log10();
+        // Over many decades only their ends have room.
+        let has_room = |step: f64| decades <= DECADES_OF_STEPS || (step.log10() - step.log10().round()).abs() < 1e-6;
+        let inner = steps().filter(|&step| step >= from / CLOSE && step <= to * CLOSE && has_room(step));
+        Self { is_log: true, from, to, ticks: inner.map(|step| (step, text(step))).collect() }
+    }
+
+    /// An axis of percentiles, each nine as wide as the next; its values are 1/(1-p). `count` times have as many nines
+    /// as tell something.
+    pub(super) fn percentiles(count: f64) -> Self {
+        let nines = count.max(10.0).log10().min(NINES_MAX);
+        let tick = |power: f64| {
+            let digits = match power {
+                0.0 => "0".to_owned(),
+                1.0 => "90".to_owned(),
+                2.0 => "99".to_owned(),
+                _ => format!("99.{}", "9".repeat(usize::from(to_u8(power)) - 2)),
+            };
+            (10_f64.powf(power), format!("{digits} %"))
+        };
+        let ticks = (0..=to_u8(nines)).map(|power| tick(f64::from(power))).collect();
+        Self { is_log: true, from: 1.0, to: 10_f64.powf(nines), ticks }
+    }
+
+    /// Where a value stands, from 0 to 1.
+    fn place(&self, value: f64) -> f64 {
+        let place = if self.is_log {
+            (value.max(f64::MIN_POSITIVE) / self.from).log10() / (self.to / self.from).log10()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        place.clamp(0.0, 1.0)
+    }
+}
+
+impl Plot {
+    /// Appends the plot to a page.
+    pub(super) fn write(&self, out: &mut String) {
+        let names: Vec<_> = self.lines.iter().map(|line| line.name.as_str()).collect();
+        let label = escaped(&format!("{}: {}", self.title, names.join(", ")));
+        // Writing to a string does not fail.
+        _ = write!(
+            out,
+            "<figure><figcaption>{}</figcaption>\n<div class=\"plot\"><div class=\"y\">",
+            escaped(&self.title)
+        );
+        for (value, text) in &self.y.ticks {
+            _ = write!(out, "<span style=\"bottom:{:.1}%\">{}</span>", self.y.place(*value) * 100.0, escaped(text));
+        }
+        _ = write!(
+            out,
+            "</div>\n<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{label}\">\n\
+             <path class=\"grid\" d=\""
+        );
+        for (value, _) in &self.y.ticks {
+            _ = write!(out, "M0 {:.1}H1000", thousandths(1.0 - self.y.place(*value)));
+        }
+        out.push_str("\"/>\n");
+        for line in &self.lines {
+            _ = writeln!(out, "<path class=\"line {}\" d=\"{}\"/>", line.class, self.path(line));
+        }
+        for (from, to, text) in &self.notes {
+            let (left, right) = (thousandths(self.x.place(*from)), thousandths(self.x.place(*to)));
+            _ = writeln!(
+                out,
+                "<rect class=\"note\" x=\"{left:.1}\" y=\"0\" width=\"{:.1}\" height=\"1000\"><title>{}</title></rect>",
+                right - left,
+                escaped(text)
+            );
+        }
+        out.push_str("</svg>\n<div class=\"names\">");
+        for (line, place) in self.lines.iter().zip(self.name_places()) {
+            let name = escaped(&line.name);
+            _ = write!(out, "<span class=\"{}\" style=\"bottom:{:.1}%\">{name}</span>", line.class, place * 100.0);
+        }
+        out.push_str("</div>\n<div class=\"x\">");
+        for (value, text) in &self.x.ticks {
+            _ = write!(out, "<span style=\"left:{:.1}%\">{}</span>", self.x.place(*value) * 100.0, escaped(text));
+        }
+        out.push_str("</div></div></figure>\n");
+    }
+
+    fn path(&self, line: &Line) -> String {
+        let mut path = String::new();
+        for run in &line.runs {
+            for (index, &(x, y)) in run.iter().enumerate() {
+                let (x, y) = (thousandths(self.x.place(x)), thousandths(1.0 - self.y.place(y)));
+                _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+            }
+        }
+        path
+    }
+
+    /// Where the names of the lines stand: beside their ends, but not on each other.
+    fn name_places(&self) -> Vec<f64> {
+        let end = |line: &Line| line.runs.last().and_then(|run| run.last()).map_or(0.0, |&(_, y)| self.y.place(y));
+        let mut order: Vec<(usize, f64)> = self.lines.iter().map(end).enumerate().collect();
+        order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let mut lowest = 0.0;
+        for (_, place) in &mut order {
+            *place = place.max(lowest);
+            lowest = *place + NAME_HEIGHT;
+        }
+        // What has been pushed over the top pushes the others down.
+        let mut highest = 1.0;
+        for (_, place) in order.iter_mut().rev() {
+            *place = place.min(highest);
+            highest = *place - NAME_HEIGHT;
+        }
+        order.sort_by_key(|&(index, _)| index);
+        order.into_iter().map(|(_, place)| place).collect()
+    }
+}
+
+fn thousandths(part: f64) -> f64 {
+    part * 1_000.0
+}
+
+/// Multiples of `step`, with their text.
+fn multiples(step: f64, from: f64, to: f64, text: impl Fn(f64) -> String) -> Vec<(f64, String)> {
+    let mut ticks = Vec::new();
+    let mut at = (from / step).ceil();
+    while at * step <= to + step / 1_000.0 {
+        ticks.push((at * step, text(at * step)));
+        at += 1.0;
+    }
+    ticks
+}
+
+/// The next number up that people count in: 1, 2 or 5, and a power of ten.
+fn round_up(value: f64) -> f64 {
+    let power = 10_f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value * 0.999).unwrap_or(10.0 * power)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of digits")]
+fn to_u8(value: f64) -> u8 {
+    value as u8
+}
+
+/// Most intervals between ticks, about.
+const TICKS: f64 = 6.0;
+/// Up to so many decades, an axis has ticks inside them.
+const DECADES_OF_STEPS: f64 = 3.05;
+/// Most nines of percentiles.
+const NINES_MAX: f64 = 7.0;
+/// A value so close to a round number needs no further one.
+const CLOSE: f64 = 1.000_001;
+/// Height of a name, as a part of the plot.
+const NAME_HEIGHT: f64 = 0.085;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        assert_eq!(texts(&Axis::linear(1_980.0, |value| format!("{value}"))), ["0", "500", "1000", "1500", "2000"]);
+        assert_eq!(texts(&Axis::linear(0.0, |value| format!("{value:.0}"))).len(), 2);
+        assert_eq!(texts(&Axis::log(0.06, 1.3, |value| format!("{value}"))), ["0.05", "0.1", "0.2", "0.5", "1", "2"]);
+        assert_eq!(texts(&Axis::log(0.06, 600.0, |value| format!("{value}"))), ["0.1", "1", "10", "100", "1000"]);
+        assert_eq!(texts(&Axis::percentiles(1_500.0)), ["0 %", "90 %", "99 %", "99.9 %"]);
+        assert_eq!(texts(&Axis::exact(0.0, 3.0, |value| format!("{value:.1}"))).last(), Some(&"3.0"));
+    }
+
+    #[test]
+    fn a_percentile_stands_by_its_nines() {
+        let axis = Axis::percentiles(10_000.0);
+        assert_eq!([1.0, 10.0, 100.0, 1e9].map(|value| axis.place(value)), [0.0, 0.25, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn a_plot_has_gaps_and_names_apart() {
+        let line = |name: &str, y| Line {
+            name: name.to_owned(),
+            class: "a",
+            runs: vec![vec![(0.0, y), (1.0, y)], vec![(2.0, y), (4.0, y)]],
+        };
+        let plot = Plot {
+            title: "a < b".to_owned(),
+            x: Axis::exact(0.0, 4.0, |value| format!("{value} s")),
+            y: Axis::linear(10.0, |value| format!("{value}")),
+            lines: vec![line("p99", 10.0), line("max", 9.9), line("p50", 0.0)],
+            notes: vec![(0.0, 1.0, "0 s".to_owned())],
+        };
+        let mut out = String::new();
+        plot.write(&mut out);
+        assert!(out.contains("<figcaption>a &lt; b</figcaption>"), "{out}");
+        assert!(out.contains(r#"d="M0.0 1000.0L250.0 1000.0M500.0 1000.0L1000.0 1000.0"/>"#), "{out}");
+        let places = plot.name_places();
+        assert_eq!((places[0], places[2]), (1.0, 0.0));
+        assert!((places[1] - (1.0 - NAME_HEIGHT)).abs() < 1e-9, "{places:?}");
+    }
+}

@@ -1,0 +1,230 @@
+//! A run second by second, for the progress line, the time series and the report.
+//!
+//! This module cuts the run into spans: a second each, or less at the end of a phase. It owns the spans, the processor
+//! time at their ends, and those who want them. Without any of these it costs nothing.
+
+use crate::figures::count;
+use crate::latencies::Latencies;
+use crate::operation::Operation;
+use crate::progress::{Live, Progress};
+use crate::recorder::{Recorder, Second};
+use crate::series::Series;
+use crate::span::{Sample, Span};
+use crate::stage::Stage;
+use crate::usage::Usage;
+use std::time::Duration;
+
+/// The spans of a run.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    progress: Progress,
+    series: Option<Series>,
+    /// Whether the spans are wanted when the run is over.
+    keeps: bool,
+    server_pids: Vec<u32>,
+    /// Time 0 of the run, in microseconds since the Unix epoch.
+    epoch_us: u64,
+    spans: Vec<Span>,
+    /// Operations seen in this phase and in the one before. Each has a sample in every later span of this phase.
+    seen: [Vec<Operation>; 2],
+    stage: Stage,
+    /// The last full span, for the progress line.
+    live: Live,
+    /// When the span under way began, in nanoseconds of the run, and the processor time until then.
+    since: u64,
+    usage: Usage,
+    /// When the span under way has to end.
+    next: u64,
+}
+
+/// A run second by second, when it is over.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// Time 0 of the run, in microseconds since the Unix epoch.
+    pub(crate) epoch_us: u64,
+    /// The spans, if they were wanted.
+    pub(crate) spans: Vec<Span>,
+    /// What went wrong with the time series, in a sentence for the user.
+    pub(crate) series: Result<(), String>,
+}
+
+impl Timeline {
+    /// Creates a timeline for those who want one. The processes are the server's.
+    pub(crate) fn new(progress: Progress, series: Option<Series>, keeps: bool, server_pids: &[u32]) -> Self {
+        Self {
+            progress,
+            series,
+            keeps,
+            server_pids: server_pids.to_vec(),
+            epoch_us: 0,
+            spans: Vec::new(),
+            seen: Default::default(),
+            stage: Stage::default(),
+            live: Live::default(),
+            since: 0,
+            usage: Usage::default(),
+            next: 0,
+        }
+    }
+
+    /// Creates a timeline that nobody wants.
+    #[cfg(test)]
+    pub(crate) fn off() -> Self {
+        Self::new(Progress::hidden(), None, false, &[])
+    }
+
+    /// The run begins, which `recorder` counts; `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    pub(crate) fn begin(&mut self, recorder: &mut Recorder, epoch_us: u64) {
+        if self.keeps || self.series.is_some() || !self.progress.is_hidden() {
+            recorder.count_seconds();
+            self.usage = Usage::now(&self.server_pids);
+        }
+        self.epoch_us = epoch_us;
+    }
+
+    /// Notes where the run stands at `now`, in which so many promises were broken.
+    pub(crate) fn look(&mut self, recorder: &mut Recorder, stage: Stage, violations: u64, now: u64) {
+        let errors = recorder.errors_count();
+        let Some(second) = recorder.second() else { return };
+        if stage.name != self.stage.name {
+            self.cut(second, now);
+            self.seen.swap(0, 1);
+            self.seen[0].clear();
+            self.next = now + SPAN_NS;
+        } else if now >= self.next {
+            self.cut(second, now);
+            // By the phase's own seconds, so that late looks do not add up.
+            self.next += SPAN_NS * (1 + (now - self.next) / SPAN_NS);
+        }
+        self.stage = stage;
+        (self.live.errors, self.live.violations) = (errors, violations);
+        self.progress.show(&stage, &self.live, now);
+    }
+
+    /// The run is over.
+    pub(crate) fn finish(mut self, recorder: &mut Recorder, now: u64) -> History {
+        if let Some(second) = recorder.second() {
+            self.cut(second, now);
+        }
+        let series = self.series.map_or(Ok(()), Series::finish);
+        History { epoch_us: self.epoch_us, spans: self.spans, series }
+    }
+
+    /// Ends the span under way and begins the next.
+    fn cut(&mut self, second: &mut Second, now: u64) {
+        let usage = Usage::now(&self.server_pids);
+        let seconds = Duration::from_nanos(now.saturating_sub(self.since)).as_secs_f64();
+        if seconds > 0.0 && !self.stage.name.is_empty() {
+            let span = Span {
+                since: self.since,
+                until: now,
+                phase: self.stage.name,
+                is_measured: self.stage.is_measured,
+                samples: self.samples(second),
+                server_share: usage.server_since(&self.usage).map(|time| time.as_secs_f64() / seconds),
+                generator_share: usage.generator_since(&self.usage).as_secs_f64() / seconds,
+            };
+            self.live = live(second, &span, self.live);
+            if let Some(series) = &mut self.series {
+                series.write(&span, self.epoch_us);
+            }
+            if self.keeps {
+                self.spans.push(span);
+            }
+        }
+        second.clear();
+        (self.since, self.usage) = (now, usage);
+    }
+
+    /// What each operation came to.
+    fn samples(&mut self, second: &Second) -> Vec<Sample> {
+        let samples = Operation::ALL.into_iter().zip(&second.counts).filter_map(|(operation, count)| {
+            let errors: Vec<_> = second
+                .errors
+                .iter()
+                .filter(|((of, _), _)| *of == operation)
+                .map(|(&(_, kind), &number)| (kind, number))
+                .collect();
+            let [seen, before] = &mut self.seen;
+            if count.answered > 0 || !errors.is_empty() {
+                if !seen.contains(&operation) {
+                    seen.push(operation);
+                }
+            } else if !seen.contains(&operation) && !before.contains(&operation) {
+                return None;
+            }
+            let ms = (!count.latencies.is_empty()).then(|| count.latencies.ms());
+            Some(Sample { operation, count: count.answered, errors, ms })
+        });
+        samples.collect()
+    }
+}
+
+/// What the progress line shows of a span. A short one leaves the rates as they were.
+fn live(second: &Second, span: &Span, before: Live) -> Live {
+    let seconds = span.seconds();
+    if seconds < LIVE_SECONDS_MIN {
+        return before;
+    }
+    let requests = || span.samples.iter().filter(|sample| sample.operation.is_request());
+    let latencies = requests().filter_map(|sample| Some(&second.counts.get(sample.operation as usize)?.latencies));
+    let mut all = Latencies::new();
+    latencies.for_each(|latencies| all.add(latencies));
+    let events = span.sample(Operation::WatchEvent);
+    Live {
+        requests: count(requests().map(|sample| sample.count).sum()) / seconds,
+        ms: (!all.is_empty()).then(|| [all.ms()[0], all.ms_p99()]),
+        events: events.map(|sample| count(sample.count) / seconds),
+        ..before
+    }
+}
+
+/// Length of a span, in nanoseconds.
+const SPAN_NS: u64 = 1_000_000_000;
+/// Shortest span that gives a rate.
+const LIVE_SECONDS_MIN: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_kind::ErrorKind;
+
+    const SETTLING: Stage = Stage { name: "settling", is_measured: false, part: None, ends_at: None };
+    const MEASURING: Stage = Stage { name: "measuring", is_measured: true, part: None, ends_at: None };
+
+    #[test]
+    fn a_span_ends_after_a_second_or_with_its_phase_and_has_every_operation_seen() {
+        let mut recorder = Recorder::new(&[]);
+        let mut timeline = Timeline::new(Progress::hidden(), None, true, &[]);
+        timeline.begin(&mut recorder, 0);
+        timeline.look(&mut recorder, SETTLING, 0, 5);
+        recorder.answered(Operation::Renew, 0, 1_000_000);
+        timeline.look(&mut recorder, SETTLING, 0, 900_000_005);
+        timeline.look(&mut recorder, MEASURING, 0, 950_000_005);
+        recorder.failed(Operation::Read, ErrorKind::Reset, || "x".to_owned());
+        timeline.look(&mut recorder, MEASURING, 0, 1_960_000_005);
+        let History { spans, series, .. } = timeline.finish(&mut recorder, 2_000_000_005);
+        assert_eq!(series, Ok(()));
+        let told: Vec<_> = spans.iter().map(|span| (span.phase, span.is_measured, span.until - span.since)).collect();
+        let expected =
+            [("settling", false, 950_000_000), ("measuring", true, 1_010_000_000), ("measuring", true, 40_000_000)];
+        assert_eq!(told, expected);
+        let counts: Vec<Vec<_>> =
+            spans.iter().map(|span| span.samples.iter().map(|s| (s.operation.name(), s.count)).collect()).collect();
+        assert_eq!(counts, [vec![("renew", 1)], vec![("renew", 0), ("read", 0)], vec![("renew", 0), ("read", 0)]]);
+        assert_eq!(spans[1].samples[1].errors, [(ErrorKind::Reset, 1)]);
+        assert!(
+            spans[0].samples[0].ms.is_some_and(|ms| (0.99..1.01).contains(&ms[4])) && spans[1].samples[0].ms.is_none()
+        );
+    }
+
+    #[test]
+    fn nothing_is_counted_for_nobody() {
+        let mut recorder = Recorder::new(&[]);
+        let mut timeline = Timeline::off();
+        timeline.begin(&mut recorder, 0);
+        assert!(recorder.second().is_none());
+        timeline.look(&mut recorder, MEASURING, 0, 5_000_000_000);
+        assert!(timeline.finish(&mut recorder, 6_000_000_000).spans.is_empty());
+    }
+}
