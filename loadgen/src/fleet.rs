@@ -367,8 +367,11 @@ impl Fleet {
         }
     }
 
-    /// Ends a flight that there was no time for.
+    /// Ends a flight that there was no time for. A write that was sent may have been applied.
     pub(crate) fn abandon(&mut self, flight: Flight) {
+        if matches!(flight.step, Step::Put | Step::Post) && flight.written > 0 {
+            self.set_uncertain(flight.node);
+        }
         if let Some(node) = self.nodes.get_mut(flight.node as usize)
             && flight.step != Step::Read
         {
@@ -494,6 +497,31 @@ mod tests {
         flight = follow(fleet.handle_refusal(flight, 22));
         assert_eq!((flight.tries, flight.refusals), (1, 0));
         assert_eq!(fleet.recorder.errors().keys().next(), Some(&(Operation::Renew, ErrorKind::Refused)));
+    }
+
+    #[test]
+    fn a_write_in_flight_at_the_end_may_have_been_applied() {
+        for (is_sent, violations) in [(true, 0), (false, 1)] {
+            let mut fleet = Fleet::new("n", 2, 1, 0);
+            let mut flight = fleet.begin_renewal(1, 0).expect("idle");
+            send(&mut fleet, &mut flight, 1);
+            flight = follow(fleet.handle_answer(flight, 404, b"{}", 2));
+            let renewed = send(&mut fleet, &mut flight, 3);
+            let created = object_text("node-1", 5, &renewed);
+            fleet.handle_answer(flight, 201, created.as_bytes(), 4);
+            let mut flight = fleet.begin_renewal(1, 10).expect("idle");
+            if is_sent {
+                send(&mut fleet, &mut flight, 11);
+            }
+            fleet.abandon(flight);
+            for (kind, version) in [(watcher::Kind::Added, 5), (watcher::Kind::Modified, 6)] {
+                let object = object_text("node-1", version, &renewed);
+                let event = Event::Change { kind, version, node: Some(1), object: object.as_bytes() };
+                fleet.handle_event(0, &event, 12);
+            }
+            fleet.checker.finish(&fleet.nodes);
+            assert_eq!(fleet.checker.count(), violations, "{:?}", fleet.checker.first());
+        }
     }
 
     #[test]
