@@ -21,6 +21,7 @@ use crate::fleet::{Fleet, Flight};
 use crate::http::Broken;
 use crate::lane::Lane;
 use crate::link::{Connect, DRAIN_NS, SCRATCH_BYTES, TIMEOUT_NS};
+use crate::probe::Probes;
 use crate::reactor::{Reactor, nanos};
 use crate::report::{Results, Timing};
 use crate::rota::{Due, Duty, Rota};
@@ -53,6 +54,7 @@ pub(crate) struct Driver {
     results: Timing,
     interrupted: Arc<AtomicBool>,
     timeline: Timeline,
+    probes: Probes,
     next_housekeeping: u64,
     scratch: Vec<u8>,
 }
@@ -92,7 +94,8 @@ impl Driver {
         let lanes_len = args.connections() as usize;
         let watchers_len = args.watchers as usize;
         let watch_lanes_len = args.watch_connections() as usize;
-        let reactor = Reactor::new(lanes_len + watch_lanes_len)?;
+        let probes = Probes::new(args.told.probes_len(targets.len()), lanes_len + watch_lanes_len);
+        let reactor = Reactor::new(lanes_len + watch_lanes_len + probes.len())?;
         // A node writes over one lane and reads over the next: with several servers, over another server.
         let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
         let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
@@ -116,6 +119,7 @@ impl Driver {
             results: Timing::default(),
             interrupted,
             timeline,
+            probes,
             next_housekeeping: 0,
             scratch: vec![0; SCRATCH_BYTES],
             args,
@@ -142,10 +146,9 @@ impl Driver {
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
         let until = self.rota.next_due(self.next_housekeeping);
-        self.reactor.wait(until, |index, event| {
-            if let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) {
-                link.handle_readiness(event);
-            }
+        self.reactor.wait(until, |index, event| match link(&mut self.lanes, &mut self.watch_lanes, index) {
+            Some(link) => link.handle_readiness(event),
+            None => self.probes.handle_readiness(index, event),
         })?;
         self.fire(self.reactor.now());
         self.reactor.take_runnable(runnable);
@@ -274,8 +277,9 @@ impl Driver {
         if let Some(next) = self.next_phase(now) {
             self.enter(next, now);
         }
+        self.probes.run(&self.targets, self.reactor.registry(), &mut self.scratch, now);
         let (stage, violations) = (self.stage(now), self.fleet.checker.count());
-        self.timeline.look(&mut self.fleet.recorder, stage, violations, now);
+        self.timeline.look(&mut self.fleet.recorder, stage, violations, self.probes.share(), now);
         Ok(())
     }
 

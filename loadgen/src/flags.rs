@@ -73,6 +73,11 @@ pub(crate) struct ToldArgs {
     /// Processes of the server on this machine, whose processor time in the measured time and whose memory are reported
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
+
+    /// Asks each server's /metrics once a second for its processor time, for --report and --series: for servers on
+    /// other machines, which have no --pid here
+    #[arg(long, conflicts_with = "pid")]
+    pub(crate) metrics: bool,
 }
 
 impl ToldArgs {
@@ -80,6 +85,9 @@ impl ToldArgs {
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(pid) = loadgen_account::repeated(&self.pid) {
             return Err(format!("--pid {pid} is named twice, and its time would count twice"));
+        }
+        if self.metrics && self.report.is_none() && self.series.is_none() {
+            return Err("--metrics is for --report and --series".to_owned());
         }
         if let Some(path) = self.repeated_file() {
             return Err(format!("{} is named twice, and one result would overwrite the other", path.display()));
@@ -92,6 +100,11 @@ impl ToldArgs {
 }
 
 impl ToldArgs {
+    /// Returns how many of so many servers are asked for their processor time.
+    pub(crate) fn probes_len(&self, servers_len: usize) -> usize {
+        if self.metrics { servers_len } else { 0 }
+    }
+
     /// Returns a file that is named for more than one result.
     fn repeated_file(&self) -> Option<&Path> {
         let single = [&self.out, &self.report, &self.series].into_iter().flatten();
@@ -194,6 +207,12 @@ mod tests {
         assert_eq!(told("read=a=b.hgrm"), Ok((Some(Operation::Read), "a=b.hgrm".into())));
         assert_eq!(told("run=7/a.hgrm"), Ok((None, "run=7/a.hgrm".into())));
         assert!(told("watch=a.hgrm").is_err() && told("read=").is_err());
+    }
+
+    #[test]
+    fn metrics_are_for_files_that_show_them() {
+        let told = |report: Option<PathBuf>| ToldArgs { metrics: true, report, ..ToldArgs::default() }.check();
+        assert!(told(None).is_err() && told(Some("a.html".into())).is_ok());
     }
 
     #[test]

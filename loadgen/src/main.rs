@@ -32,6 +32,7 @@ mod object;
 mod operation;
 mod origin;
 mod outputs;
+mod probe;
 mod progress;
 mod reactor;
 mod recorder;

@@ -14,7 +14,7 @@ pub(crate) struct Span {
     pub(crate) is_measured: bool,
     /// One for each operation seen so far in this phase or in the one before, in their order.
     pub(crate) samples: Vec<Sample>,
-    /// The server's share of a core, if its processes were named.
+    /// The server's share of a core, if its processes were named, or if it has told.
     pub(crate) server_share: Option<f64>,
     /// The generator's share of a core.
     pub(crate) generator_share: f64,

@@ -1,5 +1,6 @@
 //! What a run came to, whatever its load: what the files of results are made of.
 
+use crate::figures::per;
 use crate::operation::Operation;
 use crate::recorder::{Count, Recorder};
 use crate::timeline::History;
@@ -57,6 +58,16 @@ impl<'r> Summary<'r> {
     /// Whether everything went well. Nobody can say that of a run that ended before anything was measured.
     pub(crate) fn is_fine(&self) -> bool {
         self.is_measured() && self.recorder.errors_count() == 0 && self.violations == 0
+    }
+
+    /// Returns the server's share of a core in the measured time: by the kernel's account, or as the server has told.
+    pub(crate) fn server_share(&self) -> Option<f64> {
+        self.window.server_share().or_else(|| {
+            let told = self.history.spans.iter().filter(|span| span.is_measured);
+            let told = told.filter_map(|span| Some((span.server_share? * span.seconds(), span.seconds())));
+            let (used, seconds) = told.fold((0.0, 0.0), |sum, span| (sum.0 + span.0, sum.1 + span.1));
+            per(used, seconds)
+        })
     }
 
     /// Returns what limited the run.

@@ -33,6 +33,8 @@ pub(crate) struct Timeline {
     /// When the span under way began, in nanoseconds of the run, and the processor time until then.
     since: u64,
     usage: Usage,
+    /// Share of a core that the servers have told.
+    told_share: Option<f64>,
     /// When the span under way has to end.
     next: u64,
 }
@@ -63,6 +65,7 @@ impl Timeline {
             live: Live::default(),
             since: 0,
             usage: Usage::default(),
+            told_share: None,
             next: 0,
         }
     }
@@ -82,10 +85,19 @@ impl Timeline {
         self.epoch_us = epoch_us;
     }
 
-    /// Notes where the run stands at `now`, in which so many promises were broken.
-    pub(crate) fn look(&mut self, recorder: &mut Recorder, stage: Stage, violations: u64, now: u64) {
+    /// Notes where the run stands at `now`, in which so many promises were broken. The servers may have told their
+    /// share of a core.
+    pub(crate) fn look(
+        &mut self,
+        recorder: &mut Recorder,
+        stage: Stage,
+        violations: u64,
+        told_share: Option<f64>,
+        now: u64,
+    ) {
         let errors = recorder.errors_count();
         let Some(second) = recorder.second() else { return };
+        self.told_share = told_share;
         if stage.name != self.stage.name {
             self.cut(second, now);
             self.seen.swap(0, 1);
@@ -115,13 +127,14 @@ impl Timeline {
         let usage = Usage::now(&self.server_pids);
         let seconds = Duration::from_nanos(now.saturating_sub(self.since)).as_secs_f64();
         if seconds > 0.0 && !self.stage.name.is_empty() {
+            let server_share = usage.server_since(&self.usage).map(|time| time.as_secs_f64() / seconds);
             let span = Span {
                 since: self.since,
                 until: now,
                 phase: self.stage.name,
                 is_measured: self.stage.is_measured,
                 samples: self.samples(second),
-                server_share: usage.server_since(&self.usage).map(|time| time.as_secs_f64() / seconds),
+                server_share: server_share.or(self.told_share),
                 generator_share: usage.generator_since(&self.usage).as_secs_f64() / seconds,
             };
             self.live = live(second, &span, self.live);
@@ -197,12 +210,12 @@ mod tests {
         let mut recorder = Recorder::new(&[]);
         let mut timeline = Timeline::new(Progress::hidden(), None, true, &[]);
         timeline.begin(&mut recorder, 0);
-        timeline.look(&mut recorder, SETTLING, 0, 5);
+        timeline.look(&mut recorder, SETTLING, 0, None, 5);
         recorder.answered(Operation::Renew, 0, 1_000_000);
-        timeline.look(&mut recorder, SETTLING, 0, 900_000_005);
-        timeline.look(&mut recorder, MEASURING, 0, 950_000_005);
+        timeline.look(&mut recorder, SETTLING, 0, None, 900_000_005);
+        timeline.look(&mut recorder, MEASURING, 0, None, 950_000_005);
         recorder.failed(Operation::Read, ErrorKind::Reset, || "x".to_owned());
-        timeline.look(&mut recorder, MEASURING, 0, 1_960_000_005);
+        timeline.look(&mut recorder, MEASURING, 0, None, 1_960_000_005);
         let History { spans, series, .. } = timeline.finish(&mut recorder, 2_000_000_005);
         assert_eq!(series, Ok(()));
         let told: Vec<_> = spans.iter().map(|span| (span.phase, span.is_measured, span.until - span.since)).collect();
@@ -224,7 +237,7 @@ mod tests {
         let mut timeline = Timeline::off();
         timeline.begin(&mut recorder, 0);
         assert!(recorder.second().is_none());
-        timeline.look(&mut recorder, MEASURING, 0, 5_000_000_000);
+        timeline.look(&mut recorder, MEASURING, 0, None, 5_000_000_000);
         assert!(timeline.finish(&mut recorder, 6_000_000_000).spans.is_empty());
     }
 }

@@ -42,7 +42,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// Runs the program in this folder; the server's process is this one.
+/// Runs the program in this folder.
 fn loadgen(folder: &Path, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
     command.current_dir(folder).args(words.split_whitespace());
@@ -52,11 +52,7 @@ fn loadgen(folder: &Path, words: &str) -> Output {
 /// Runs the program with all files of results; its line of results.
 fn run(folder: &Path, address: SocketAddr, words: &str) -> Value {
     let files = "--report report.html --hgrm main.hgrm --hgrm watch_event=events.hgrm --series series.jsonl";
-    let pid = std::process::id();
-    let output = loadgen(
-        folder,
-        &format!("{words} --server http://{address} --pid {pid} --output json --out out.jsonl {files}"),
-    );
+    let output = loadgen(folder, &format!("{words} --server http://{address} --output json --out out.jsonl {files}"));
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.is_empty(), "{}: {told}", output.status);
     let line = serde_json::from_slice(&output.stdout).expect("one line of JSON");
@@ -98,8 +94,9 @@ fn page(path: &Path) -> String {
 #[test]
 fn the_files_of_simulated_nodes_hold_what_the_results_say() {
     let (server, folder) = (RunningServer::start(), tempfile::tempdir().unwrap());
-    let flags = "--nodes 50 --connections 2 --period 500ms --duration 2s";
-    let line = run(folder.path(), server.address, flags);
+    // The server is in this process.
+    let flags = format!("--nodes 50 --connections 2 --period 500ms --duration 2s --pid {}", std::process::id());
+    let line = run(folder.path(), server.address, &flags);
     for (file, operation) in [("main.hgrm", "renew"), ("events.hgrm", "watch_event")] {
         let (rows, total) = distribution(&folder.path().join(file));
         let told = &line["verbs"][operation];
@@ -146,7 +143,8 @@ fn the_files_of_simulated_nodes_hold_what_the_results_say() {
 #[test]
 fn a_bench_writes_the_same_files() {
     let (server, folder) = (RunningServer::start(), tempfile::tempdir().unwrap());
-    let flags = "bench renew --leases 20 --connections 2 --rate 200 --watchers 1 --warm-up 100ms --duration 1s";
+    let flags =
+        "bench renew --leases 20 --connections 2 --rate 200 --watchers 1 --warm-up 1500ms --duration 1s --metrics";
     let line = run(folder.path(), server.address, flags);
     let (_, total) = distribution(&folder.path().join("main.hgrm"));
     assert_eq!(line["latency"]["count"], total);
@@ -154,6 +152,9 @@ fn a_bench_writes_the_same_files() {
     let renewals = lines.iter().filter(|line| line["phase"] == "measuring" && line["operation"] == "renew");
     let renewals: u64 = renewals.map(|line| line["count"].as_u64().unwrap()).sum();
     assert!((180..=220).contains(&renewals), "{lines:?}");
+    let measured = lines.iter().filter(|line| line["phase"] == "measuring");
+    // The second answer of /metrics comes after a second.
+    assert!(measured.map(|line| &line["server_cpu_share"]).all(Value::is_f64), "{lines:?}");
     assert!(page(&folder.path().join("report.html")).contains("bench renew of 20 Leases"));
 }
 

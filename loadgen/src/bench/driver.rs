@@ -14,6 +14,7 @@ use super::transitions;
 use super::watch::{Heard, watch_target};
 use crate::http::{Broken, Verdict};
 use crate::link::{Connect as _, SCRATCH_BYTES, TIMED_OUT, TIMEOUT_NS};
+use crate::probe::Probes;
 use crate::reactor::Reactor;
 use crate::target::Target;
 use crate::timeline::Timeline;
@@ -35,6 +36,7 @@ pub(crate) struct Bench {
     accounts: Accounts,
     interrupted: Arc<AtomicBool>,
     timeline: Timeline,
+    probes: Probes,
     next_housekeeping: u64,
     /// When something was received last, or a connection was begun.
     heard_at: u64,
@@ -52,7 +54,8 @@ impl Bench {
         let accounts = Accounts::new(&args.told.pid);
         let connections = Connections::new(&args);
         let mut work = Work::new(&args);
-        let reactor = Reactor::new(connections.len())?;
+        let probes = Probes::new(args.told.probes_len(1), connections.len());
+        let reactor = Reactor::new(connections.len() + probes.len())?;
         timeline.begin(&mut work.tally.recorder, reactor.epoch_us());
         Ok(Self {
             connections,
@@ -63,6 +66,7 @@ impl Bench {
             accounts,
             interrupted,
             timeline,
+            probes,
             next_housekeeping: 0,
             heard_at: 0,
             scratch: vec![0; SCRATCH_BYTES],
@@ -104,10 +108,9 @@ impl Bench {
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
         let due = self.feed.due(&self.course, &self.work.tally.recorder).unwrap_or(u64::MAX);
-        self.reactor.wait(due.min(self.next_housekeeping), |index, event| {
-            if let Some(link) = self.connections.link(index) {
-                link.handle_readiness(event);
-            }
+        self.reactor.wait(due.min(self.next_housekeeping), |index, event| match self.connections.link(index) {
+            Some(link) => link.handle_readiness(event),
+            None => self.probes.handle_readiness(index, event),
         })?;
         self.reactor.take_runnable(runnable);
         for &index in &*runnable {
@@ -196,7 +199,9 @@ impl Bench {
             self.enter(next, now)?;
         }
         let (stage, violations) = (self.course.stage(self.work.done(), now), self.work.tally.violations());
-        self.timeline.look(&mut self.work.tally.recorder, stage, violations, now);
+        let targets = std::slice::from_ref(&self.target);
+        self.probes.run(targets, self.reactor.registry(), &mut self.scratch, now);
+        self.timeline.look(&mut self.work.tally.recorder, stage, violations, self.probes.share(), now);
         Ok(())
     }
 

@@ -81,7 +81,7 @@ fn push_tiles(out: &mut String, summary: &Summary<'_>) {
     if let Some(rate) = per(count(events), summary.window.seconds()).filter(|_| events > 0) {
         tiles.push(("Events/s".to_owned(), grouped(whole(rate))));
     }
-    if let Some(share) = summary.window.server_share() {
+    if let Some(share) = summary.server_share() {
         tiles.push(("Server CPU".to_owned(), percent(share)));
     }
     if !tiles.is_empty() {

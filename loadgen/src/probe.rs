@@ -1,0 +1,159 @@
+//! The server's own account of its processor time, asked for at its `/metrics` once a second.
+//!
+//! This module owns a connection to each server for that, and the last two answers. A server without the metric is
+//! asked once. The answers are no part of the load: they are not counted, and their errors are none.
+
+use crate::http::{Bodies, Broken, Request, Told, Verdict};
+use crate::link::{Connect as _, Link};
+use crate::origin::Origin;
+use crate::target::Target;
+use memchr::memmem;
+use mio::event::Event;
+use mio::{Registry, Token};
+use std::time::Duration;
+
+/// The connections, one to each server.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    probes: Vec<Probe>,
+    /// Number of the first connection.
+    first: usize,
+}
+
+/// A connection to one server.
+#[derive(Debug)]
+struct Probe {
+    /// Its tags are the times at which requests were sent.
+    link: Link<u64>,
+    account: Account,
+    /// When the server is asked again, in nanoseconds of the run.
+    next: u64,
+}
+
+/// What the answers have told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// Processor time in seconds, and when it was told.
+    last: Option<(f64, u64)>,
+    /// Share of a core between the last two answers.
+    share: Option<f64>,
+}
+
+impl Account {
+    /// Notes an answer at `now`.
+    fn note(&mut self, seconds: Option<f64>, now: u64) {
+        let told = seconds.map(|seconds| (seconds, now));
+        self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
+            let elapsed = Duration::from_nanos(at.saturating_sub(since)).as_secs_f64();
+            // A server that was restarted counts from 0.
+            (elapsed > 0.0 && seconds >= before).then(|| (seconds - before) / elapsed)
+        });
+        self.last = told;
+    }
+}
+
+impl Probes {
+    /// Creates so many probes without connections, numbered from `first` on.
+    pub(crate) fn new(servers_len: usize, first: usize) -> Self {
+        Self { probes: std::iter::repeat_with(Probe::new).take(servers_len).collect(), first }
+    }
+
+    /// Returns the number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.probes.len()
+    }
+
+    /// Notes what the poll said of the connection with this number, if it is a probe's.
+    pub(crate) fn handle_readiness(&mut self, index: usize, event: &Event) {
+        if let Some(probe) = index.checked_sub(self.first).and_then(|place| self.probes.get_mut(place)) {
+            probe.link.handle_readiness(event);
+        }
+    }
+
+    /// Receives what has come from these servers, and asks those that it is time for. The drivers call this often.
+    pub(crate) fn run(&mut self, targets: &[Target], registry: &Registry, scratch: &mut [u8], now: u64) {
+        for ((probe, target), index) in self.probes.iter_mut().zip(targets).zip(self.first..) {
+            // An error is no result of the load. A later attempt may succeed.
+            if probe.link.is_due(now) && probe.link.open(target, registry, Token(index), now).is_err()
+                || probe.run(&target.origin, scratch, now).is_err()
+            {
+                probe.link.take_in_flight();
+                probe.link.close(registry, now);
+            }
+        }
+    }
+
+    /// Returns the share of a core that all servers took between their last two answers; `None` if one is not known.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let (first, others) = self.probes.split_first()?;
+        others.iter().try_fold(first.account.share?, |sum, probe| Some(sum + probe.account.share?))
+    }
+}
+
+impl Probe {
+    fn new() -> Self {
+        Self { link: Link::new(Bodies::Whole, 1), account: Account::default(), next: 0 }
+    }
+
+    fn run(&mut self, origin: &Origin, scratch: &mut [u8], now: u64) -> Result<(), Broken> {
+        let (account, next) = (&mut self.account, &mut self.next);
+        self.link.receive(origin, scratch, now, |asked_at, told| {
+            let seconds = match told {
+                Told::Answer { status: 200, body, .. } => cpu_seconds_in(body),
+                Told::Answer { .. } => None,
+                Told::Unserved | Told::Refused | Told::Lost { .. } => return Verdict::GoOn,
+            };
+            // The server has looked at its account soon after it was asked.
+            account.note(seconds, asked_at);
+            if seconds.is_none() {
+                *next = u64::MAX;
+            }
+            Verdict::GoOn
+        })?;
+        if now >= self.next && self.link.has_room() {
+            let request = Request { method: "GET", target: "/metrics", body: None };
+            if self.link.send(origin, &request, now) {
+                self.next = now + INTERVAL_NS;
+            }
+        }
+        self.link.flush(origin)
+    }
+}
+
+/// The processor time in the text of `/metrics`, in seconds.
+fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
+    let at = memmem::find(body, METRIC)? + METRIC.len();
+    let rest = body.get(at..)?;
+    std::str::from_utf8(rest.get(..memchr::memchr(b'\n', rest)?)?).ok()?.trim().parse().ok()
+}
+
+/// The metric of all servers of Kubernetes, as a sample begins.
+const METRIC: &[u8] = b"\nprocess_cpu_seconds_total ";
+/// Time between two requests.
+const INTERVAL_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_found_in_the_text() {
+        let text = "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 12.5\nx 1\n";
+        assert_eq!(cpu_seconds_in(text.as_bytes()), Some(12.5));
+        assert_eq!(cpu_seconds_in(b"x 1\n"), None);
+        assert_eq!(cpu_seconds_in(b"\nprocess_cpu_seconds_total "), None);
+    }
+
+    #[test]
+    fn a_share_is_of_the_time_between_two_answers_of_one_process() {
+        let mut account = Account::default();
+        account.note(Some(1.0), 0);
+        assert_eq!(account.share, None);
+        account.note(Some(1.5), 2_000_000_000);
+        assert_eq!(account.share, Some(0.25));
+        account.note(Some(0.1), 3_000_000_000);
+        assert_eq!(account.share, None);
+        account.note(Some(1.1), 4_000_000_000);
+        assert_eq!(account.share, Some(1.0));
+    }
+}
