@@ -224,7 +224,7 @@ impl Worker {
             // The written step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
-                self.send(Purpose::Look, BuiltInCommand::Look)
+                self.send(Purpose::Look, BuiltInCommand::Look);
             }
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
         }
