@@ -1,4 +1,4 @@
-//! A model of etcd, and of the port that speaks to it: one order of transactions, which every replica watches.
+//! A model of etcd and of its client port: one order of transactions, which every replica watches.
 //!
 //! ```text
 //!   command ──► on its way ──► effect ──► on its way ──► answer
@@ -6,8 +6,8 @@
 //!                                    └──► watch ──► each replica, in order; late, broken, compacted, with a loss
 //! ```
 //!
-//! A request that has no answer is sent again by the real port, so here its effect happens once more. The second effect
-//! of an append does nothing if its key is there.
+//! The real port repeats a request that got no answer, so the model applies its effect twice. The second effect of an
+//! append does nothing if its key exists.
 
 use crate::bugs::Bug;
 use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
@@ -17,52 +17,52 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use twox_hash::XxHash3_64;
 
-/// What happens in etcd, or on the way from it.
+/// Something that happens in etcd, or between etcd and a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdEvent {
-    /// A request takes effect. Whether there is an answer.
+    /// Request that takes effect, and whether it is answered.
     Effect(u64, bool),
-    /// An answer arrives.
+    /// Request whose answer arrives.
     Answer(u64),
-    /// The watch of a start of a replica brings what was put up to this index.
+    /// Replica, start and index: the watch delivers the puts before this index.
     Watch(usize, u64, usize),
-    /// The port of a start of a replica looks for entries that its watch has not brought.
+    /// Replica and start: the port looks for entries that its watch has not delivered.
     Look(usize, u64),
-    /// A start of a replica finds that etcd can be reached, or not.
+    /// Replica, start, and whether it finds etcd reachable.
     Reachable(usize, u64, bool),
-    /// A start of a replica finds that etcd has gone back to a backup.
+    /// Replica and start that detects the restore of a backup.
     WentBack(usize, u64),
 }
 
-/// The model.
+/// The model of etcd.
 #[derive(Debug, Default)]
 pub struct Etcd {
     bug: Option<Bug>,
     revision: u64,
     stored: Stored,
-    /// Everything that was put, in order: entries and manifests.
+    /// All puts of entries and manifests, in order.
     puts: Vec<Put>,
-    /// Number of entries that were ever appended.
+    /// Number of entries ever appended.
     appended: u64,
-    /// Revision up to which watches cannot begin.
+    /// Revision up to which watches cannot start.
     compacted: u64,
     requests: BTreeMap<u64, Request>,
     answers: BTreeMap<u64, (usize, u64, Event)>,
     last_request: u64,
     followers: BTreeMap<usize, Follower>,
-    /// Before this time nothing takes effect.
+    /// Until when nothing takes effect, in microseconds.
     away_until_us: u64,
-    /// Before this time there is no room.
+    /// Until when etcd is full, in microseconds.
     full_until_us: u64,
-    /// What a restore goes back to.
+    /// State that a restore returns to.
     backup: Option<Backup>,
-    /// What entries are to the start that wrote them under another name, for a bug.
+    /// Entries that a deliberate bug renamed: their payloads as their writer knows them.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
-    /// Entries that only their writer hears of, for a bug.
+    /// Entries that a deliberate bug shows only to their writer.
     lost: Vec<(usize, Put)>,
 }
 
-/// What a restore goes back to.
+/// State that a restore returns to.
 #[derive(Debug)]
 struct Backup {
     revision: u64,
@@ -72,7 +72,7 @@ struct Backup {
     puts: usize,
 }
 
-/// What etcd holds.
+/// Content of etcd.
 #[derive(Clone, Debug, Default)]
 struct Stored {
     /// Payloads by position.
@@ -105,21 +105,21 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// What the port knew of the store when it was sent, and the position that was reached.
+    /// What the port knew of the store when it sent the request, and the position that it had reached.
     known: Known,
     reached: Position,
-    /// Revision at which it last took effect.
+    /// Revision at which the request last took effect.
     effect: u64,
 }
 
 /// What a port knows of the store.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Last entry that was delivered, unless the port has truncated it, and its position.
+    /// Name and position of the last delivered entry, unless the port has truncated it.
     last: Option<((u64, u64), u64)>,
     /// Revision of the manifest.
     manifest: u64,
-    /// Last chunk that the port has put since its last manifest, and its revision.
+    /// Last chunk that the port has put since its last manifest, with its revision.
     chunk: Option<((SnapshotId, u32), u64)>,
 }
 
@@ -131,7 +131,7 @@ impl Stored {
 }
 
 impl Known {
-    /// Takes in that a commit was done at `revision`.
+    /// Records that a commit took effect at `revision`.
     fn learn(&mut self, commit: &Commit, revision: u64) {
         for write in &commit.writes {
             match write {
@@ -149,7 +149,7 @@ impl Known {
     }
 }
 
-/// A command; a commit may take effect more than once.
+/// A request to etcd. A commit may take effect more than once.
 #[derive(Debug)]
 enum What {
     Open,
@@ -159,51 +159,51 @@ enum What {
     FindEnd,
 }
 
-/// The port of a start of a replica.
+/// The port of one start of a replica.
 #[derive(Debug)]
 struct Follower {
     epoch: u64,
-    /// What it reads at its start.
+    /// Content that the start reads.
     opened: Stored,
-    /// Index of the next put that its watch brings; none before it reads.
+    /// Index of the next put that the watch delivers; `None` before the start has opened the store.
     next: Option<usize>,
-    /// Whether it has read everything, so that its watch has begun.
+    /// Whether the start has read all entries, so that its watch has begun.
     follows: bool,
-    /// When its last read was answered. It reads one after the other.
+    /// When the last read is answered, in microseconds. A port reads one thing after the other.
     read_us: u64,
-    /// When the watch has brought everything so far.
+    /// When the watch has delivered all puts so far, in microseconds.
     watch_us: u64,
-    /// Before this time its watch is broken.
+    /// Until when the watch is broken, in microseconds.
     broken_until_us: u64,
-    /// Before this time no answer comes through, and no request.
+    /// Until when no answer, and no request, passes, in microseconds.
     deaf_until_us: u64,
     mute_until_us: u64,
     /// Whether the watch loses the next entry.
     loses_next: bool,
-    /// Whether the watch has lost one.
+    /// Whether the watch has lost an entry.
     misses: bool,
     /// Manifests that wait for the answer to a commit with one.
     held: Option<VecDeque<StoredManifest>>,
-    /// The last answer of an end, for a bug.
+    /// Position and number of the entries that were delivered.
     delivered: End,
     known: Known,
-    /// Positions of entries that were delivered before their turn, for a bug.
+    /// Positions of entries that a deliberate bug delivered early.
     early: BTreeSet<u64>,
 }
 
-/// Time after which a port gives up waiting for an entry that etcd has.
+/// Time after which a port stops waiting for an entry that etcd has.
 const LOST_AFTER_US: u64 = 5 * SECOND;
-/// Time after which a port says that etcd cannot be reached.
+/// Time after which a port reports that etcd is unreachable.
 const UNREACHABLE_AFTER_US: u64 = 2 * SECOND;
 
 impl Etcd {
-    /// An empty etcd, perhaps with a bug.
+    /// Creates an empty etcd, with a deliberate bug if `bug` is one of etcd.
     #[must_use]
     pub fn new(bug: Option<Bug>) -> Self {
         Self { bug, ..Self::default() }
     }
 
-    /// A replica has started: what an earlier start of it would hear is lost.
+    /// Connects a new start of a replica. Answers to earlier starts are lost.
     pub fn start(&mut self, node: usize, epoch: u64) {
         let follower = Follower {
             epoch,
@@ -225,7 +225,7 @@ impl Etcd {
         self.followers.insert(node, follower);
     }
 
-    /// A replica sends a command.
+    /// Accepts a command of a replica.
     pub fn send(&mut self, sim: &Sim, node: usize, epoch: u64, mut command: Command) {
         self.last_request += 1;
         if let (Some(Bug::SequenceReused), Command::Commit(commit)) = (self.bug, &mut command)
@@ -257,7 +257,7 @@ impl Etcd {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
             delay_us = follower.read_us - sim.now_us();
         }
-        // The first attempt has no answer now and then, and the port tries again.
+        // Some first attempts get no answer, and the port retries.
         if is_commit && sim.random(|random| random.u8(..8)) == 0 {
             let late_us = sim.random(|random| random.u64(..10 * SECOND));
             sim.schedule(delay_us + late_us, SimEvent::Etcd(EtcdEvent::Effect(id, false)));
@@ -273,7 +273,7 @@ impl Etcd {
         until_us.saturating_sub(sim.now_us()) + sim.random(|random| random.u64(100..3 * MS))
     }
 
-    /// Something happens. What a start of a replica hears by it.
+    /// Applies an event. Returns the journal events for starts of replicas.
     pub fn on_event(&mut self, sim: &Sim, what: EtcdEvent) -> Vec<(usize, u64, Event)> {
         match what {
             EtcdEvent::Effect(id, is_answered) => {
@@ -389,7 +389,7 @@ impl Etcd {
             known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at == put));
         if !has_last || commit.manifest.is_some() && !has_chunk {
             sim.count("commits without what was delivered");
-            return lost("something that was delivered is gone");
+            return lost("a delivered entry is gone");
         }
         let puts = commit.append.is_some() || commit.manifest.is_some() || commit.piece.is_some();
         if puts && sim.now_us() < self.full_until_us {
@@ -442,7 +442,7 @@ impl Etcd {
         }
     }
 
-    /// Has every watch bring what was put.
+    /// Schedules the delivery of the new puts by every watch.
     fn watch(&mut self, sim: &Sim) {
         let up_to = self.puts.len();
         for (node, follower) in &mut self.followers {
@@ -464,7 +464,7 @@ impl Etcd {
         let Some(follower) = followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
         };
-        // etcd may have gone back to a backup since.
+        // A restore may have removed puts since.
         let up_to = up_to.min(puts.len());
         let Some(next) = follower.next.filter(|next| *next < up_to) else { return Vec::new() };
         if sim.now_us() < follower.broken_until_us || !follower.follows {
@@ -472,11 +472,11 @@ impl Etcd {
             sim.schedule_at(at_us, SimEvent::Etcd(EtcdEvent::Watch(node, epoch, up_to)));
             return Vec::new();
         }
-        // A watch that was broken begins again behind what it has brought.
+        // A watch that was broken resumes after the last put that it delivered.
         if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
             sim.count("watches compacted");
             follower.next = None;
-            return vec![(node, epoch, lost("etcd was compacted on the way"))];
+            return vec![(node, epoch, lost("etcd was compacted during the watch"))];
         }
         let mut heard = Vec::new();
         for put in &puts[next..up_to] {
@@ -488,11 +488,11 @@ impl Etcd {
                         None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
                     }
                 }
-                // The port counts the entries.
+                // The port counts the entries, so it notices the gap.
                 Put::Entry(..) if follower.misses => {
                     sim.count("lost events seen by the next");
                     follower.next = None;
-                    heard.push((node, epoch, lost("the watch has left out an entry")));
+                    heard.push((node, epoch, lost("the watch has skipped an entry")));
                     return heard;
                 }
                 Put::Entry(position, _) if follower.early.remove(position) => follower.delivered.entries += 1,
@@ -522,7 +522,7 @@ impl Etcd {
         heard
     }
 
-    /// The port has compared the end of the journal with what its watch has brought.
+    /// Compares the end of the journal with the entries that the watch has delivered, as the port does.
     fn look(&mut self, sim: &Sim, node: usize, epoch: u64) -> Vec<(usize, u64, Event)> {
         let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
@@ -577,7 +577,7 @@ impl Etcd {
         heard
     }
 
-    /// Nothing takes effect for so long: no leader, or no quorum.
+    /// Stops all effects for `for_us` microseconds: etcd has no leader or no quorum.
     pub fn go_away(&mut self, sim: &Sim, for_us: u64) {
         self.away_until_us = self.away_until_us.max(sim.now_us() + for_us);
         if for_us > UNREACHABLE_AFTER_US {
@@ -590,30 +590,30 @@ impl Etcd {
         }
     }
 
-    /// There is no room for so long.
+    /// Makes etcd full for `for_us` microseconds.
     pub fn fill(&mut self, sim: &Sim, for_us: u64) {
         self.full_until_us = self.full_until_us.max(sim.now_us() + for_us);
     }
 
-    /// Forgets the revisions up to now.
+    /// Compacts etcd: removes all old revisions.
     pub fn compact(&mut self) {
         self.compacted = self.revision;
     }
 
-    /// Keeps a backup.
+    /// Makes a backup.
     pub fn back_up(&mut self) {
         let Self { revision, stored, appended, .. } = self;
         self.backup =
             Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
     }
 
-    /// Loses all that is on its way to here.
+    /// Drops all requests and answers under way.
     pub fn lose_requests(&mut self) {
         self.requests.clear();
         self.answers.clear();
     }
 
-    /// Goes back to the backup. Each replica that runs finds that out by itself, and may write before.
+    /// Restores the backup. Each running replica detects that later, and may write before.
     pub fn restore(&mut self, sim: &Sim) {
         let Some(backup) = self.backup.take() else { return };
         sim.count("backups restored");
@@ -629,21 +629,21 @@ impl Etcd {
         }
     }
 
-    /// The watch of a replica breaks for so long.
+    /// Breaks the watch of a replica for `for_us` microseconds.
     pub fn break_watch(&mut self, sim: &Sim, node: usize, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
             follower.broken_until_us = follower.broken_until_us.max(sim.now_us() + for_us);
         }
     }
 
-    /// The watch of a replica loses the next entry.
+    /// Makes the watch of a replica lose the next entry.
     pub fn lose_next(&mut self, node: usize) {
         if let Some(follower) = self.followers.get_mut(&node) {
             follower.loses_next = true;
         }
     }
 
-    /// No request of a replica comes through for so long, or no answer.
+    /// Stops requests of a replica (`is_mute`), or answers to it, for `for_us` microseconds.
     pub fn part(&mut self, sim: &Sim, node: usize, is_mute: bool, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
             let until_us = if is_mute { &mut follower.mute_until_us } else { &mut follower.deaf_until_us };
@@ -670,7 +670,7 @@ fn committed(revision: u64, chunk_bytes: usize) -> Event {
     Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }
 }
 
-/// The entry under another name.
+/// Returns the entry under another name.
 fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
     let mut entry = payload[..payload.len() - 8].to_vec();
     entry[2..10].copy_from_slice(&writer.to_le_bytes());
@@ -680,7 +680,7 @@ fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
     entry
 }
 
-/// Writer and sequence of an entry, by where they stand in it.
+/// Returns the writer and the sequence of an entry, which are at fixed offsets.
 fn name_of(payload: &[u8]) -> (u64, u64) {
     let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (number(2), number(10))

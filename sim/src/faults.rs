@@ -1,12 +1,12 @@
-//! Faults, and when they come.
+//! Faults and their schedule.
 
 use crate::device::Operation;
 use crate::kernel::{Event, SECOND, Sim};
 
-/// A fault, or the end of one, on a machine.
+/// A fault of a machine, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The power fails in one of the next operations of the device.
+    /// The power fails during one of the next operations of the device.
     CrashPoint(usize),
     /// A connection is cut.
     Cut,
@@ -24,7 +24,7 @@ pub enum Fault {
     Room(usize),
     /// The server is started.
     Start(usize),
-    /// The server is told to stop.
+    /// The server gets the order to stop.
     Stop(usize),
     /// The next commit takes seconds.
     Stuck(usize),
@@ -32,19 +32,19 @@ pub enum Fault {
     Pause(usize),
     /// etcd has no leader, or no quorum.
     Away,
-    /// A way between a replica and etcd is broken in one direction: for requests, or for answers.
+    /// The connection between a replica and etcd fails in one direction: for requests (`true`) or for answers.
     Parted(usize, bool),
     /// A watch breaks.
     WatchBroken(usize),
     /// A watch loses an event.
     WatchLoses(usize),
-    /// etcd forgets old revisions.
+    /// etcd is compacted.
     Compacted,
     /// A backup of etcd is made.
     BackedUp,
-    /// etcd goes back to the backup.
+    /// The backup of etcd is restored.
     Restored,
-    /// The clients begin nothing more, and all faults are over.
+    /// Clients start nothing new, and all faults end.
     Quiet,
 }
 

@@ -1,4 +1,4 @@
-//! The command: runs seeds, replays one, tries deliberate bugs.
+//! The command: runs seeds, replays one seed, or checks deliberate bugs.
 
 mod args;
 
@@ -12,11 +12,11 @@ use std::panic;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Name of the program, as it stands before its messages.
+/// Prefix of the program's messages.
 const PROGRAM: &str = "sim";
-/// Complaints that are shown of a seed.
+/// Complaints shown for one seed.
 const COMPLAINTS_SHOWN: usize = 5;
-/// Seeds after which progress is shown.
+/// Number of seeds between two progress lines.
 const SEEDS_PER_LINE: u64 = 100;
 
 fn main() -> ExitCode {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     };
     let mut out = io::stdout().lock();
     let done = if args.list_bugs { list_bugs(&mut out) } else { simulate(&args, &mut out) };
-    // A reader that has gone away is no reason to fail.
+    // A closed output is not a failure.
     done.unwrap_or(ExitCode::SUCCESS)
 }
 
@@ -51,7 +51,7 @@ fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
         out.write_all(report.log.as_bytes())?;
         return Ok(status(report.complaints.is_empty()));
     }
-    // A panic is a complaint of its seed.
+    // A panic becomes a complaint of its seed.
     panic::set_hook(Box::new(|_| {}));
     let seeds = args.seed.map_or_else(|| args.seeds.clone(), |seed| seed..=seed);
     match args.bug {
@@ -65,7 +65,7 @@ fn find(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> i
     for (count, seed) in (1..).zip(seeds.clone()) {
         let report = run(seed, options);
         if let Some(complaint) = report.complaints.first() {
-            writeln!(out, "found by seed {seed}, the {count}. that was tried: {complaint}")?;
+            writeln!(out, "found by seed {seed}, number {count} of those tried: {complaint}")?;
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -1,4 +1,4 @@
-//! A seed, from its draw to its verdict.
+//! The run of one seed, from its draw to its verdict.
 
 use crate::bugs::Bug;
 use crate::check::{self, history::Counts};
@@ -11,25 +11,25 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// What came of a seed.
+/// Result of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong; empty if nothing is.
+    /// Faults that were found.
     pub complaints: Vec<String>,
-    /// The readable log, if it was asked for.
+    /// The readable log, if it was requested.
     pub log: String,
-    /// Requests.
+    /// Number of requests.
     pub requests: usize,
-    /// Events that watchers saw.
+    /// Number of events that watchers saw.
     pub events: usize,
-    /// Steps of the run.
+    /// Number of steps of the run.
     pub steps: u64,
-    /// What else is counted.
+    /// Counts of notable events.
     pub counts: Counts,
 }
 
 impl Report {
-    /// Adds the numbers of another one.
+    /// Adds the numbers of another report.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.events += other.events;
@@ -40,18 +40,18 @@ impl Report {
     }
 }
 
-/// What a run is told beside its seed.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// A deliberate bug.
+    /// The deliberate bug.
     pub bug: Option<Bug>,
-    /// Whether there are replicas over etcd, or a server with a disk. None: some seeds have replicas.
+    /// Whether the run has replicas over etcd, or a server with a disk; `None` draws it from the seed.
     pub has_replicas: Option<bool>,
     /// Whether the log is kept.
     pub log: bool,
-    /// What becomes of the page cache when a sync fails.
+    /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas run on while etcd is restored.
+    /// Whether replicas continue to run while etcd is restored.
     pub restores_live: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Options {
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
     let Options { bug, has_replicas, log, failed_syncs, restores_live } = options;
-    // What the product makes of the thread's own chance follows from the seed too.
+    // The product uses the thread's random numbers, so they follow from the seed too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, restores_live, ..Swarm::draw(&mut random) };
@@ -71,7 +71,7 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // What a restore takes was acknowledged. But all replicas must go on, and hold the same.
+    // A restore removes acknowledged writes. But all replicas must continue, with equal tables.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

@@ -1,4 +1,4 @@
-//! What is on in a run. Each seed draws it, so that rare mixes of load and faults come up.
+//! Load and faults of a run. Each seed draws them, so that rare combinations occur.
 
 use crate::device::FailedSyncs;
 use crate::kernel::{MS, SECOND};
@@ -7,79 +7,79 @@ use fastrand::Rng;
 /// Load and faults of a run.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    /// Replicas over etcd; 0 is one server with a disk.
+    /// Number of replicas over etcd; 0 is one server with a disk.
     pub replicas: usize,
-    /// Microseconds in which clients begin something.
+    /// Microseconds in which clients start work.
     pub duration_us: u64,
-    /// Locks, and candidates for each.
+    /// Number of locks.
     pub locks: usize,
-    /// Candidates for each lock.
+    /// Number of candidates for each lock.
     pub candidates: usize,
-    /// Nodes whose kubelets renew.
+    /// Number of nodes whose kubelets renew.
     pub kubelets: usize,
-    /// Seconds between two renewals of a kubelet.
+    /// Microseconds between two renewals of a kubelet.
     pub renewal_us: u64,
-    /// Clients that do anything.
+    /// Number of clients that send all kinds of requests.
     pub cruds: usize,
-    /// Names that those use.
+    /// Number of names that these clients use.
     pub crud_names: usize,
-    /// Microseconds between two requests of such a client, at the most.
+    /// Maximum of the microseconds between two requests of such a client.
     pub crud_gap_us: u64,
     /// Bytes of an annotation that such clients set.
     pub text_bytes: usize,
-    /// Microseconds after which clients give up a request.
+    /// Microseconds after which clients abandon a request.
     pub within_us: u64,
-    /// Watchers beside the one that sees everything.
+    /// Number of watchers beside the one that sees everything.
     pub watchers: usize,
-    /// Clients that list at versions, and page by page.
+    /// Number of clients that list at versions and in pages.
     pub listers: usize,
-    /// Events that a server's log keeps.
+    /// Events that the server's event log keeps.
     pub window_events: usize,
-    /// Microseconds that bytes are on their way, at the most.
+    /// Maximum latency of the network in microseconds.
     pub latency_us_max: u64,
-    /// Whether bytes are on their way for seconds now and then.
+    /// Whether the network sometimes takes seconds.
     pub has_slow_net: bool,
     /// Whether requests arrive in pieces.
     pub cut_requests: bool,
-    /// Whether readers take little at a time.
+    /// Whether the watchers read slowly, except for the one that sees everything.
     pub has_slow_readers: bool,
-    /// Bytes of output above which a server serves no request of a connection; the usual number if none.
+    /// Output bytes above which a server serves no request of a connection; `None` is the product's limit.
     pub room: Option<usize>,
-    /// Microseconds of a commit, at the most.
+    /// Maximum duration of a commit in microseconds.
     pub commit_us_max: u64,
-    /// Bytes of entries since the last snapshot, below which there is no other.
+    /// Minimum bytes of entries between two snapshots.
     pub snapshot_bytes_min: u64,
-    /// Bytes of the journal beyond which its beginning goes early.
+    /// Bytes of the journal above which its oldest entries are truncated early.
     pub journal_bytes_max: u64,
-    /// Changes of a batch.
+    /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Changes that wait for a batch.
+    /// Maximum number of changes that wait for a batch.
     pub waiting_changes_max: usize,
-    /// Records that a server loads or applies in a turn.
+    /// Maximum number of records that a server loads or applies in a turn.
     pub records_max: usize,
-    /// What becomes of the page cache when a sync fails.
+    /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas run on while etcd is restored, which no operator should let them. Some seeds fail then: what a
-    /// replica sent before may fit into what another one has written since.
+    /// Whether replicas continue to run while etcd is restored. Operators must not do so: a request that a replica sent
+    /// before may fit the state that another one wrote since. So some seeds fail.
     pub restores_live: bool,
-    /// Faults of each kind, for the whole run.
+    /// Number of faults of each kind in the run.
     pub faults: FaultRates,
 }
 
-/// How often there are faults, in number for a run.
+/// Number of faults of each kind in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
     /// Kills of the process.
     pub kills: usize,
     /// Power cuts between two events.
     pub power_cuts: usize,
-    /// Power cuts in a write or a sync of the device.
+    /// Power cuts during a write or a sync of the device.
     pub crash_points: usize,
     /// Orderly stops.
     pub stops: usize,
     /// Operations of the device that fail.
     pub io_errors: usize,
-    /// Times in which the device is full.
+    /// Periods in which the device is full.
     pub full: usize,
     /// Syncs that take seconds.
     pub stuck: usize,
@@ -87,13 +87,13 @@ pub struct FaultRates {
     pub resets: usize,
     /// Jumps of the wall clock.
     pub jumps: usize,
-    /// Bits that are flipped while a server is down: each in a copy, and after an orderly stop in the store itself.
+    /// Bits flipped while a server is down: each in a copy, and after an orderly stop in the store itself.
     pub flips: usize,
     /// Pauses of a process.
     pub pauses: usize,
-    /// Times in which etcd has no leader or no quorum.
+    /// Periods in which etcd has no leader or no quorum.
     pub away: usize,
-    /// Ways between a replica and etcd that are broken in one direction.
+    /// Failures of the connection between a replica and etcd in one direction.
     pub parted: usize,
     /// Watches that break.
     pub broken_watches: usize,
@@ -101,7 +101,7 @@ pub struct FaultRates {
     pub lost_events: usize,
     /// Compactions.
     pub compactions: usize,
-    /// Backups that are restored: what was written since is gone, and so no history is checked.
+    /// Restores of a backup. They remove later writes, so the history is not checked.
     pub restores: usize,
 }
 
@@ -128,7 +128,7 @@ impl FaultRates {
     };
 }
 
-/// Up to `max` with one half of the chance, else 0.
+/// Draws a number up to `max` in half of the cases, else 0.
 fn some(random: &mut Rng, max: usize) -> usize {
     if random.bool() { random.usize(1..=max) } else { 0 }
 }
@@ -138,7 +138,7 @@ fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
 }
 
 impl Swarm {
-    /// What a seed draws.
+    /// Draws the load and the faults of a seed.
     #[must_use]
     pub fn draw(random: &mut Rng) -> Self {
         let locks = random.usize(0..=2);
@@ -186,13 +186,13 @@ impl Swarm {
         }
     }
 
-    /// The same load on replicas over etcd, with the faults that they have.
+    /// Returns the same load for replicas over etcd, with the faults of replicas.
     #[must_use]
     pub fn with_replicas(self, random: &mut Rng) -> Self {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
         Self {
             replicas: random.usize(1..=5),
-            // So that snapshots, and new bases, come often.
+            // Small values make snapshots and new bases frequent.
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
             faults: FaultRates {
                 kills: kills * 2,
@@ -212,7 +212,7 @@ impl Swarm {
         }
     }
 
-    /// In one of 16 seeds, backups of etcd that are restored.
+    /// Adds restores of etcd's backups to one of 16 seeds.
     #[must_use]
     pub fn with_restores(mut self, seed: u64) -> Self {
         let mut random = Rng::with_seed(!seed);

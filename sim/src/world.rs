@@ -1,4 +1,4 @@
-//! One run: machines, clients and faults, until the clock has come to its end.
+//! One run: machines, clients and faults, until its end.
 
 use crate::bugs::Bug;
 use crate::clients::{Client, auditor, crud, election, kubelet, lister, watcher};
@@ -9,17 +9,17 @@ use crate::kernel::{Context, Event, Inbound, MS, SECOND, Sim, Task, TaskId};
 use crate::node::{Fate, Node, downtime_us};
 use std::rc::Rc;
 
-/// All there is in a run.
+/// The state of a run.
 #[derive(Debug)]
 pub struct World {
     sim: Rc<Sim>,
     nodes: Vec<Node>,
-    /// None if the server has a disk.
+    /// `None` if the server has a disk.
     etcd: Option<Etcd>,
     tasks: Vec<Task>,
-    /// What went wrong that no client can see.
+    /// Faults that no client can see.
     complaints: Vec<String>,
-    /// Events that happened.
+    /// Number of events that happened.
     steps: u64,
     /// Whether a commit has taken longer than a write may wait.
     has_been_stuck: bool,
@@ -28,15 +28,15 @@ pub struct World {
 /// Microseconds of a commit that takes longer than a write may wait.
 const LONG_STUCK_US: std::ops::Range<u64> = 61 * SECOND..65 * SECOND;
 
-/// Microseconds from the end of all faults to the last look.
+/// Microseconds from the end of all faults to the final check.
 const QUIET_US: u64 = 25 * SECOND;
-/// Microseconds in which the server must work again by then.
+/// Microseconds after the final check begins within which the server must work.
 const RECOVERY_US: u64 = 10 * SECOND;
-/// Microseconds in which watchers must have seen everything by then.
+/// Microseconds after the final check begins within which watchers must have seen everything.
 const CATCH_UP_US: u64 = 40 * SECOND;
 
 impl World {
-    /// A run that has not begun.
+    /// Creates a run at its beginning.
     #[must_use]
     pub fn new(sim: Rc<Sim>, bug: Option<Bug>) -> Self {
         let is_shared = sim.swarm.replicas > 0;
@@ -98,14 +98,14 @@ impl World {
         self.sim.schedule(0, Event::Task(id));
     }
 
-    /// Runs to the end. What went wrong that no client can see.
+    /// Runs to the end. Returns the faults that no client can see, and the number of steps.
     pub fn run(mut self) -> (Vec<String>, u64) {
         let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
         let sim = Rc::clone(&self.sim);
         while let Some(event) = sim.next(end_us) {
             self.steps += 1;
             if self.steps > STEPS_MAX {
-                self.complaints.push(format!("{STEPS_MAX} steps and no end: something goes round in circles"));
+                self.complaints.push(format!("{STEPS_MAX} steps without an end: some events repeat forever"));
                 break;
             }
             self.on_event(event);
@@ -114,7 +114,7 @@ impl World {
         (self.complaints, self.steps)
     }
 
-    /// At the end all replicas hold the same.
+    /// Checks at the end that all replicas have equal tables.
     fn compare_replicas(&mut self) {
         if self.etcd.is_none() {
             return;
@@ -123,12 +123,12 @@ impl World {
         for node in &self.nodes {
             let dump = node.dump();
             if dump.is_none() || dump != first {
-                self.complaints.push(format!("replica {} holds {dump:?}, and replica 0 {first:?}", node.index));
+                self.complaints.push(format!("replica {} has {dump:?}, but replica 0 has {first:?}", node.index));
             }
         }
     }
 
-    /// Hands the commands of a replica to etcd.
+    /// Passes the commands of a replica to etcd.
     fn forward(&mut self, node: usize) {
         let Some(etcd) = &mut self.etcd else { return };
         let epoch = self.nodes[node].epoch();
@@ -222,7 +222,7 @@ impl World {
             Fault::IoError(node, operation) => {
                 let soon = if operation == Operation::Sync { 2 } else { 10 };
                 let operations = sim.random(|random| random.u64(0..soon));
-                // A disk that fails often fails as a whole.
+                // A disk that fails once often fails completely.
                 if sim.random(fastrand::Rng::bool) {
                     let in_us = sim.random(|random| random.u64(10 * MS..2 * SECOND));
                     sim.schedule(in_us, Event::Fault(Fault::PowerCut(node)));
@@ -242,7 +242,7 @@ impl World {
             Fault::Room(node) => self.nodes[node].device.set_faults(|faults| faults.is_full = false),
             Fault::Start(node) => self.start(node),
             Fault::Stop(node) => self.nodes[node].stop(&sim),
-            // The disk of a server that is down is not stuck when it starts.
+            // A stopped server has no commit that could be stuck.
             Fault::Stuck(node) if !self.nodes[node].is_up() => {}
             Fault::Stuck(node) => {
                 let is_early = sim.now_us() + LONG_STUCK_US.end < sim.swarm.duration_us + QUIET_US;
@@ -297,8 +297,8 @@ impl World {
         let flips = self.flips(node);
         let is_closed = self.nodes[node].is_closed;
         self.try_flips(node, &flips, is_closed);
-        // In the store itself only after an orderly stop: a damaged page that only the last commit used cannot be told
-        // from a torn one after a crash.
+        // The store itself is damaged only after an orderly stop. After a crash, a damaged page of the last commit
+        // cannot be told from a torn one.
         let flips = if is_closed { flips } else { Vec::new() };
         let whole = (!flips.is_empty()).then(|| self.nodes[node].device.copy());
         flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
@@ -306,7 +306,7 @@ impl World {
         if let (Fate::Ended(why), Some(whole)) = (&fate, whole) {
             self.sim.count("stores with flips refused");
             self.sim.say("fault", || format!("refused: {why}; the file is put back"));
-            // To flip the bits back is not enough: the start has written to the file.
+            // It is not enough to flip the bits back: the start has written to the file.
             self.nodes[node].device.restore(&whole);
             let fate = self.nodes[node].start(&self.sim);
             return self.on_fate(node, fate);
@@ -314,7 +314,7 @@ impl World {
         self.on_fate(node, fate);
     }
 
-    /// Bits of the store that are to be flipped before a start.
+    /// Draws the bits of the store to flip before a start.
     fn flips(&self, node: usize) -> Vec<(usize, u8)> {
         let bytes = self.nodes[node].device.len();
         let is_on = self.sim.swarm.faults.flips > 0 && bytes > 0 && !self.sim.is_ending();
@@ -325,7 +325,7 @@ impl World {
         self.sim.random(|random| (0..count).map(|_| (random.usize(..bytes), random.u8(..8))).collect())
     }
 
-    /// Starts a server on a copy with flipped bits: it loads what was there, or says what is wrong.
+    /// Starts a server on a copy with flipped bits. It must load the same state, or report the damage.
     fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
         if flips.is_empty() {
             return;
@@ -335,12 +335,12 @@ impl World {
         let flipped = self.nodes[node].try_copy(&self.sim, flips);
         match (whole, flipped) {
             (Ok(whole), Ok(flipped)) if flipped == whole => self.sim.count("copies with flips loaded"),
-            // After a crash the last commit may be lost. If that made the store, another is made.
+            // After a crash the last commit may be lost. If that commit created the store, a new store is created.
             (Ok(whole), Ok(flipped)) if !is_closed && (flipped.version < whole.version || whole.is_new) => {
                 self.sim.count("copies with flips loaded");
             }
             (Ok(whole), Ok(flipped)) => {
-                let what = format!("with flipped bits it loads {flipped:?} and not {whole:?}: {flips:?}");
+                let what = format!("with flipped bits the server loads {flipped:?} instead of {whole:?}: {flips:?}");
                 self.complaints.push(what);
             }
             (_, Err(why)) => {
@@ -383,18 +383,18 @@ impl World {
         }
     }
 
-    /// A server has ended by itself: with reason, or not.
+    /// Handles a server that ended by itself, with or without a known cause.
     fn on_end(&mut self, node: usize, why: String) {
         self.sim.say(&format!("server-{node}"), || format!("ends: {why}"));
         let device = &self.nodes[node].device;
-        // A server that serves goes on without room; one that starts may need some.
+        // A running server continues without room; a starting one may need room.
         let is_serving = self.nodes[node].is_serving();
-        // A replica that makes the store needs room.
+        // A replica that creates the store needs room.
         let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
         if !is_explained {
-            self.complaints.push(format!("the server ended, and nothing was wrong: {why}"));
+            self.complaints.push(format!("the server ended without a known cause: {why}"));
         }
         self.sim.count("ends by an error");
         self.nodes[node].crash(&self.sim, None);
@@ -403,5 +403,5 @@ impl World {
     }
 }
 
-/// Steps that no run needs.
+/// Steps above any that a run needs.
 const STEPS_MAX: u64 = 2_000_000;

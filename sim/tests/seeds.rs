@@ -1,11 +1,11 @@
 //! Some seeds are clean, a seed always gives the same run, and every deliberate bug is found.
 //!
-//! `cargo test -p sim --profile sim` takes seconds; without the profile it takes minutes.
+//! With the profile `sim` these tests take seconds; without it, minutes.
 
 use sim::bugs::{ALL, Bug};
 use sim::run::{Options, run};
 
-/// Seeds in which a bug must be found.
+/// Seeds that may be tried until a bug is found.
 const SEEDS_MAX: u64 = 200;
 
 #[test]
@@ -17,7 +17,8 @@ fn seeds_are_clean() {
     }
 }
 
-/// A snapshot whose manifest was put after its commit had been given up; a replica that did not go on by itself.
+/// Regressions: a snapshot whose manifest was put after its commit had been abandoned; a replica that did not continue
+/// by itself.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250] {

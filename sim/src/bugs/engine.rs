@@ -5,7 +5,7 @@ use coordination_apiserver::engine::{Engine, EngineError, Entry, Position, Snaps
 use fastrand::Rng;
 use std::sync::PoisonError;
 
-/// The engine, with the bug in it.
+/// Wraps an engine with a bug.
 #[must_use]
 pub fn wrap(engine: impl Engine + 'static, bug: Option<Bug>, memory: &Memory, seed: u64) -> Box<dyn Engine> {
     let Some(bug) = bug else { return Box::new(engine) };
@@ -28,24 +28,24 @@ struct Buggy<E> {
     bug: Bug,
     random: Rng,
     memory: Memory,
-    /// Position that was delivered or read last.
+    /// Position of the entry that was delivered or read last.
     last: u64,
-    /// By how much positions are above those of the engine.
+    /// Difference between the positions shown to the journal and those of the engine.
     shift: u64,
-    /// Writes that are not done yet.
+    /// Writes that are held back.
     withheld: Vec<Write>,
     commits: u64,
-    /// Whether entries were read already.
+    /// Whether [`Engine::entries`] was called before.
     is_read: bool,
 }
 
-/// One in so many commits is dropped.
+/// One commit of this many is dropped.
 const DROPPED_ONE_IN: u8 = 20;
-/// Commits for which chunks are withheld.
+/// Number of commits for which chunks are held back.
 const WITHHELD_COMMITS: u64 = 40;
 
 impl<E: Engine> Buggy<E> {
-    /// Says of all entries that they are stored.
+    /// Delivers all entries as if they were stored.
     fn pretend(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) {
         for write in writes {
             if let Write::Append(payload) = write {
@@ -84,7 +84,7 @@ impl<E: Engine> Engine for Buggy<E> {
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         let mut entries = self.engine.entries(after, bytes_max)?;
         self.last = self.last.max(entries.last().map_or(0, |entry| entry.position.0));
-        // The first call only asks whether there are any.
+        // The first call only checks whether there are entries.
         if !std::mem::replace(&mut self.is_read, true) {
             return Ok(entries);
         }

@@ -1,4 +1,4 @@
-//! Bugs of the rules, as they look from outside: requests and answers are changed on their way.
+//! Bugs of the API's rules, seen from outside: requests and answers are changed between network and server.
 
 use super::Bug;
 use crate::kernel::LinkId;
@@ -6,28 +6,28 @@ use coordination_apiserver::table::Table;
 use memchr::memmem;
 use std::collections::BTreeMap;
 
-/// What stands before a server.
+/// A filter between the network and a server.
 #[derive(Debug)]
 pub struct Front {
     bug: Option<Bug>,
-    /// The last request of a connection.
+    /// Last request of each connection.
     requests: BTreeMap<LinkId, Vec<u8>>,
-    /// Answers to reads.
+    /// Answers to reads, by request.
     answers: BTreeMap<Vec<u8>, Vec<u8>>,
     count: u64,
 }
 
-/// One in so many events, or reads, is wrong.
+/// One event or read of this many is wrong.
 const WRONG_ONE_IN: u64 = 15;
 
 impl Front {
-    /// That of a server with this bug.
+    /// Creates the filter of a server with this bug.
     #[must_use]
     pub fn new(bug: Option<Bug>) -> Self {
         Self { bug, requests: BTreeMap::new(), answers: BTreeMap::new(), count: 0 }
     }
 
-    /// A request on its way to the server.
+    /// Filters a request to the server.
     pub fn request(&mut self, link: LinkId, mut bytes: Vec<u8>, table: &Table) -> Vec<u8> {
         match self.bug {
             Some(Bug::DryRunDone) => replace(&mut bytes, b"?dryRun=All", b""),
@@ -47,7 +47,7 @@ impl Front {
         bytes
     }
 
-    /// An answer on its way to the client.
+    /// Filters an answer to the client.
     pub fn response(&mut self, link: LinkId, output: &mut Vec<u8>) {
         match self.bug {
             Some(Bug::EventLost) => {
@@ -86,7 +86,7 @@ impl Front {
     }
 }
 
-/// Version of the Lease that a request is about.
+/// Returns the version of the Lease that a request names.
 fn newest(request: &[u8], table: &Table) -> Option<u64> {
     let path = str::from_utf8(request.get(..memmem::find(request, b" HTTP/")?)?).ok()?;
     let path = path.split_once(' ')?.1.split('?').next()?;
@@ -95,7 +95,7 @@ fn newest(request: &[u8], table: &Table) -> Option<u64> {
     table.find(namespace, name).map(|(_, object)| object.version.0)
 }
 
-/// Puts another number, of as many digits, behind `before`.
+/// Replaces the number after `before` by another one with as many digits.
 fn set_number(bytes: &mut [u8], before: &[u8], number: u64) {
     let Some(start) = memmem::find(bytes, before).map(|at| at + before.len()) else { return };
     let digits = number.to_string();

@@ -1,17 +1,17 @@
-//! Bugs of the journal's commands.
+//! Bugs in the journal's commands.
 
 use super::Bug;
 use crate::clients::{auditor, crud, election, kubelet};
 use coordination_apiserver::journal::{Command, Event, Port};
 use memchr::memmem;
 
-/// Leases of a piece: each has its namespace once.
+/// Number of Leases in a piece: each Lease contains its namespace once.
 fn leases(piece: &[u8]) -> usize {
     let namespaces = [auditor::NAMESPACE, crud::NAMESPACE, election::NAMESPACE, kubelet::NAMESPACE];
     namespaces.iter().map(|name| memmem::find_iter(piece, name).count()).sum()
 }
 
-/// The port, with the bug in it.
+/// Wraps a port with a bug.
 #[must_use]
 pub fn wrap(port: impl Port + 'static, bug: Option<Bug>) -> Box<dyn Port> {
     match bug {
@@ -20,7 +20,7 @@ pub fn wrap(port: impl Port + 'static, bug: Option<Bug>) -> Box<dyn Port> {
     }
 }
 
-/// Stores pieces of an earlier snapshot in place of those with as many Leases.
+/// Replaces each piece of a snapshot by an earlier one with the same number of Leases.
 #[derive(Debug)]
 struct OldPieces<P> {
     port: P,

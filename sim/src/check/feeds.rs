@@ -1,10 +1,10 @@
-//! Watches: a watcher sees every version once and in order, over all its connections.
+//! Checks of watches: a watcher sees every version once and in order, over all its connections.
 
 use super::history::{Feed, History, SeenKind};
 use super::timeline::{Timeline, named};
 use std::collections::BTreeSet;
 
-/// Adds what is wrong with watches.
+/// Adds the faults of watches.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     for feed in &history.feeds {
         let who = feed.client.0;
@@ -25,7 +25,7 @@ fn check_feed(timeline: &Timeline, feed: &Feed, mut complain: impl FnMut(String)
         }
         if feed.is_open && entry.version > feed.seen {
             complain(format!(
-                "{} at version {} has not come to the end; the watch is at {}",
+                "{} at version {} was not seen by the end; the watch is at {}",
                 named(&entry.key),
                 entry.version,
                 feed.seen

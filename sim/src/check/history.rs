@@ -1,4 +1,4 @@
-//! What clients did and saw: all that the checker knows.
+//! The history: all that clients did and saw. The checker knows nothing else.
 
 use crate::kernel::TaskId;
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ pub struct State {
     pub version: u64,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.renewTime`, which tells the request that wrote the state.
+    /// `spec.renewTime`, which identifies the write.
     pub tag: u64,
     /// Hash of `metadata` and `spec`.
     pub hash: u64,
 }
 
-/// What a request is.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// POST.
@@ -38,7 +38,7 @@ pub enum Kind {
     Delete,
     /// DELETE of a collection.
     DeleteCollection,
-    /// A write that is to change nothing.
+    /// A write with `dryRun`.
     Dry,
     /// GET.
     Get,
@@ -48,103 +48,103 @@ pub enum Kind {
     Put,
 }
 
-/// The state that a write is made from.
+/// The state that a write expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// None: there must be no Lease.
+    /// No Lease.
     Absent,
-    /// Whichever there is.
+    /// Any state.
     Any,
-    /// That of a version.
+    /// The state at a version.
     Version(u64),
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// These UIDs are gone.
+    /// UIDs of the deleted Leases.
     Deleted(Vec<String>),
-    /// A refusal, which changes nothing.
+    /// Status code of a refusal. The request changed nothing.
     Refused(u16),
     /// The state that was read or written.
     State(State),
-    /// Nobody knows: there was no answer.
+    /// No answer: the request may have taken effect.
     Unknown,
-    /// An answer that makes no sense.
+    /// An answer that is not understood.
     Unreadable,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Who.
+    /// Client that sent the request.
     pub client: TaskId,
-    /// What.
+    /// Kind of the request.
     pub kind: Kind,
-    /// Of which Lease.
+    /// Lease that the request names.
     pub key: Key,
-    /// Time of renewal that it writes.
+    /// Time of renewal that the request writes.
     pub tag: u64,
-    /// From which state.
+    /// State that the request expects.
     pub base: Base,
-    /// When it was sent, in microseconds.
+    /// When the request was sent, in microseconds.
     pub sent_us: u64,
-    /// When it was answered, or given up; the end of time if neither has happened.
+    /// When the request was answered or abandoned, in microseconds; `u64::MAX` before.
     pub done_us: u64,
-    /// What came of it.
+    /// Result of the request.
     pub outcome: Outcome,
 }
 
 /// A list.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Namespace; none for all.
+    /// Namespace; `None` for all.
     pub namespace: Option<String>,
-    /// Whether it is to be of the newest state.
+    /// Whether the list must show the newest state.
     pub is_newest: bool,
-    /// The version that was asked for exactly.
+    /// Version that the request named with `resourceVersionMatch=Exact`.
     pub exact: Option<u64>,
-    /// When the first page was asked for, and when the last one came.
+    /// When the first page was requested, in microseconds.
     pub sent_us: u64,
-    /// When the last page came.
+    /// When the last page arrived, in microseconds.
     pub done_us: u64,
-    /// Its version.
+    /// Version of the list.
     pub version: u64,
-    /// What is in it.
+    /// Leases of the list.
     pub items: Vec<(Key, State)>,
 }
 
-/// What a watcher saw, from a list on and over all its connections.
+/// Events that a watcher saw since one list, over all its connections.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// Who.
+    /// Client that watches.
     pub client: TaskId,
-    /// Namespace; none for all.
+    /// Namespace; `None` for all.
     pub namespace: Option<String>,
     /// Version of the list.
     pub start: u64,
-    /// Version that it has seen everything up to.
+    /// Version up to which the watcher has seen all events.
     pub seen: u64,
-    /// Events, as they came.
+    /// Events in the order of arrival.
     pub events: Vec<Seen>,
-    /// Whether it goes on to the end of the run.
+    /// Whether the watch lasts until the end of the run.
     pub is_open: bool,
 }
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When it came, in microseconds.
+    /// When the event arrived, in microseconds.
     pub at_us: u64,
-    /// Of which Lease.
+    /// Lease of the event.
     pub key: Key,
-    /// What it says.
+    /// Kind of the event.
     pub kind: SeenKind,
-    /// The state; of a deletion the last one with the version of the deletion.
+    /// State of the Lease; for a deletion, the last state with the version of the deletion.
     pub state: State,
 }
 
-/// What an event says.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenKind {
     /// ADDED.
@@ -155,20 +155,20 @@ pub enum SeenKind {
     Modified,
 }
 
-/// Time in which somebody believed to lead.
+/// Period in which a candidate believed that it was the leader.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Which lock.
+    /// Lease of the lock.
     pub lock: Key,
-    /// Who.
+    /// The candidate.
     pub client: TaskId,
-    /// From when, in microseconds of true time.
+    /// Start of the period, in microseconds of true time.
     pub from_us: u64,
-    /// Until when.
+    /// End of the period, in microseconds of true time.
     pub until_us: u64,
 }
 
-/// All of it.
+/// The history of a run.
 #[derive(Debug, Default)]
 pub struct History {
     /// Requests for single Leases, and deletions of collections.
@@ -179,28 +179,28 @@ pub struct History {
     pub feeds: Vec<Feed>,
     /// Leaders.
     pub terms: Vec<Term>,
-    /// When devices were full: from when until when.
+    /// Start and end of each period in which a device was full, in microseconds.
     pub full: Vec<(u64, u64)>,
-    /// What clients found wrong by themselves.
+    /// Faults that clients found themselves.
     pub complaints: Vec<String>,
-    /// What did not go on, though all faults were over.
+    /// Clients and replicas that did not continue after all faults had ended.
     pub stalls: Vec<String>,
-    /// How often what happened that is worth a count.
+    /// Counts of notable events.
     pub counts: Counts,
 }
 
-/// How often what happened, by name.
+/// Counts by name.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 impl History {
-    /// A request is sent.
+    /// Records that a request was sent.
     pub fn begin(&mut self, client: TaskId, kind: Kind, key: Key, tag: u64, base: Base, now_us: u64) -> OpId {
         let (sent_us, done_us) = (now_us, u64::MAX);
         self.ops.push(Op { client, kind, key, tag, base, sent_us, done_us, outcome: Outcome::Unknown });
         OpId(self.ops.len() - 1)
     }
 
-    /// A request has its answer. `name` is what the server called the Lease.
+    /// Records the answer of a request. `name` is the name that the server gave the Lease.
     pub fn end(&mut self, id: OpId, outcome: Outcome, name: Option<Key>, now_us: u64) {
         let op = &mut self.ops[id.0];
         op.done_us = if outcome == Outcome::Unknown { u64::MAX } else { now_us };

@@ -1,9 +1,9 @@
-//! Leaders: a lock has one at a time.
+//! Checks of leaders: a lock has one leader at a time.
 
 use super::history::History;
 use super::timeline::named;
 
-/// Adds the times with two leaders.
+/// Adds the periods with two leaders.
 pub(super) fn check(history: &History, complaints: &mut Vec<String>) {
     for (index, one) in history.terms.iter().enumerate() {
         for other in &history.terms[index + 1..] {

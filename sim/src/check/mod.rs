@@ -1,8 +1,8 @@
-//! The checker: what the history says about the server. It knows the API and nothing of the implementation.
+//! The checker: finds faults of the server in the history. It knows the API, but not the implementation.
 //!
-//! Every write sets a time of renewal that no other write has, so each state tells the request that wrote it; every
-//! version names one state. So there is no search for an order: the versions are the order, and each request must fit
-//! into it between the moment when it was sent and the moment when it was answered.
+//! Every write sets a time of renewal that no other write has, so each state identifies its request. Every version
+//! names one state. So the checker does not search for an order: versions give it. Each request must fit into this
+//! order between its sending and its answer.
 
 mod feeds;
 pub mod history;
@@ -14,7 +14,7 @@ mod writes;
 use history::History;
 use timeline::Timeline;
 
-/// What is wrong with a history.
+/// Returns the faults in a history.
 #[must_use]
 pub fn check(history: &History) -> Vec<String> {
     let mut complaints = [&history.stalls[..], &history.complaints].concat();

@@ -1,10 +1,10 @@
-//! Reads: they show what was there at a moment between request and answer; refusals have a reason.
+//! Checks of reads: each shows a state from between request and answer. A refusal has a reason.
 
 use super::history::{Base, History, Kind, List, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
 use crate::clients::lister::is_ordered;
 
-/// Adds what is wrong with reads.
+/// Adds the faults of reads.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     for op in &history.ops {
         check_op(timeline, op, complaints);
@@ -26,10 +26,10 @@ fn check_op(timeline: &Timeline, op: &Op, complaints: &mut Vec<String>) {
             }
         }
         (Outcome::Refused(404), Kind::Get | Kind::Put | Kind::Patch | Kind::Delete) if !can_be_absent(timeline, op) => {
-            complaints.push(format!("{:?} of {name} found nothing, and it was there", op.kind));
+            complaints.push(format!("{:?} of {name} found nothing, but the Lease existed", op.kind));
         }
         (Outcome::Refused(409), Kind::Create) if !op.key.name.is_empty() && !can_be_present(timeline, op) => {
-            complaints.push(format!("a creation of {name} was refused, and nothing was there"));
+            complaints.push(format!("a creation of {name} was refused, but the Lease did not exist"));
         }
         (Outcome::Refused(409), Kind::Put) if is_current_throughout(timeline, op) => {
             complaints.push(format!("an update of {name} was refused, though it was made from the newest state"));
@@ -38,7 +38,7 @@ fn check_op(timeline: &Timeline, op: &Op, complaints: &mut Vec<String>) {
     }
 }
 
-/// The newest version of the Lease that was known when the request was sent.
+/// Returns the newest version of the Lease that was known when the request was sent.
 fn last_known<'t>(timeline: &'t Timeline, op: &Op) -> Option<&'t Entry> {
     timeline.chain(&op.key).rfind(|entry| entry.known_us < op.sent_us)
 }
@@ -58,13 +58,13 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
             return true;
         }
     }
-    // An update without an answer may have made it while nobody watched.
+    // An unanswered update may have created the Lease, unseen by any client.
     let known = last_known(timeline, op);
     known.is_none_or(|known| known.is_deleted)
         && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())
 }
 
-/// Whether the state that an update was made from was the newest from request to answer.
+/// Whether the state that an update was made from stayed the newest from request to answer.
 fn is_current_throughout(timeline: &Timeline, op: &Op) -> bool {
     let Base::Version(base) = op.base else { return false };
     let mut chain = timeline.chain(&op.key).skip_while(|entry| entry.version < base);

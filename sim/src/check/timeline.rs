@@ -1,35 +1,35 @@
-//! All versions that anybody has seen, in their order, and which of their order nobody could have missed.
+//! The timeline: all versions that a client has seen, in order, with bounds for the time of each.
 
 use super::history::{History, Key, Kind, Op, Outcome, SeenKind, State};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a version.
+/// One version.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) version: u64,
     pub(super) key: Key,
-    /// The state, or the last one before a deletion.
+    /// State of the Lease; for a deletion, the state before it.
     pub(super) state: State,
     pub(super) is_deleted: bool,
-    /// When somebody knew of it first: it had happened by then.
+    /// When a client first knew the version, in microseconds: the write had happened by then.
     pub(super) known_us: u64,
-    /// When a request was sent that can have led to it: it had not happened before.
+    /// When the earliest request that can have caused the version was sent, in microseconds.
     pub(super) sent_us: u64,
 }
 
-/// All of it.
+/// All known versions.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// By version.
+    /// Entries in the order of their versions.
     pub(super) entries: Vec<Entry>,
-    /// Indexes of the entries of a Lease.
+    /// Indexes of the entries of each Lease.
     pub(super) chains: BTreeMap<Key, Vec<usize>>,
-    /// Ranges of versions, after the first up to the second, of which a watcher of everything has seen all.
+    /// Ranges of versions, from (exclusive) and to (inclusive), that a watcher of all namespaces has seen completely.
     covered: Vec<(u64, u64)>,
 }
 
 impl Timeline {
-    /// That of a history. What does not fit together goes to `complaints`.
+    /// Builds the timeline of a history. Contradictions go to `complaints`.
     pub(super) fn of(history: &History, complaints: &mut Vec<String>) -> Self {
         let mut found: BTreeMap<u64, Entry> = BTreeMap::new();
         let mut see = |key: &Key, state: &State, is_deleted: bool, at_us: u64| {
@@ -44,7 +44,7 @@ impl Timeline {
             entry.known_us = entry.known_us.min(at_us);
             if (&entry.key, &entry.state, entry.is_deleted) != (key, state, is_deleted) {
                 complaints.push(format!(
-                    "version {} is two states: of {}, and of {}",
+                    "version {} has two states: {}, and {}",
                     state.version,
                     shown(&entry.key, &entry.state, entry.is_deleted),
                     shown(key, state, is_deleted)
@@ -87,7 +87,7 @@ impl Timeline {
         self.covered = merged;
     }
 
-    /// Finds the earliest request that can have led to each version, and what was known of deletions by their answers.
+    /// Sets the earliest request that can have caused each version, and when answers to deletions made them known.
     fn set_sent(&mut self, history: &History, complaints: &mut Vec<String>) {
         let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
         let deletions: Vec<&Op> = history
@@ -118,29 +118,29 @@ impl Timeline {
         }
     }
 
-    /// Whether all versions after `start` up to `end` that there are must be in the timeline.
+    /// Whether the timeline has all versions after `start` up to `end`.
     pub(super) fn is_covered(&self, start: u64, end: u64) -> bool {
         start >= end || self.covered.iter().any(|(from, to)| *from <= start && end <= *to)
     }
 
-    /// Entries of a Lease, in the order of their versions.
+    /// Returns the entries of a Lease in the order of their versions.
     pub(super) fn chain(&self, key: &Key) -> impl DoubleEndedIterator<Item = &Entry> + Clone {
         let indexes = self.chains.get(key).map(Vec::as_slice).unwrap_or_default();
         indexes.iter().map(|index| &self.entries[*index])
     }
 
-    /// The newest version that there is.
+    /// Returns the newest known version.
     pub(super) fn last_version(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.version)
     }
 
-    /// UIDs whose deletion is known.
+    /// Returns the UIDs of the deletions that are known.
     pub(super) fn deleted_uids(&self) -> BTreeSet<&str> {
         self.entries.iter().filter(|entry| entry.is_deleted).map(|entry| entry.state.uid.as_str()).collect()
     }
 }
 
-/// A Lease in a complaint.
+/// Returns the name of a Lease for a complaint.
 pub(super) fn named(key: &Key) -> String {
     format!("{}/{}", key.namespace, key.name)
 }

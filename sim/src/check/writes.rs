@@ -1,10 +1,10 @@
-//! Writes: each that was acknowledged is there once, made from what it names; nothing is there that nobody wrote.
+//! Checks of writes: each acknowledged write exists once, on the base that it names. No state exists without a write.
 
 use super::history::{Base, History, Key, Kind, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
 use std::collections::BTreeMap;
 
-/// Adds what is wrong with writes.
+/// Adds the faults of writes.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
     check_authors(timeline, &by_tag, complaints);
@@ -25,21 +25,24 @@ fn check_authors(timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &
             continue;
         };
         if let Some(other) = versions.insert(entry.state.tag, version) {
-            complaints.push(format!("one write of {name} is there twice: at versions {other} and {version}"));
+            complaints.push(format!("one write of {name} took effect twice: at versions {other} and {version}"));
         }
         let is_named = op.key == entry.key
             || op.key.name.is_empty() && op.key.namespace == entry.key.namespace && entry.key.name.starts_with("g-");
         if !is_named {
-            complaints.push(format!("a write of {} is at {name}, version {version}", named(&op.key)));
+            complaints.push(format!("a write of {} changed {name} at version {version}", named(&op.key)));
         }
         match (&op.outcome, op.kind) {
             (_, Kind::Dry) => complaints.push(format!("a dry run changed {name} at version {version}")),
             (Outcome::Refused(status), _) => {
-                complaints.push(format!("a write of {name} that was refused with {status} is at version {version}"));
+                complaints
+                    .push(format!("a write of {name} was refused with {status}, but took effect at version {version}"));
             }
             (Outcome::State(state), _) if state.version != version => {
                 let answered = state.version;
-                complaints.push(format!("a write of {name} was answered with {answered} and is at version {version}"));
+                complaints.push(format!(
+                    "a write of {name} was answered with version {answered}, but is at version {version}"
+                ));
             }
             _ => {}
         }
@@ -49,7 +52,7 @@ fn check_authors(timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &
     }
 }
 
-/// Each state is made from the one before it.
+/// Checks that each state is made from the one before it.
 fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
     let name = named(key);
     let mut before: Option<&Entry> = None;
@@ -63,23 +66,23 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
                 && is_whole
                 && from > 0
             {
-                complaints.push(format!("version {version} deletes a state of {name} that was not there"));
+                complaints.push(format!("version {version} deletes a state of {name} that did not exist"));
             }
             continue;
         }
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // Who has no last state and no cover has one that nobody saw.
+                // Without the previous state and without cover, an unseen state may lie between.
                 if from >= base || is_whole {
                     complaints.push(format!(
-                        "version {version} of {name} was made from {base}, and the one before it is {from}: \
+                        "version {version} of {name} was made from {base}, but the version before it is {from}: \
                          an update is lost"
                     ));
                 }
             }
             Base::Absent if there.is_some_and(|there| is_whole || there.state.uid == entry.state.uid) => {
-                complaints.push(format!("{name} was created at {version} while it was there at {from}"));
+                complaints.push(format!("{name} was created at {version} while it existed at {from}"));
             }
             Base::Absent | Base::Any | Base::Version(_) => {}
         }
@@ -92,7 +95,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
     }
 }
 
-/// A version that somebody knew of before a request was sent is not above that of the request.
+/// Checks that a version known before a request was sent is not above the version of that request.
 fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     let mut known: Option<&Entry> = None;
     for entry in timeline.entries.iter().rev() {
@@ -110,7 +113,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Microseconds for which a full disk is felt when there is room again.
+/// Microseconds after a device has room again in which writes may still find it full.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {
@@ -120,13 +123,14 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
             (_, Kind::Dry) => {}
             (Outcome::Unreadable, _) => complaints.push(format!("an answer about {name} makes no sense")),
             (Outcome::State(state), Kind::Create | Kind::Patch | Kind::Put) if state.tag != op.tag => {
-                complaints.push(format!("the answer to a write of {name} shows another one, of {}", state.version));
+                complaints
+                    .push(format!("the answer to a write of {name} shows another state, of version {}", state.version));
             }
             (Outcome::Refused(507), kind) => {
                 let is_full =
                     |(from_us, until_us): &(u64, u64)| *from_us <= op.done_us && op.sent_us <= until_us + FULL_FELT_US;
                 if !history.full.iter().any(is_full) {
-                    complaints.push(format!("{kind:?} of {name} found no room, and there was room"));
+                    complaints.push(format!("{kind:?} of {name} found no room, but there was room"));
                 }
             }
             // An update of a Lease must name a version.
@@ -140,7 +144,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
     }
 }
 
-/// What was acknowledged as deleted is gone, and was deleted once.
+/// Checks that each acknowledged deletion took effect, once.
 fn check_deletions(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     let deleted = timeline.deleted_uids();
     let end = timeline.last_version();
@@ -150,14 +154,14 @@ fn check_deletions(history: &History, timeline: &Timeline, complaints: &mut Vec<
         for uid in uids {
             let others = acknowledged.insert(uid, op);
             if others.is_some_and(|other| other.kind == Kind::Delete && op.kind == Kind::Delete) {
-                complaints.push(format!("two requests have deleted one {}", named(&op.key)));
+                complaints.push(format!("two requests deleted the same {}", named(&op.key)));
             }
             let last = timeline.entries.iter().rev().find(|entry| entry.state.uid == *uid);
             if let Some(last) = last
                 && !deleted.contains(uid.as_str())
                 && timeline.is_covered(last.version, end.max(last.version + 1))
             {
-                complaints.push(format!("{} was deleted, and no version of that is there", named(&last.key)));
+                complaints.push(format!("{} was deleted, but no version shows the deletion", named(&last.key)));
             }
         }
     }

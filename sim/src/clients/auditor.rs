@@ -1,11 +1,11 @@
-//! Who looks at the end whether the server works again, and what is there.
+//! The auditor: checks at the end of a run whether the server works again, and lists all Leases.
 
 use super::http::Http;
 use super::{Answer, Client, lease, lister};
 use crate::check::history::Key;
 use crate::kernel::{MS, SECOND};
 
-/// Namespace of its own Lease.
+/// Namespace of the auditor's Lease.
 pub const NAMESPACE: &str = "audit";
 
 /// Waits until `at_us`, writes once, and lists.
@@ -22,7 +22,7 @@ pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
         }
     }
     if !is_written {
-        complain(&client, "nothing can be written, though all faults are over");
+        complain(&client, "no write succeeds after all faults have ended");
     }
     let mut http = Http::new(node);
     while client.context.now_us() < until_us + SECOND {
@@ -32,7 +32,7 @@ pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
         }
         client.context.sleep(200 * MS).await;
     }
-    complain(&client, "nothing can be listed, though all faults are over");
+    complain(&client, "no list succeeds after all faults have ended");
 }
 
 fn complain(client: &Client, what: &str) {

@@ -1,4 +1,4 @@
-//! A client that does anything, to a few names that it shares with others.
+//! A client that sends all kinds of requests for a few names, which it shares with other clients.
 
 use super::{Answer, Client, lease, version_of};
 use crate::check::history::Key;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Namespace of these clients.
 pub const NAMESPACE: &str = "mixed";
 
-/// What they do, for as long as they may.
+/// Runs the client until the run ends.
 pub async fn run(mut client: Client) {
     let mut known: BTreeMap<String, Value> = BTreeMap::new();
     loop {
@@ -44,7 +44,7 @@ async fn step(client: &mut Client, key: &Key, choice: u8, known: Option<&Value>)
     match choice {
         0..15 => client.create(key, &with_text(client, lease::new(key, &holder, tag)), tag, dry).await,
         15..18 => {
-            // The name is the server's, so the request is about none that is known.
+            // The server chooses the name, so the request names no known Lease.
             let mut value = lease::new(key, &holder, tag);
             value["metadata"] = json!({"generateName": "g-", "namespace": key.namespace});
             let unnamed = Key { namespace: key.namespace.clone(), name: String::new() };
@@ -62,7 +62,7 @@ async fn step(client: &mut Client, key: &Key, choice: u8, known: Option<&Value>)
             client.patch(key, &patch, tag, dry).await
         }
         60..65 => {
-            // Without a version: whoever writes last wins.
+            // Without a version: the last writer wins.
             let value = lease::new(key, &holder, tag);
             client.put(key, &value, tag, dry).await
         }
@@ -72,7 +72,7 @@ async fn step(client: &mut Client, key: &Key, choice: u8, known: Option<&Value>)
     }
 }
 
-/// The Lease with an annotation that is long, if the run has it so.
+/// Adds a long annotation, if the run has them.
 fn with_text(client: &Client, mut value: Value) -> Value {
     let bytes = client.context.sim.swarm.text_bytes;
     if bytes > 0 {

@@ -11,23 +11,23 @@ pub const NAMESPACE: &str = "kube-system";
 const LEASE_US: u64 = 15 * SECOND;
 const RENEW_DEADLINE_US: u64 = 10 * SECOND;
 const RETRY_US: u64 = 2 * SECOND;
-/// After this time since it sent its last renewal that succeeded, nobody acts as the leader: a period of retries, and
-/// the deadline. A renewal counts from when it was sent, since an answer can be late.
+/// A leader acts for at most this time after it sent its last successful renewal: the renewal deadline and one retry
+/// period. The time counts from the sending, since an answer can be late.
 const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 
 struct Candidate {
     client: Client,
     lock: Key,
-    /// The record without what the server sets, as observed last, and when.
+    /// Spec of the Lease as last observed, and when that was. The server sets none of its fields.
     observed: Option<Value>,
     observed_us: u64,
-    /// The object that the next update is made from.
+    /// Object that the next update is based on.
     object: Option<Value>,
-    /// When the last write that succeeded was sent.
+    /// When the last successful write was sent, in microseconds.
     written_us: u64,
 }
 
-/// What it does, for as long as it may.
+/// Runs the candidate until the run ends.
 pub async fn run(client: Client, index: usize) {
     let lock = Key { namespace: NAMESPACE.to_owned(), name: format!("lock-{index}") };
     let mut candidate = Candidate { client, lock, observed: None, observed_us: 0, object: None, written_us: 0 };
@@ -42,7 +42,7 @@ pub async fn run(client: Client, index: usize) {
 }
 
 impl Candidate {
-    /// Tries until it is the leader, or the run ends.
+    /// Tries until the candidate leads or the run ends.
     async fn acquire(&mut self) {
         while !self.try_once().await && !self.client.context.is_ending() {
             let wait_us = self.client.context.random(|random| RETRY_US + random.u64(0..RETRY_US * 12 / 10));
@@ -50,7 +50,7 @@ impl Candidate {
         }
     }
 
-    /// Renews until that has failed for the deadline, or it gives the lock back.
+    /// Renews until renewals fail for the deadline, or the candidate releases the lock.
     async fn lead(&mut self) {
         if !self.is_leader() {
             return;
@@ -67,7 +67,7 @@ impl Candidate {
         'terms: while !self.client.context.is_ending() && self.client.context.now_us() < gives_back_us {
             let deadline_us = self.client.context.now_us() + RENEW_DEADLINE_US;
             loop {
-                // The request is given up at the deadline too.
+                // The deadline also bounds the request.
                 self.client.within_us = (deadline_us - self.client.context.now_us()).min(5 * SECOND);
                 if self.try_once().await && self.is_leader() {
                     break;
@@ -85,7 +85,7 @@ impl Candidate {
         let now_us = self.client.context.now_us();
         let until_us = now_us.min(self.written_us + BELIEF_US);
         self.client.context.sim.history.borrow_mut().terms[term].until_us = until_us;
-        self.client.context.say(|| "does not lead any more".to_owned());
+        self.client.context.say(|| "no longer leads".to_owned());
         if now_us >= gives_back_us {
             self.release().await;
         }

@@ -1,17 +1,17 @@
-//! HTTP/1.1 of a client, written anew so that it shares no mistake with the server's.
+//! A client's HTTP/1.1, independent of the server's code so that they share no mistakes.
 
 use crate::kernel::{Context, LinkId, Received};
 use memchr::memmem;
 
-/// A connection of a client, opened when it is needed.
+/// A connection of a client, opened on first use.
 #[derive(Debug)]
 pub struct Http {
     node: usize,
     window: usize,
     link: Option<LinkId>,
-    /// Bytes received and not read.
+    /// Bytes that were received, but not read.
     buffer: Vec<u8>,
-    /// What is left of the chunk that is being read; none before its head.
+    /// Bytes left of the current chunk; `None` before its size line.
     chunk_left: Option<usize>,
 }
 
@@ -24,18 +24,18 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// A request that has no answer: nobody knows whether it was served.
+/// A request without an answer. The server may have served it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// What comes next of a watch.
+/// Next item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// One event.
     Event(Vec<u8>),
-    /// The end, in order or not.
+    /// End of the watch, orderly or not.
     End,
-    /// Nothing in time.
+    /// No item in time.
     Nothing,
 }
 
@@ -54,28 +54,28 @@ pub struct Request<'r> {
 
 struct Head {
     status: u16,
-    /// Length of the body; none if it is chunked.
+    /// Length of the body; `None` if it is chunked.
     length: Option<usize>,
     closes: bool,
 }
 
-/// Bytes that may be unread on a connection that is read at once.
+/// Unread bytes that a connection may hold whose client reads at once.
 const WINDOW: usize = 1 << 24;
 
 impl Http {
-    /// A client of a server.
+    /// Creates a client of a server.
     #[must_use]
     pub fn new(node: usize) -> Self {
         Self::with_window(node, WINDOW)
     }
 
-    /// A client that reads so much at a time.
+    /// Creates a client whose connection may hold `window` unread bytes.
     #[must_use]
     pub fn with_window(node: usize, window: usize) -> Self {
         Self { node, window, link: None, buffer: Vec::new(), chunk_left: None }
     }
 
-    /// Sends a request and waits for its answer, for so long.
+    /// Sends a request and waits for the answer, for at most `within_us` microseconds.
     ///
     /// # Errors
     /// [`Lost`]; the next request goes over a new connection.
@@ -106,7 +106,7 @@ impl Http {
         Ok(Response { status: head.status, body })
     }
 
-    /// Begins a watch. Its events come by [`Http::line`] if the status is 200.
+    /// Starts a watch. [`Http::line`] returns its events if the status is 200.
     ///
     /// # Errors
     /// [`Lost`].
@@ -123,7 +123,7 @@ impl Http {
         Ok(Response { status: head.status, body })
     }
 
-    /// The next event of a watch, waited for until `end_us`. `partial` keeps what has come of one that is not whole.
+    /// Waits for the next event of a watch until `end_us`. `partial` keeps an incomplete event.
     pub async fn line(&mut self, context: &Context, partial: &mut Vec<u8>, end_us: u64) -> Line {
         loop {
             if let Some(end) = memchr::memchr(b'\n', partial) {
@@ -138,7 +138,7 @@ impl Http {
         }
     }
 
-    /// Lets go of the connection.
+    /// Closes the connection.
     pub fn close(&mut self, context: &Context) {
         if let Some(link) = self.link.take() {
             context.sim.hang_up(link);
@@ -152,7 +152,7 @@ impl Http {
             Some(link) if !context.sim.net.borrow().is_ended(link) && self.buffer.is_empty() => link,
             _ => {
                 self.close(context);
-                // With replicas, every connection goes to any of them.
+                // With replicas, each connection goes to a random one.
                 let replicas = context.sim.swarm.replicas;
                 let node = if replicas > 1 { context.random(|random| random.usize(..replicas)) } else { self.node };
                 context.sim.open(context.id, node, self.window)
@@ -176,7 +176,7 @@ impl Http {
         }
     }
 
-    /// Waits until so many bytes are there.
+    /// Waits until the buffer has this many bytes.
     async fn fill(&mut self, context: &Context, bytes: usize, end_us: u64) -> Result<(), Lost> {
         while self.buffer.len() < bytes {
             self.more(context, end_us).await?;
@@ -198,7 +198,7 @@ impl Http {
         }
     }
 
-    /// A whole chunk; none at the end of the body.
+    /// Returns a whole chunk, or `None` at the end of the body.
     async fn chunk(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
         match self.chunk_or_nothing(context, end_us).await? {
             Some(bytes) if bytes.is_empty() => {
@@ -209,7 +209,7 @@ impl Http {
         }
     }
 
-    /// A part of a chunk: nothing if there was none in time, none at the end of the body.
+    /// Returns a part of a chunk: empty if none arrived in time, `None` at the end of the body.
     async fn chunk_or_nothing(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
         loop {
             if let Some(left) = self.chunk_left {

@@ -1,5 +1,5 @@
-//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`): it renews with what it got last,
-//! and starts over when that fails.
+//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). It renews from the last object that
+//! it received, and reads the Lease again after a failure.
 
 use super::{Answer, Client, lease};
 use crate::check::history::Key;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 /// Namespace of the nodes.
 pub const NAMESPACE: &str = "kube-node-lease";
 
-/// Updates that are tried with one state after the other.
+/// Attempts of one renewal. After a conflict the next attempt uses the new state.
 const UPDATES_MAX: usize = 5;
 
-/// What it does, for as long as it may.
+/// Runs the kubelet until the run ends.
 pub async fn run(mut client: Client, index: usize) {
     let key = Key { namespace: NAMESPACE.to_owned(), name: format!("node-{index}") };
     let mut latest: Option<Value> = None;
@@ -59,7 +59,7 @@ async fn retry_update(client: &mut Client, key: &Key, mut base: Value) -> Option
     None
 }
 
-/// The Lease, created if it was not there, and whether it was.
+/// Returns the Lease, and whether it was created. An absent Lease is created.
 async fn ensure(client: &mut Client, key: &Key) -> Option<(Value, bool)> {
     let mut wait_us = 100 * MS;
     loop {

@@ -1,4 +1,4 @@
-//! A Lease as clients write and read it, and what the history keeps of one.
+//! Leases as clients write and read them.
 
 use crate::check::history::{Key, State};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub fn path(key: &Key) -> String {
     format!("{}/{}", collection(&key.namespace), key.name)
 }
 
-/// A Lease without anything that the server sets.
+/// Creates a Lease without the fields that the server sets.
 #[must_use]
 pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     json!({
@@ -29,7 +29,7 @@ pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     })
 }
 
-/// What the history keeps of an object that a server showed.
+/// Returns the history's state of an object from a server.
 #[must_use]
 pub fn state(lease: &Value) -> Option<State> {
     let metadata = &lease["metadata"];
@@ -42,14 +42,14 @@ pub fn state(lease: &Value) -> Option<State> {
     })
 }
 
-/// Key of an object that a server showed.
+/// Returns the key of an object from a server.
 #[must_use]
 pub fn key(lease: &Value) -> Option<Key> {
     let metadata = &lease["metadata"];
     Some(Key { namespace: metadata["namespace"].as_str()?.to_owned(), name: metadata["name"].as_str()?.to_owned() })
 }
 
-/// A time in the text of the API.
+/// Formats a time as the API's MicroTime.
 #[must_use]
 pub fn micro_time(us: u64) -> String {
     let (days, rest) = (us / DAY_US, us % DAY_US);
@@ -59,7 +59,7 @@ pub fn micro_time(us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{us:06}Z")
 }
 
-/// The time that [`micro_time`] wrote.
+/// Parses a time that [`micro_time`] formatted.
 #[must_use]
 pub fn parse_micro_time(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! A client that lists: the newest state, the state at a version, and page by page.
+//! A client that lists the newest state, or the state at a version, whole or in pages.
 
 use super::http::{Http, Request};
 use super::watcher::items;
@@ -8,10 +8,10 @@ use crate::kernel::{Context, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Microseconds after which a page is given up.
+/// Microseconds after which a page is abandoned.
 const WITHIN_US: u64 = 20 * SECOND;
 
-/// What it does, for as long as it may.
+/// Runs the client until the run ends.
 pub async fn run(context: Context, node: usize) {
     let mut http = Http::new(node);
     let mut last = None;
@@ -27,7 +27,7 @@ pub async fn run(context: Context, node: usize) {
     }
 }
 
-/// A list of all Leases, of the newest state or at a version; none if it was refused or lost.
+/// Lists all Leases, in the newest state or at a version. Returns `None` if a page was refused or lost.
 pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit: usize) -> Option<List> {
     let sent_us = context.now_us();
     let mut list: Option<List> = None;
@@ -54,7 +54,7 @@ pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit:
             items: Vec::new(),
         });
         if list.version != version {
-            let what = format!("{}: a page at {version} of a list at {}", context.name, list.version);
+            let what = format!("{}: a page has version {version}, but its list has {}", context.name, list.version);
             context.sim.history.borrow_mut().complaints.push(what);
         }
         list.items.extend(items);
@@ -66,7 +66,7 @@ pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit:
     }
 }
 
-/// Namespaces and names in the order of the list, which are each there once.
+/// Whether the keys are in order and without duplicates.
 #[must_use]
 pub fn is_ordered(items: &[(crate::check::history::Key, State)]) -> bool {
     items.is_sorted_by(|(one, _), (other, _)| one < other)

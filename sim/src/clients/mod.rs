@@ -1,4 +1,4 @@
-//! Clients: what they do is what real ones do, and all that they see goes into the history.
+//! Clients. They behave as real ones do, and the history records all that they see.
 
 pub mod auditor;
 pub mod crud;
@@ -14,28 +14,28 @@ use crate::kernel::Context;
 use http::{Http, Lost, Request};
 use serde_json::Value;
 
-/// A client that reads and writes single Leases, and writes down what it did.
+/// A client that reads and writes single Leases and records its requests.
 #[derive(Debug)]
 pub struct Client {
-    /// The world.
+    /// Clock, network, random numbers and log.
     pub context: Context,
     http: Http,
-    /// Microseconds after which a request is given up.
+    /// Microseconds after which a request is abandoned.
     pub within_us: u64,
-    /// Body of the last answer, as it came.
+    /// Body of the last answer, unchanged.
     last_body: Vec<u8>,
 }
 
-/// What came of a request.
+/// Answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The object that the server showed.
+    /// Object from the server.
     Object(Value),
-    /// Something else that is a success.
+    /// Another success.
     Done(Value),
-    /// A refusal.
+    /// Status code of a refusal.
     Refused(u16),
-    /// Nobody knows.
+    /// No answer: the request may have taken effect.
     Lost,
 }
 
@@ -45,7 +45,7 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 pub const JSON: &str = "application/json";
 
 impl Client {
-    /// A client of a server.
+    /// Creates a client of a server.
     #[must_use]
     pub fn new(context: Context, node: usize, within_us: u64) -> Self {
         Self { context, http: Http::new(node), within_us, last_body: Vec::new() }
@@ -58,7 +58,7 @@ impl Client {
         self.write("POST", &target, JSON, lease, (kind, key.clone(), tag, Base::Absent)).await
     }
 
-    /// Replaces a Lease whose state names the version that it is made from, if one.
+    /// Replaces a Lease. `lease` may name the version that it is based on.
     pub async fn put(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
         let target = format!("{}{options}", lease::path(key));
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
@@ -67,7 +67,8 @@ impl Client {
         self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
     }
 
-    /// Renews a Lease by sending back the last answer, byte for byte, with another time. None if that is not of `base`.
+    /// Renews a Lease with the last answer, byte for byte, except for the time. Returns `None` if the last answer is
+    /// not `base`.
     pub async fn renew(&mut self, key: &Key, base: &Value, tag: u64) -> Option<Answer> {
         let text = str::from_utf8(&self.last_body).ok()?;
         let time = base["spec"]["renewTime"].as_str()?;
@@ -151,7 +152,7 @@ impl Client {
             },
         };
         let outcome = match outcome(&answer) {
-            // An attempt that etcd took before it was full may still take effect.
+            // An attempt that etcd accepted before it was full may still take effect.
             Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
             outcome => outcome,
         };
@@ -186,7 +187,7 @@ fn outcome(answer: &Answer) -> Outcome {
             let items = value["items"].as_array().map(Vec::as_slice).unwrap_or_default();
             Outcome::Deleted(items.iter().filter_map(|item| lease::state(item).map(|state| state.uid)).collect())
         }
-        // The server says that it does not know either.
+        // With 500 and 504 the server does not know the outcome either.
         Answer::Refused(500 | 504) | Answer::Lost => Outcome::Unknown,
         Answer::Refused(status) => Outcome::Refused(*status),
     }
@@ -203,7 +204,7 @@ fn shown(answer: &Answer) -> String {
     }
 }
 
-/// Version of an object that a server showed.
+/// Returns the version of an object from a server.
 #[must_use]
 pub fn version_of(value: &Value) -> Option<u64> {
     value["metadata"]["resourceVersion"].as_str()?.parse().ok()

@@ -1,5 +1,5 @@
-//! A watcher as a reflector is one (client-go `tools/cache`, `reflector.go`): it lists, watches from there, and resumes
-//! from the last version that it saw; after 410 it lists again.
+//! A watcher that works as a reflector (client-go `tools/cache`, `reflector.go`). It lists, watches from the version of
+//! the list, and resumes from the last version that it saw. After 410 it lists again.
 
 use super::http::{Http, Line, Request, Response};
 use super::lease;
@@ -8,10 +8,10 @@ use crate::kernel::{Context, MS, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Bytes that a slow reader takes at a time.
+/// Unread bytes that a slow reader's connection may hold.
 const SLOW_WINDOW: usize = 700;
 
-/// Milliseconds without an answer after which a request is given up.
+/// Microseconds after which an unanswered request is abandoned.
 const WITHIN_US: u64 = 20 * SECOND;
 
 struct Watcher {
@@ -30,9 +30,9 @@ enum Ended {
     Otherwise,
 }
 
-/// What it does, for ever. Of all namespaces, if `namespace` is none.
+/// Runs the watcher without end. `namespace` is `None` for all namespaces.
 pub async fn run(context: Context, node: usize, namespace: Option<String>, is_slow: bool) {
-    // An event with a long text takes some windows, and not hundreds.
+    // An event with a long annotation should take a few windows, not hundreds.
     let window = SLOW_WINDOW.max(context.sim.swarm.text_bytes);
     let http = if is_slow { Http::with_window(node, window) } else { Http::new(node) };
     let mut watcher = Watcher { context, http, namespace, is_slow };
@@ -43,12 +43,12 @@ pub async fn run(context: Context, node: usize, namespace: Option<String>, is_sl
             continue;
         };
         let window = watcher.context.sim.swarm.window_events as u64;
-        // At version 0 a replica that is behind may have answered.
+        // At version 0 a replica that lags may have answered the list.
         let swarm = &watcher.context.sim.swarm;
-        // A journal over its budget does not fill the window of a start.
+        // A journal over its budget does not fill the watch window at a start.
         let is_telling = (is_newest || swarm.replicas == 0) && swarm.journal_bytes_max == u64::MAX;
         if let Some(seen) = expired_at.filter(|seen| is_telling && start.saturating_sub(*seen) < window) {
-            watcher.complain(format!("410 at version {seen}, which is in the window: the list after it is at {start}"));
+            watcher.complain(format!("410 at version {seen}, which is in the window: the next list is at {start}"));
         }
         let feed = watcher.begin(start);
         let mut is_resumed = false;
@@ -73,10 +73,10 @@ impl Watcher {
         self.context.sleep(wait_us).await;
     }
 
-    /// Version of the list, and whether it had to be the newest.
+    /// Lists, and returns the version of the list and whether it had to be the newest.
     async fn list(&mut self) -> Option<(u64, bool)> {
         let sent_us = self.context.now_us();
-        // A reflector's first list takes any state; later ones do too, if it knows no newer one.
+        // A reflector's first list takes any state. Later lists do too, if the reflector knows no newer one.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
         let request = Request { method: "GET", target: &target, content_type: "", body: "" };
@@ -121,8 +121,8 @@ impl Watcher {
             self.context.sim.count("watches resumed");
         }
         let mut partial = Vec::new();
-        // A watch that is silent for longer than its timeout has lost its connection.
-        // A paused server ends watches late.
+        // A watch that is silent for longer than its timeout has lost its connection. A paused server ends watches
+        // late.
         let mut end_us = self.context.now_us() + (seconds + 30) * SECOND;
         let mut paused_us = self.context.sim.paused_us();
         loop {
@@ -151,10 +151,10 @@ impl Watcher {
         }
     }
 
-    /// Takes in an event. Why the watch has ended, if it has.
+    /// Records an event. Returns why the watch has ended, if it has.
     fn take(&self, feed: usize, line: &[u8]) -> Option<Ended> {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
-            self.complain(format!("an event that is no JSON: {}", String::from_utf8_lossy(line)));
+            self.complain(format!("an event that is not JSON: {}", String::from_utf8_lossy(line)));
             return Some(Ended::Otherwise);
         };
         let object = &event["object"];
@@ -202,7 +202,7 @@ impl Watcher {
     }
 }
 
-/// Leases of a list.
+/// Returns the Leases of a list.
 #[must_use]
 pub fn items(list: &Value) -> Option<Vec<(Key, State)>> {
     list["items"].as_array()?.iter().map(|item| Some((lease::key(item)?, lease::state(item)?))).collect()

@@ -1,29 +1,29 @@
-//! What a power cut leaves.
+//! Content of the file after a power cut.
 
 use super::Unsynced;
 use fastrand::Rng;
 
-/// Which part of what was not synced survives.
+/// Selection of the unsynced changes that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
-    /// All: the process is killed, and the system goes on.
+    /// All changes: the process was killed, and the system continues.
     All,
-    /// All but one change.
+    /// All changes except one.
     AllButOne,
-    /// Any bytes of any changes.
+    /// Random bytes of random changes.
     AnyBytes,
-    /// Any changes, each as a whole.
+    /// Random whole changes.
     AnyChanges,
-    /// Any sectors of any changes.
+    /// Random sectors of the changes.
     AnySectors,
-    /// None.
+    /// No change.
     Nothing,
-    /// The first ones, and the one after them in part, cut at any byte.
+    /// The first changes, and a part of the next one, cut at any byte.
     Prefix,
 }
 
 impl PowerCut {
-    /// One of those in which the power fails.
+    /// Draws a selection for a power cut.
     #[must_use]
     pub fn draw(random: &mut Rng) -> Self {
         let all = [
@@ -41,7 +41,7 @@ impl PowerCut {
 
 const SECTOR_BYTES: usize = 512;
 
-/// The file after a power cut.
+/// Builds the file as it is after a power cut.
 pub(super) fn image(random: &mut Rng, how: PowerCut, durable: &[u8], unsynced: &[Unsynced]) -> Vec<u8> {
     let mut bytes = durable.to_vec();
     let chosen = random.usize(..=unsynced.len());

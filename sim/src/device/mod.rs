@@ -1,8 +1,8 @@
-//! A simulated block device under redb: a page cache, what is durable, and the faults of both.
+//! A simulated block device under redb: a page cache, the durable bytes, and faults.
 //!
 //! ```text
 //!   write ─► cache ── sync ─► durable
-//!              └─ a power cut leaves any part of what was not synced
+//!              └─ after a power cut, any part of the unsynced changes is left
 //! ```
 
 mod image;
@@ -14,85 +14,85 @@ use fastrand::Rng;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that get room on the device together.
+/// Bytes of a block. The device allocates whole blocks.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// A device. Its clones are the same device.
+/// A device. Clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct Device(Arc<Mutex<State>>);
 
-/// A change of the file that is not durable.
+/// A change of the file that is not durable yet.
 #[derive(Clone, Debug)]
 pub enum Unsynced {
-    /// Length of the file.
+    /// New length of the file.
     Length(usize),
-    /// Bytes at a place.
+    /// Offset and bytes of a write.
     Bytes(usize, Vec<u8>),
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What reads see.
+    /// Bytes that reads return.
     cache: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Unsynced>,
-    /// Blocks that have room.
+    /// Whether each block is allocated.
     blocks: Vec<bool>,
     faults: Faults,
-    /// Start of the server that may use the device.
+    /// Number of the start of the server that may use the device.
     epoch: u64,
-    /// Operations of this start.
+    /// Number of operations of this start.
     operations: u64,
     syncs: u64,
 }
 
-/// What goes wrong.
+/// Faults of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Operations until the power fails; the operation itself is done in part.
+    /// Operations until the power fails. The failing operation is done in part.
     pub crash_in: Option<u64>,
-    /// Operations until one fails, and which kind of operation.
+    /// Operations of a kind until one fails, and the kind.
     pub error_in: Option<(u64, Operation)>,
-    /// No block gets room.
+    /// Whether the device is full: no block can be allocated.
     pub is_full: bool,
-    /// The bug: syncs do nothing.
+    /// Deliberate bug: syncs do nothing.
     pub syncs_lie: bool,
-    /// What becomes of the page cache when a sync fails.
+    /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// The bug: a sync that failed is tried again, and succeeds for what was written since.
+    /// Deliberate bug: a failed sync is retried, and the retry covers later writes only.
     pub retries_syncs: bool,
-    /// Whether the power has failed in an operation.
+    /// Whether the power has failed during an operation.
     pub has_crashed: bool,
     /// Whether an operation has failed.
     pub has_failed: bool,
-    /// Whether a block got no room.
+    /// Whether an allocation has failed.
     pub was_full: bool,
 }
 
-/// What becomes of the page cache when a sync fails.
+/// State of the page cache after a failed sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedSyncs {
-    /// The pages stay dirty, and a later sync writes them.
+    /// The pages stay dirty, so a later sync writes them.
     #[default]
     Kept,
-    /// The pages count as clean, as on Linux: reads see them, and a power cut takes them.
+    /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them.
     Forgotten,
-    /// The same, and a start drops the page cache before it reads, as `posix_fadvise` does.
+    /// As with `Forgotten`, and the next start drops the page cache before it reads, as with `posix_fadvise`.
     ForgottenAndCold,
 }
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Of bytes.
+    /// A read.
     Read,
-    /// Of all that was written.
+    /// A sync of all writes.
     Sync,
-    /// Of bytes.
+    /// A write.
     Write,
 }
 
-/// What one start of a server has of the device. After the next start it is dead.
+/// The device as one start of a server uses it. Invalid after the next start.
 #[derive(Debug)]
 pub struct Backend {
     device: Device,
@@ -100,13 +100,13 @@ pub struct Backend {
 }
 
 impl Device {
-    /// The device for the next start of a server; no earlier one can use it any more.
+    /// Gives the device to the next start of a server. Earlier starts lose it.
     #[must_use]
     pub fn attach(&self) -> Backend {
         let mut state = self.state();
         state.epoch += 1;
         state.operations = 0;
-        // What is to come stays, so that it can come while the server recovers.
+        // Pending faults stay, so that they can happen while the server recovers.
         let faults = &mut state.faults;
         (faults.has_crashed, faults.has_failed, faults.was_full) = (false, false, false);
         if state.faults.failed_syncs == FailedSyncs::ForgottenAndCold {
@@ -119,17 +119,17 @@ impl Device {
         Backend { device: self.clone(), epoch: state.epoch }
     }
 
-    /// Takes the device from the server that has it: the process is gone.
+    /// Takes the device from the server, whose process has ended.
     pub fn detach(&self) {
         self.state().epoch += 1;
     }
 
-    /// Changes what goes wrong.
+    /// Changes the faults.
     pub fn set_faults<T>(&self, change: impl FnOnce(&mut Faults) -> T) -> T {
         change(&mut self.state().faults)
     }
 
-    /// The power fails: of what was not synced any part is left.
+    /// Cuts the power: a part of the unsynced changes survives, as `how` says.
     pub fn cut_power(&self, random: &mut Rng, how: PowerCut) {
         let state = &mut *self.state();
         let image = image::image(random, how, &state.durable, &state.unsynced);
@@ -139,7 +139,7 @@ impl Device {
         state.blocks.resize(state.cache.len().div_ceil(BLOCK_BYTES), true);
     }
 
-    /// A copy of what a start would find now.
+    /// Returns a copy of the device as the next start would find it.
     #[must_use]
     pub fn copy(&self) -> Self {
         let state = self.state();
@@ -151,7 +151,7 @@ impl Device {
         })))
     }
 
-    /// Puts a copy of the file in its place. The bytes have room, and are durable.
+    /// Replaces the file by a copy. The copy's bytes are allocated and durable.
     pub fn restore(&self, copy: &Self) {
         let bytes = copy.state().cache.clone();
         let state = &mut *self.state();
@@ -161,19 +161,19 @@ impl Device {
         state.cache = bytes;
     }
 
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state().cache.len()
     }
 
-    /// Whether there is no file.
+    /// Whether the file is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Flips a bit.
+    /// Flips a bit of the file.
     pub fn flip(&self, byte: usize, bit: u8) {
         let state = &mut *self.state();
         for bytes in [&mut state.cache, &mut state.durable] {
@@ -189,12 +189,12 @@ impl Device {
 }
 
 impl Unsynced {
-    /// Does the change to `bytes`.
+    /// Applies the change to `bytes`.
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => bytes.resize(*length, 0),
             Self::Bytes(offset, data) => {
-                // Bytes behind the end were written to a length that did not survive.
+                // Bytes after the end were written to a length that did not survive.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }
@@ -205,13 +205,13 @@ impl Unsynced {
 }
 
 impl State {
-    /// Counts an operation. Whether the power fails in it.
+    /// Counts an operation. Returns whether the power fails during it.
     ///
     /// # Errors
     /// The operation fails.
     fn begin(&mut self, epoch: u64, operation: Operation) -> io::Result<bool> {
         if epoch != self.epoch || self.faults.has_crashed {
-            return Err(io::Error::other("the process is gone"));
+            return Err(io::Error::other("the process has ended"));
         }
         self.operations += 1;
         if let Some((left, kind)) = &mut self.faults.error_in
@@ -236,7 +236,7 @@ impl State {
         Ok(false)
     }
 
-    /// Gives room to the blocks of these bytes.
+    /// Allocates the blocks of these bytes.
     ///
     /// # Errors
     /// The device is full.
@@ -290,7 +290,7 @@ impl StorageBackend for Backend {
         let is_crash = state.begin(self.epoch, Operation::Write)?;
         let len = place(len);
         state.change(Unsynced::Length(len));
-        // What is cut off gives its room back.
+        // The blocks after the new end are freed.
         state.blocks.truncate(len.div_ceil(BLOCK_BYTES));
         if is_crash { Err(gone()) } else { Ok(()) }
     }

@@ -9,13 +9,13 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that keeps its lines.
+    /// Creates a log that keeps its lines.
     #[must_use]
     pub fn on() -> Self {
         Self { text: Some(String::new()) }
     }
 
-    /// A log that keeps nothing.
+    /// Creates a log that keeps nothing.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
@@ -35,7 +35,7 @@ impl Log {
         }
     }
 
-    /// The lines.
+    /// Returns the lines.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text.unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Virtual time: what happens is an event in a queue, and the clock goes from one event to the next.
+//! Virtual time: events wait in a queue, and the clock moves from one event to the next.
 //!
-//! Owned here: the clock, the queue, the random numbers, the network, the history and the log. Nothing of it knows a
-//! Lease. Events of the same microsecond happen in the order in which they were scheduled, so a seed gives one run.
+//! This module owns the clock, the queue, the random numbers, the network, the history and the log. It does not know
+//! Leases. Events of the same microsecond happen in the order of their scheduling, so a seed gives one run.
 
 mod log;
 mod net;
@@ -18,21 +18,21 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Microseconds of a millisecond.
+/// Microseconds in a millisecond.
 pub const MS: u64 = 1_000;
-/// Microseconds of a second.
+/// Microseconds in a second.
 pub const SECOND: u64 = 1_000_000;
-/// Wall clock at the beginning of every run, in microseconds since 1970.
+/// Wall clock at the start of every run, in microseconds since 1970.
 pub const EPOCH_US: u64 = 1_767_225_600 * SECOND;
 
-/// What all parts of a run share.
+/// State that all parts of a run share.
 #[derive(Debug)]
 pub struct Sim {
-    /// What is on in this run.
+    /// Load and faults of this run.
     pub swarm: Swarm,
     /// Connections between clients and servers.
     pub net: RefCell<Net>,
-    /// What clients did and saw.
+    /// Requests and observations of the clients.
     pub history: RefCell<History>,
     /// The readable log.
     pub log: RefCell<Log>,
@@ -46,38 +46,38 @@ pub struct Sim {
     is_ending: Cell<bool>,
 }
 
-/// Something that happens.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Event {
-    /// A client can go on.
+    /// A client can continue.
     Task(TaskId),
-    /// Something reaches the client's end of a connection.
+    /// Bytes or an end arrive at the client's end of a connection.
     ToClient(LinkId, Inbound),
-    /// Something reaches the server's end of a connection.
+    /// Bytes or an end arrive at the server's end of a connection.
     ToServer(LinkId, Inbound),
-    /// Something happens to a server that was started as its `epoch`-th.
+    /// An event of a server.
     Node {
         /// Index of the server.
         node: usize,
-        /// Number of its start; an event of an earlier start is void.
+        /// Number of the server's start; an event of an earlier start has no effect.
         epoch: u64,
-        /// What it is.
+        /// Kind of the event.
         what: NodeEvent,
     },
-    /// Something happens in etcd, or on the way from it.
+    /// An event in etcd, or between etcd and a replica.
     Etcd(crate::etcd::EtcdEvent),
     /// A fault begins or ends.
     Fault(crate::faults::Fault),
 }
 
-/// What happens to a server.
+/// Kind of a server's event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
-    /// The loop makes a turn.
+    /// The loop takes a turn.
     Turn,
-    /// The worker has done its next command.
+    /// The worker executes its next command.
     Work,
-    /// What the worker said reaches the loop.
+    /// The worker's events reach the loop.
     Deliver,
 }
 
@@ -109,7 +109,7 @@ impl Ord for Scheduled {
 }
 
 impl Sim {
-    /// A run that has not begun.
+    /// Creates a run at its beginning.
     #[must_use]
     pub fn new(swarm: Swarm, random: Rng, log: Log) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Sim {
         }
     }
 
-    /// Microseconds since the run began: true time, which nobody in the run can read.
+    /// True time: microseconds since the run began. It never jumps.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now_us.get()
@@ -140,24 +140,24 @@ impl Sim {
         (EPOCH_US + self.now_us()).saturating_add_signed(self.wall_offset_us.get())
     }
 
-    /// Makes the wall clock jump.
+    /// Moves the wall clock by `by_us`.
     pub fn jump_wall(&self, by_us: i64) {
         self.wall_offset_us.set(self.wall_offset_us.get() + by_us);
     }
 
-    /// Has `event` happen in `in_us`.
+    /// Schedules `event` in `in_us` microseconds.
     pub fn schedule(&self, in_us: u64, event: Event) {
         self.schedule_at(self.now_us() + in_us, event);
     }
 
-    /// Has `event` happen at `at_us`.
+    /// Schedules `event` at `at_us`.
     pub fn schedule_at(&self, at_us: u64, event: Event) {
         let order = self.order.get();
         self.order.set(order + 1);
         self.queue.borrow_mut().push(Reverse(Scheduled { at_us: at_us.max(self.now_us()), order, event }));
     }
 
-    /// Takes the next event until `end_us`, and sets the clock to its time.
+    /// Takes the next event, up to `end_us`, and sets the clock to its time.
     pub fn next(&self, end_us: u64) -> Option<Event> {
         let mut queue = self.queue.borrow_mut();
         if queue.peek()?.0.at_us > end_us {
@@ -168,30 +168,30 @@ impl Sim {
         Some(event)
     }
 
-    /// Chance, for the world and its faults. Clients have their own.
+    /// Draws a random number for the world and its faults. Clients have their own generators.
     pub fn random<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
         draw(&mut self.random.borrow_mut())
     }
 
-    /// A time of renewal that no other write has: it tells which write a state comes from.
+    /// Returns a time of renewal that no other write has, so that it identifies the write.
     pub fn new_tag(&self) -> u64 {
         let tag = self.wall_us().max(self.last_tag.get() + 1);
         self.last_tag.set(tag);
         tag
     }
 
-    /// Whether clients are to begin nothing more.
+    /// Whether clients must start nothing new.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending.get()
     }
 
-    /// Has clients begin nothing more.
+    /// Makes clients start nothing new.
     pub fn end(&self) {
         self.is_ending.set(true);
     }
 
-    /// Counts something that is worth it.
+    /// Counts a notable event.
     pub fn count(&self, what: &'static str) {
         self.count_many(what, 1);
     }
@@ -207,12 +207,12 @@ impl Sim {
         self.paused_us.get()
     }
 
-    /// Counts something that happened so often.
+    /// Adds `times` to the count of a notable event.
     pub fn count_many(&self, what: &'static str, times: u64) {
         *self.history.borrow_mut().counts.entry(what).or_default() += times;
     }
 
-    /// Adds a line to the log, if there is one.
+    /// Adds a line to the log, if the log is on.
     pub fn say(&self, who: &str, what: impl FnOnce() -> String) {
         let mut log = self.log.borrow_mut();
         if log.is_on() {

@@ -1,12 +1,12 @@
-//! Connections: bytes that arrive later, in order, in pieces, or never.
+//! Connections: bytes arrive later, in order, in pieces, or never.
 
 use super::{Event, Sim, TaskId};
 
-/// A connection, by the number of its opening.
+/// Number of a connection, in the order of opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub usize);
 
-/// What arrives at an end of a connection.
+/// Data that arrives at one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
     /// Bytes.
@@ -25,27 +25,27 @@ pub struct Net {
 struct Link {
     owner: TaskId,
     node: usize,
-    /// Start of the server that has the connection; none until something has arrived there.
+    /// Start of the server that has the connection; `None` before anything arrived there.
     epoch: Option<u64>,
-    /// Nothing arrives before these times, so that bytes stay in order.
+    /// When the last data in each direction arrives, in microseconds; later data does not overtake it.
     to_server_us: u64,
     to_client_us: u64,
-    /// Bytes that the client has not read.
+    /// Bytes that have arrived at the client, but are not read.
     inbox: Vec<u8>,
-    /// Bytes sent to the client that it has not read.
+    /// Bytes that were sent to the client, but are not read.
     unread: usize,
-    /// Bytes that may be unread.
+    /// Limit on the unread bytes.
     window: usize,
-    /// No more comes for the client.
+    /// Whether nothing more arrives at the client.
     is_ended: bool,
-    /// One of the ends has let go: what is on the way is lost.
+    /// Whether one end has closed the connection: data under way is lost.
     is_gone: bool,
-    /// The server that had the connection is gone.
+    /// Whether the server that had the connection has ended.
     is_lost: bool,
 }
 
 impl Sim {
-    /// Opens a connection to a server. Whether the server is there turns out when something is sent.
+    /// Opens a connection to a server. A missing server is detected at the first send.
     pub fn open(&self, owner: TaskId, node: usize, window: usize) -> LinkId {
         let mut net = self.net.borrow_mut();
         net.links.push(Link {
@@ -64,7 +64,7 @@ impl Sim {
         LinkId(net.links.len() - 1)
     }
 
-    /// Sends to the server, in pieces if the run has it so.
+    /// Sends bytes to the server, in pieces if the run cuts requests.
     pub fn send_to_server(&self, link: LinkId, mut bytes: Vec<u8>) {
         if self.swarm.cut_requests && bytes.len() > 1 && self.random(|random| random.u8(..4)) == 0 {
             let rest = bytes.split_off(self.random(|random| random.usize(1..bytes.len())));
@@ -85,7 +85,7 @@ impl Sim {
         self.schedule_at(at_us, Event::ToServer(link, what));
     }
 
-    /// Sends to the client.
+    /// Sends data to the client.
     pub fn send_to_client(&self, link: LinkId, what: Inbound) {
         let latency_us = self.latency_us();
         let at_us = {
@@ -99,7 +99,7 @@ impl Sim {
         self.schedule_at(at_us, Event::ToClient(link, what));
     }
 
-    /// Lets go of the client's end.
+    /// Closes the client's end.
     pub fn hang_up(&self, link: LinkId) {
         let was_gone = std::mem::replace(&mut self.net.borrow_mut().links[link.0].is_gone, true);
         if !was_gone {
@@ -110,7 +110,7 @@ impl Sim {
     fn latency_us(&self) -> u64 {
         let max_us = self.swarm.latency_us_max;
         self.random(|random| {
-            // Now and then something is on its way for long.
+            // Rarely, data takes seconds.
             if self.swarm.has_slow_net && random.u16(..200) == 0 {
                 random.u64(..4 * super::SECOND)
             } else {
@@ -121,7 +121,7 @@ impl Sim {
 }
 
 impl Net {
-    /// Takes in what has arrived at the client's end; gives whose it is.
+    /// Stores data that has arrived at the client's end. Returns the client to wake.
     pub fn arrive(&mut self, link: LinkId, what: Inbound) -> Option<TaskId> {
         let link = &mut self.links[link.0];
         if link.is_gone {
@@ -134,7 +134,7 @@ impl Net {
         Some(link.owner)
     }
 
-    /// Reads all that has arrived at the client's end. The server whose window was full, if it was.
+    /// Reads all bytes at the client's end. If the window was full, also returns the node and start to wake.
     pub fn read(&mut self, link: LinkId) -> (Vec<u8>, Option<(usize, u64)>) {
         let link = &mut self.links[link.0];
         let was_full = link.unread >= link.window;
@@ -143,7 +143,7 @@ impl Net {
         (bytes, link.epoch.filter(|_| was_full).map(|epoch| (link.node, epoch)))
     }
 
-    /// Whether no more comes for the client.
+    /// Whether nothing more arrives at the client.
     #[must_use]
     pub fn is_ended(&self, link: LinkId) -> bool {
         self.links[link.0].is_ended
@@ -156,30 +156,30 @@ impl Net {
         link.window.saturating_sub(link.unread)
     }
 
-    /// Server that the connection goes to.
+    /// Index of the server at the other end.
     #[must_use]
     pub fn node(&self, link: LinkId) -> usize {
         self.links[link.0].node
     }
 
-    /// Start of the server that has the connection; none if nothing has arrived.
+    /// Start of the server that has the connection; `None` if nothing has arrived.
     #[must_use]
     pub fn epoch(&self, link: LinkId) -> Option<u64> {
         self.links[link.0].epoch
     }
 
-    /// Takes note of the start of the server that has the connection.
+    /// Sets the start of the server that has the connection.
     pub fn accept(&mut self, link: LinkId, epoch: u64) {
         self.links[link.0].epoch = Some(epoch);
     }
 
-    /// Whether one of the ends has let go.
+    /// Whether one end has closed the connection.
     #[must_use]
     pub fn is_gone(&self, link: LinkId) -> bool {
         self.links[link.0].is_gone
     }
 
-    /// Connections of a machine to starts of its server before `epoch`, which have not ended. They end now.
+    /// Ends the connections of a machine to starts of its server before `epoch`, and returns them.
     pub fn of_earlier(&mut self, node: usize, epoch: u64) -> Vec<LinkId> {
         let is_lost = |link: &Link| {
             link.node == node && !link.is_gone && !link.is_lost && link.epoch.is_some_and(|own| own < epoch)
@@ -190,7 +190,7 @@ impl Net {
         lost
     }
 
-    /// Cuts a connection that is open, in both directions: what is on the way is lost. One of `count`, by `choice`.
+    /// Cuts an open connection in both directions and loses data under way. `choice` selects the connection.
     pub fn cut(&mut self, choice: usize) -> Option<(LinkId, TaskId)> {
         let open: Vec<_> = self.links.iter().enumerate().filter(|(_, link)| !link.is_gone && !link.is_ended).collect();
         let (index, link) = open.get(choice.checked_rem(open.len())?)?;

@@ -1,4 +1,4 @@
-//! Clients as tasks: straight code that waits for time and for the network, and nothing else.
+//! Clients as tasks: sequential code that waits only for time and for the network.
 
 use super::{Event, LinkId, NodeEvent, Sim};
 use fastrand::Rng;
@@ -13,41 +13,41 @@ use std::task::{Poll, Waker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub usize);
 
-/// A client, as far as it has come.
+/// A client's code and its state.
 pub struct Task(Option<Pin<Box<dyn Future<Output = ()>>>>);
 
-/// What a client has of the world.
+/// A client's access to the simulation.
 #[derive(Debug)]
 pub struct Context {
-    /// The world.
+    /// Clock, network, history and log.
     pub sim: Rc<Sim>,
-    /// Whose this is.
+    /// Number of the client's task.
     pub id: TaskId,
     /// Name in the log.
     pub name: String,
     random: RefCell<Rng>,
-    /// When the task is woken next.
+    /// When the task is woken next, in microseconds.
     wake_us: Cell<u64>,
 }
 
-/// What came of waiting for bytes.
+/// Result of waiting for bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Bytes.
     Bytes(Vec<u8>),
     /// The end of the connection.
     End,
-    /// Nothing in time.
+    /// Nothing arrived in time.
     Nothing,
 }
 
 impl Task {
-    /// A task that has not begun.
+    /// Creates a task at its beginning.
     pub fn new(future: impl Future<Output = ()> + 'static) -> Self {
         Self(Some(Box::pin(future)))
     }
 
-    /// Goes on as far as possible.
+    /// Runs the task until it waits.
     pub fn poll(&mut self) {
         let mut context = std::task::Context::from_waker(Waker::noop());
         if let Some(future) = &mut self.0
@@ -65,13 +65,13 @@ impl fmt::Debug for Task {
 }
 
 impl Context {
-    /// That of one task.
+    /// Creates the context of a task.
     #[must_use]
     pub fn new(sim: Rc<Sim>, id: TaskId, name: String, random: Rng) -> Self {
         Self { sim, id, name, random: RefCell::new(random), wake_us: Cell::new(u64::MAX) }
     }
 
-    /// The client's own chance.
+    /// Draws from the client's own random numbers.
     pub fn random<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
         draw(&mut self.random.borrow_mut())
     }
@@ -82,7 +82,7 @@ impl Context {
         self.sim.now_us()
     }
 
-    /// Whether nothing more is to be begun.
+    /// Whether the client must start nothing new.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.sim.is_ending()
@@ -93,7 +93,7 @@ impl Context {
         self.sim.say(&self.name, what);
     }
 
-    /// Waits so long.
+    /// Waits for `us` microseconds.
     pub async fn sleep(&self, us: u64) {
         let end_us = self.now_us() + us;
         self.wake_at(end_us);
@@ -107,7 +107,7 @@ impl Context {
         .await;
     }
 
-    /// Waits for something of a connection, until `end_us` at the latest.
+    /// Waits for data of a connection, until `end_us` at the latest.
     pub async fn receive(&self, link: LinkId, end_us: u64) -> Received {
         poll_fn(|_| {
             let (bytes, full) = self.sim.net.borrow_mut().read(link);
@@ -130,7 +130,7 @@ impl Context {
     }
 
     fn wake_at(&self, at_us: u64) {
-        // One that comes earlier finds nothing to do, and asks again.
+        // A wake-up that comes too early changes nothing: the task waits again.
         let wake_us = self.wake_us.get();
         if wake_us <= self.now_us() || at_us < wake_us {
             self.wake_us.set(at_us);

@@ -1,4 +1,4 @@
-//! The server's end of a connection: what `conn` of the product does, without a socket.
+//! The server's end of a connection: the work of the product's `conn`, without a socket.
 
 use crate::kernel::{Inbound, LinkId, Sim};
 use coordination_apiserver::auth::Credentials;
@@ -17,13 +17,13 @@ pub(super) struct Conn {
     credentials: Credentials,
     input: ByteBuf,
     output: Vec<u8>,
-    /// Watches that have more to say than there was room for.
+    /// Watches with events for which there was no room.
     behind: Vec<WatcherKey>,
-    /// Whether the connection is to be looked at in the next turn.
+    /// Whether the next turn serves the connection.
     pub(super) is_ready: bool,
-    /// The client has ended the connection.
+    /// Whether the client has closed the connection.
     is_ended: bool,
-    /// Nothing more is served.
+    /// Whether no more requests are served.
     pub(super) is_closing: bool,
 }
 
@@ -41,7 +41,7 @@ impl Conn {
         }
     }
 
-    /// Takes in what has arrived.
+    /// Stores data that has arrived.
     pub(super) fn receive(&mut self, what: Inbound, pool: &mut Pool) {
         self.is_ready = true;
         let bytes = match what {
@@ -61,7 +61,7 @@ impl Conn {
         }
     }
 
-    /// Serves what is whole. `room` bounds the output, if the run bounds it more than the product.
+    /// Serves complete requests. `room` bounds the output, if the run's limit is below the product's.
     pub(super) fn serve(&mut self, link: LinkId, service: &mut Service, room: Option<usize>, now: Now) {
         if self.is_closing {
             return;
@@ -74,14 +74,14 @@ impl Conn {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
-                // All that was asked for whole has been answered, or will be; a watch has lost its reader.
+                // All complete requests are answered, or will be; a watch has lost its reader.
                 self.is_closing = !self.protocol.is_waiting() && !self.protocol.has_job_step();
             }
             Served::Starved | Served::Streaming => {}
         }
     }
 
-    /// A step of a list or of the deletion of a collection, if there is room.
+    /// Runs a step of a list or of the deletion of a collection, if there is room.
     pub(super) fn step_job(&mut self, link: LinkId, service: &mut Service, now: Now) {
         if self.is_closing || !self.protocol.has_job_step() || self.output.len() >= QUEUED_BYTES_HIGH {
             return;
@@ -114,7 +114,7 @@ impl Conn {
         Some(fill)
     }
 
-    /// Sends what there is room for. Whether the connection is over.
+    /// Sends as much as the client's window allows. Returns whether the connection is over.
     pub(super) fn flush(&mut self, link: LinkId, service: &mut Service, sim: &Sim) -> bool {
         let room = sim.net.borrow().room(link).min(self.output.len());
         if room > 0 {
@@ -134,12 +134,12 @@ impl Conn {
         is_over
     }
 
-    /// Lets go of what long responses hold whose time is over.
+    /// Ends long responses that are past their deadline.
     pub(super) fn end_late_jobs(&mut self, now: Now) {
         self.protocol.end_late_jobs(now);
     }
 
-    /// The server stops.
+    /// Stops the connection, because the server stops.
     pub(super) fn stop(&mut self, service: &mut Service) {
         let was_idle = self.protocol.is_idle(&self.input);
         self.protocol.on_shutdown(service, &mut self.output);
@@ -147,7 +147,7 @@ impl Conn {
         self.is_closing |= was_idle;
     }
 
-    /// Output that waits to be sent.
+    /// Output that is not sent yet.
     pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }

@@ -1,4 +1,4 @@
-//! A machine with a server: its device, its starts and its ends.
+//! A machine with a server: its device, its starts and the ends of the server.
 
 mod conn;
 mod port;
@@ -17,37 +17,37 @@ pub struct Node {
     pub index: usize,
     /// Device of the store.
     pub device: Device,
-    /// Whether the store is etcd, and the device is not used.
+    /// Whether the store is etcd, so that the device is unused.
     pub is_replica: bool,
-    /// Before this time the process is paused.
+    /// Until when the process is paused, in microseconds.
     pub paused_until_us: u64,
-    /// Number of starts, which names the present one.
+    /// Number of starts. It identifies the current start.
     epoch: u64,
     server: Option<Server>,
     bug: Option<Bug>,
     memory: Memory,
-    /// Microseconds that the next commit takes beside the usual ones.
+    /// Additional microseconds that the next commit takes.
     pub stuck_us: u64,
-    /// Whether the server stopped in order, and so left a store that was closed.
+    /// Whether the last stop was orderly, so that the store was closed.
     pub is_closed: bool,
     said_loaded: bool,
 }
 
-/// What became of a server.
+/// State of a server after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The server continues.
     GoesOn,
-    /// It has come to the end of an orderly stop.
+    /// The orderly stop is complete.
     Stopped,
-    /// The power failed in an operation of the device.
+    /// The power failed during an operation of the device.
     PowerFailed,
-    /// It ended by itself, and said why.
+    /// The server ended with this error.
     Ended(String),
 }
 
 impl Node {
-    /// A machine with an empty device.
+    /// Creates a machine with an empty device.
     #[must_use]
     pub fn new(index: usize, bug: Option<Bug>, failed_syncs: FailedSyncs) -> Self {
         let device = Device::default();
@@ -70,18 +70,18 @@ impl Node {
         }
     }
 
-    /// Number of the present start.
+    /// Number of the current start.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The next command for etcd.
+    /// Takes the next command for etcd.
     pub fn take_command(&mut self) -> Option<Command> {
         self.server.as_mut()?.take_command()
     }
 
-    /// A start hears something from etcd.
+    /// Passes an event of etcd to a start of the server.
     pub fn hear(&mut self, sim: &Sim, epoch: u64, event: JournalEvent) {
         if epoch == self.epoch
             && let Some(server) = &mut self.server
@@ -91,19 +91,19 @@ impl Node {
         }
     }
 
-    /// Leases and version of the table, if it is loaded.
+    /// Returns the Leases and the version of the table, if it is loaded.
     #[must_use]
     pub fn dump(&self) -> Option<String> {
         self.server.as_ref().filter(|server| server.has_loaded).map(Server::dump)
     }
 
-    /// Whether a server runs.
+    /// Whether the server runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Whether a server runs that has loaded its table.
+    /// Whether the server runs and has loaded its table.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.has_loaded)
@@ -132,13 +132,13 @@ impl Node {
         }
     }
 
-    /// The server is gone at once, and the device is as `cut` says.
+    /// Ends the server at once. With `cut`, the power fails too.
     pub fn crash(&mut self, sim: &Sim, cut: Option<PowerCut>) {
         self.device.detach();
         self.count_end(sim);
         self.stuck_us = 0;
         self.paused_until_us = 0;
-        // Before the power is cut: what the store does when it is dropped does not reach the device.
+        // The server is dropped before the power cut: writes of its destructors do not reach the device.
         self.server = None;
         self.epoch += 1;
         self.is_closed = false;
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Something has arrived on a connection.
+    /// Passes data that has arrived on a connection to the server.
     pub fn receive(&mut self, sim: &Sim, link: LinkId, what: Inbound) {
         let known = sim.net.borrow().epoch(link);
         let is_lost = known.is_some_and(|epoch| epoch != self.epoch);
@@ -185,13 +185,13 @@ impl Node {
                 let delay_us = sim.random(|random| random.u64(..300));
                 self.wake(sim, delay_us);
             }
-            // Nobody is there, or nobody who knows the connection.
+            // The server is down, or was restarted and does not know the connection.
             _ if what != Inbound::End => sim.send_to_client(link, Inbound::End),
             _ => {}
         }
     }
 
-    /// Something happens to the server of this start.
+    /// Applies an event to the server, if it is still at this start.
     pub fn on_event(&mut self, sim: &Sim, epoch: u64, what: NodeEvent) -> Fate {
         if epoch != self.epoch {
             return Fate::GoesOn;
@@ -269,7 +269,7 @@ impl Node {
         Fate::Stopped
     }
 
-    /// Ends the clients' connections to starts that are gone.
+    /// Ends the connections of clients to earlier starts.
     pub fn drop_links(&self, sim: &Sim) {
         let lost = sim.net.borrow_mut().of_earlier(self.index, self.epoch);
         for link in lost {
@@ -286,10 +286,10 @@ impl Node {
         }
     }
 
-    /// Starts a server on a copy of the device with flipped bits, as far as it comes. What it has loaded.
+    /// Starts a server on a copy of the device with flipped bits, and returns what it has loaded.
     ///
     /// # Errors
-    /// What the server says, if it refuses.
+    /// The server's message, if it refuses to load.
     pub fn try_copy(&self, sim: &Sim, flips: &[(usize, u8)]) -> Result<Loaded, String> {
         let copy = self.device.copy();
         for (byte, bit) in flips {
@@ -311,10 +311,10 @@ impl Node {
     }
 }
 
-/// Turns in which a table of a run is loaded for sure.
+/// Turns that are enough to load any table of a run.
 const COPY_TURNS_MAX: usize = 100_000;
 
-/// Microseconds that a machine is down, after its server has ended.
+/// Draws the microseconds that a machine is down after its server has ended.
 #[must_use]
 pub fn downtime_us(sim: &Sim) -> u64 {
     sim.random(|random| if random.u8(..6) == 0 { random.u64(..20 * SECOND) } else { random.u64(10 * MS..2 * SECOND) })

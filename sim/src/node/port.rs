@@ -1,21 +1,21 @@
-//! The way to the worker and back, whose times the simulator decides.
+//! The connection between the loop and the worker. The simulator decides its delays.
 
 use coordination_apiserver::journal::{Command, Event, Port};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Commands for the worker, and what it said.
+/// Commands for the worker, and its events.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) commands: VecDeque<Command>,
-    /// Said, and not yet delivered.
+    /// Events that are not delivered yet.
     pub(super) said: VecDeque<Event>,
-    /// Delivered.
+    /// Events that are delivered.
     pub(super) events: VecDeque<Event>,
 }
 
-/// The loop's end.
+/// The loop's end of the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimPort(pub(super) Rc<RefCell<Queue>>);
 

@@ -1,4 +1,4 @@
-//! One start of a server: the product's service, journal, worker and store, driven as the product's loop drives them.
+//! One start of a server: the product's service, journal, worker and store, run as the product's loop runs them.
 
 use super::conn::Conn;
 use super::port::SimPort;
@@ -21,28 +21,28 @@ use coordination_apiserver::watch::{Fill, StopKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
     service: Service,
     pool: Pool,
     conns: BTreeMap<LinkId, Conn>,
     port: SimPort,
-    /// None over etcd.
+    /// `None` over etcd.
     worker: Option<Worker>,
     front: bugs::front::Front,
     started_us: u64,
-    /// The worker has a command, and when the loop turns next.
+    /// Whether the worker has a command, and when the next turn is due in microseconds.
     pub(super) is_working: bool,
     pub(super) next_turn_us: Option<u64>,
-    /// Milliseconds at which a stop is no longer orderly.
+    /// When an orderly stop is cut short, in milliseconds.
     stop_ms: Option<u64>,
     pub(super) has_loaded: bool,
 }
 
-/// Bytes of events that a log keeps.
+/// Bytes of events that the event log keeps.
 const WINDOW_BYTES: usize = 1 << 24;
-/// States that are let go of in a turn.
+/// Discarded states that are freed in a turn.
 const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
@@ -52,12 +52,12 @@ const STORE: &str = "store";
 pub struct Loaded {
     /// Version of the table.
     pub version: u64,
-    /// Whether there is no Lease, and no change in the watch window.
+    /// Whether the table has no Lease and the watch window no change.
     pub is_new: bool,
 }
 
 impl Server {
-    /// Opens the store of `device`, if there is one, and begins to load.
+    /// Opens the store of `device`, if there is one, and starts to load.
     ///
     /// # Errors
     /// The store cannot be opened.
@@ -88,7 +88,7 @@ impl Server {
         let mut api = Api::new().with_seed(seed);
         let journal = Journal::new(bugs::port::wrap(port.clone(), bug), config, writer);
         api.storage = Storage::Journal(Box::new(journal));
-        // The journal says where versions go on.
+        // The journal sets the version to continue from.
         let table = Table::new(ResourceVersion(0), sim.swarm.window_events, WINDOW_BYTES);
         Ok(Self {
             service: Service::new(api, table, Arc::new(Trust::none())),
@@ -110,7 +110,7 @@ impl Server {
         Now { ms: (sim.now_us() - self.started_us) / 1000, wall: Time(wall) }
     }
 
-    /// Takes in what has arrived on a connection.
+    /// Passes data that has arrived to its connection.
     pub(super) fn receive(&mut self, link: LinkId, what: Inbound, is_new: bool) {
         if is_new && self.stop_ms.is_none() && what != Inbound::End {
             self.conns.insert(link, Conn::new());
@@ -124,10 +124,10 @@ impl Server {
         }
     }
 
-    /// One turn of the loop, in the order of `server::Server::turn`.
+    /// Takes one turn of the loop, in the order of `server::Server::turn`.
     ///
     /// # Errors
-    /// The journal cannot go on: the process ends.
+    /// The journal cannot continue: the process ends.
     pub(super) fn turn(&mut self, sim: &Sim) -> Result<(), EngineError> {
         let now = self.now(sim);
         self.service.date.update(now.wall);
@@ -183,7 +183,7 @@ impl Server {
         }
     }
 
-    /// When the loop is to turn again by itself: true time in microseconds.
+    /// When the next turn of the loop is due, in microseconds of true time.
     pub(super) fn due_us(&self, sim: &Sim) -> Option<u64> {
         let journal = self.service.api.storage.journal();
         let can_go_on = self
@@ -206,22 +206,22 @@ impl Server {
         Some(self.started_us + (due_ms + 1) * 1000)
     }
 
-    /// Whether the worker has something to do.
+    /// Whether the worker has a command to execute.
     pub(super) fn has_command(&self) -> bool {
         self.worker.is_some() && !self.port.0.borrow().commands.is_empty()
     }
 
-    /// The next command for etcd.
+    /// Takes the next command for etcd.
     pub(super) fn take_command(&mut self) -> Option<Command> {
         self.port.0.borrow_mut().commands.pop_front()
     }
 
-    /// Hears something from etcd.
+    /// Queues an event of etcd for the loop.
     pub(super) fn hear(&mut self, event: Event) {
         self.port.0.borrow_mut().events.push_back(event);
     }
 
-    /// Leases and version, to compare two replicas.
+    /// Formats the version and the Leases, to compare two replicas.
     pub(super) fn dump(&self) -> String {
         let table = &self.service.table;
         let mut text = format!("version {}", table.version().0);
@@ -231,10 +231,10 @@ impl Server {
             text += &format!("; {} {number} {version} {:?}", object.key().as_str(), object.lease());
             true
         });
-        if done.is_ok() { text } else { "the table has forgotten itself".to_owned() }
+        if done.is_ok() { text } else { "the table cannot list its current version".to_owned() }
     }
 
-    /// Has the worker do its next command. What it says is delivered later.
+    /// Executes the worker's next command. Its events are delivered later.
     pub(super) fn work(&mut self) -> Option<String> {
         let worker = self.worker.as_mut()?;
         let command = self.port.0.borrow_mut().commands.pop_front()?;
@@ -247,13 +247,13 @@ impl Server {
         failure
     }
 
-    /// What the worker said reaches the loop.
+    /// Delivers the worker's events to the loop.
     pub(super) fn deliver(&mut self) {
         let queue = &mut *self.port.0.borrow_mut();
         queue.events.extend(queue.said.pop_front());
     }
 
-    /// Begins an orderly stop.
+    /// Starts an orderly stop.
     pub(super) fn stop(&mut self, sim: &Sim) {
         let now = self.now(sim);
         self.service.api.health.begin_shutdown();
@@ -264,30 +264,30 @@ impl Server {
         }
     }
 
-    /// Whether an orderly stop has come to its end.
+    /// Whether an orderly stop is complete.
     pub(super) fn is_stopped(&self, sim: &Sim) -> bool {
         self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.now(sim).ms >= stop_ms)
     }
 
-    /// Ends an orderly stop: the worker does what it was told, and closes the store.
+    /// Ends an orderly stop: the worker executes its remaining commands and closes the store.
     pub(super) fn finish(mut self) {
         while self.has_command() {
             self.work();
         }
     }
 
-    /// Snapshots that this start has finished.
+    /// Number of snapshots that this start has finished.
     pub(super) fn snapshots(&self) -> u64 {
         self.service.api.storage.journal().map_or(0, |journal| journal.stats().snapshots)
     }
 
-    /// For the log.
+    /// Describes the table for the log.
     pub(super) fn describe(&self) -> String {
         let table = &self.service.table;
         format!("{} Leases at version {}, log from {}", table.len(), table.version().0, table.log().floor().0)
     }
 
-    /// What has been loaded, to compare two loads of one store.
+    /// Returns what was loaded, to compare two loads of one store.
     pub(super) fn loaded(&self) -> Loaded {
         let table = &self.service.table;
         Loaded { version: table.version().0, is_new: table.is_empty() && table.log().is_empty() }
