@@ -4,60 +4,60 @@ use crate::fault::Fault;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Kills the server with SIGKILL under full write load, starts it again, and checks that nothing acknowledged is lost.
+/// Kills the server with SIGKILL under full write load, restarts it, and checks that no acknowledged write is lost.
 ///
-/// Many clients write and read through real connections; watchers resume after each kill. A checker compares all that
-/// was answered and watched: linearizable per Lease, nothing lost, nothing invented, no event missed or given twice.
+/// Many clients write and read through real connections, and watchers resume after each kill. A checker compares all
+/// answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed or repeated.
 /// Exit status: 0 no violation; 1 violations, or the run failed; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "crashtest", version, max_term_width = 120)]
 pub(crate) struct Args {
-    /// Operations of all clients together
+    /// Number of operations of all clients
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub(crate) operations: u64,
 
-    /// How often the server is killed
+    /// Number of kills of the server
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) kills: u32,
 
-    /// Clients, of one connection each
+    /// Number of clients, each with one connection
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub(crate) clients: u32,
 
-    /// Leases of nodes [default: one for each 50 operations, at most 20000]
+    /// Number of Leases for nodes [default: one for each 50 operations, at most 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) leases: Option<u32>,
 
-    /// Events that the server keeps for watches: fewer make it take more snapshots
+    /// Events that the server keeps for watches; fewer events lead to more snapshots
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     pub(crate) watch_window_events: u32,
 
-    /// Seed of what is random: the operations of each client, and the moments of the kills [default: another each time]
+    /// Seed of the operations and of the moments of the kills [default: a random one]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// A folder for the store and the log of the server, which is kept; it must be empty or missing [default: a
-    /// temporary one, kept if there are violations]
+    /// Folder for the store and the log of the server, which is kept; it must be empty or missing [default: a temporary
+    /// folder, kept if there are violations]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// The server [default: the one that was built with this program]
+    /// Server program [default: the one that was built with this program]
     #[arg(long, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
 
-    /// Besides the kills, a clean stop with SIGTERM now and then: the server must exit with 0
+    /// Also stops the server cleanly with SIGTERM sometimes; it must exit with 0
     #[arg(long)]
     pub(crate) faults: bool,
 
-    /// Several servers over an etcd of their own, in place of one on disk; faults of all kinds replace the kills
+    /// Number of servers that share an etcd, instead of one server with a disk; faults of all kinds replace the kills
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
     pub(crate) replicas: u32,
 
-    /// With --replicas: members of etcd
+    /// With --replicas: number of etcd members
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=7))]
     pub(crate) etcd_members: u32,
 
-    /// With --replicas: the etcd [default: `etcd` in the PATH]
+    /// With --replicas: etcd program [default: `etcd` in the PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd: Option<PathBuf>,
 
@@ -65,35 +65,35 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND", value_enum, requires = "replicas")]
     pub(crate) only: Option<Fault>,
 
-    /// No bar
+    /// Hides the progress bar
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Make the server lose what it acknowledged, to see that the checker finds it
+    /// Makes the server lose acknowledged writes, to test the checker
     #[arg(long, value_name = "KIND", value_enum, hide = true)]
     pub(crate) cheat: Option<Cheat>,
 }
 
-/// How a server is made to lie.
+/// A way to make the server lose writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cheat {
-    /// Between kill and start, the store goes back to a copy of an earlier moment.
+    /// While the server is down, its store is replaced by an older copy.
     LoseJournal,
-    /// The server has no store.
+    /// The server keeps Leases in memory only.
     Memory,
 }
 
 impl Args {
-    /// How many Leases of nodes there are.
+    /// Returns the number of Leases for nodes.
     pub(crate) fn node_leases(&self) -> u32 {
         self.leases.unwrap_or_else(|| u32::try_from(self.operations / 50).unwrap_or(u32::MAX).min(20_000)).max(1)
     }
 
-    /// What clap cannot know.
+    /// Checks the combinations that clap does not check.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.replicas == 0 && u64::from(self.kills) * OPERATIONS_PER_KILL_MIN > self.operations {
             return Err(format!(
-                "--kills {} wants --operations {} or more: {OPERATIONS_PER_KILL_MIN} for each",
+                "--kills {} needs --operations {} or more: {OPERATIONS_PER_KILL_MIN} for each kill",
                 self.kills,
                 u64::from(self.kills) * OPERATIONS_PER_KILL_MIN
             ));
@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-/// With fewer there is no load in which to kill.
+/// With fewer operations there would be no load during a kill.
 const OPERATIONS_PER_KILL_MIN: u64 = 200;
 
 #[cfg(test)]

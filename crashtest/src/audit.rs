@@ -1,4 +1,4 @@
-//! The checker's thread: it waits until all watchers have come to the end of an epoch, and checks it.
+//! The checker's thread. It waits until all watchers have reached the end of an epoch, and checks the epoch.
 
 use crate::checker::{Checker, Epoch, Kind};
 use crate::watcher::Watcher;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Checks epochs until there are no more. With the first violation `has_failed` is set, and nothing more is checked:
-/// what comes then follows from it.
+/// Checks epochs until the channel is closed. The first violation sets `has_failed` and ends the checks: later
+/// violations would follow from it.
 pub(crate) fn check_all(
     mut checker: Checker,
     watchers: &[Arc<Watcher>],
@@ -40,7 +40,7 @@ pub(crate) fn check_all(
     checker
 }
 
-/// How often it is looked how far the watchers are.
+/// Interval between two looks at the watchers' progress.
 const LOOK: Duration = Duration::from_millis(5);
-/// Each watcher has events in less time, under load or at the end.
+/// Every watcher gets its events in less time, under load and at the end.
 const PATIENCE: Duration = Duration::from_secs(60);

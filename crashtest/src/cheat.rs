@@ -1,11 +1,11 @@
-//! A server that loses what it acknowledged: its store goes back to a copy while it is dead. With it the checker shows
-//! that it can fail.
+//! A server that loses acknowledged writes: its store is replaced by an older copy while the server is down. It shows
+//! that the checker can fail.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A folder, and where a copy of it is kept.
+/// A folder, and the place of its copy.
 #[derive(Debug)]
 pub(crate) struct Copy {
     data: PathBuf,
@@ -13,18 +13,18 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Nothing is copied yet.
+    /// Prepares copies, but makes none.
     pub(crate) fn of(data: &Path, kept: &Path) -> Self {
         Self { data: data.to_owned(), kept: kept.to_owned() }
     }
 
-    /// Copies the folder. Nobody writes while this is called.
+    /// Copies the folder. No process may write to it meanwhile.
     pub(crate) fn keep(&self) {
-        // A copy that is not made shows as a run without violations, which is a failure then.
+        // A failed copy leads to a run without violations, and then the test fails.
         _ = copy_files(&self.data, &self.kept);
     }
 
-    /// Puts the copy in the place of the folder.
+    /// Replaces the folder by its copy.
     pub(crate) fn put_back(&self) {
         _ = copy_files(&self.kept, &self.data);
     }

@@ -1,4 +1,4 @@
-//! A client: a thread with one connection, which sends one request after another.
+//! A client: a thread with one connection that sends one request after another.
 
 use crate::gate::Gate;
 use crate::history::{Action, Key, Nanos, Op, Outcome, Seen, Space};
@@ -7,14 +7,14 @@ use crate::request;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// See the module.
+/// A client: see the module.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
-    /// Number of the server to which it connected last.
+    /// Number of the server of the last connection.
     server: u32,
     rng: fastrand::Rng,
-    /// Leases of nodes that are this client's.
+    /// Leases for nodes that belong to this client.
     own: Vec<Known>,
     locks: Vec<Known>,
     shared: Vec<Known>,
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     complaints: Sender<String>,
 }
 
-/// What a client knows of a Lease.
+/// A client's knowledge of a Lease.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     key: Key,
@@ -37,7 +37,7 @@ enum Knowledge {
 }
 
 impl Client {
-    /// The client of this number out of `clients`.
+    /// Creates client `number` of `clients`.
     pub(crate) fn new(number: u32, clients: u32, nodes: u32, seed: u64, complaints: Sender<String>) -> Self {
         let known = |space, number| Known { key: Key { space, number }, state: Knowledge::Absent };
         Self {
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Works until the run is over.
+    /// Works until the run ends.
     pub(crate) fn run(mut self, gate: &Gate) {
         let mut generation = 0;
         while let Some(next) = gate.enter(generation) {
@@ -65,7 +65,7 @@ impl Client {
     /// Works while the gate is open and there are operations left.
     fn work(&mut self, gate: &Gate) {
         let mut connection: Option<Connection> = None;
-        // When the death of a replica was noticed; until the next write is acknowledged.
+        // When the client noticed that its replica had been killed; `None` after the next acknowledged write.
         let mut lost: Option<Nanos> = None;
         while gate.is_open() {
             if gate.servers() > 1 && self.rng.u32(0..MOVES_ONE_IN) == 0 {
@@ -79,7 +79,7 @@ impl Client {
             let (action, from) = self.choose(gate);
             let begin = gate.now();
             let done = request::perform(&mut open, self.number, id, action, from.as_ref());
-            // Without an answer, the end is when the server is dead; the run knows that.
+            // Without an answer, the operation ends when the server is dead; the run sets that time.
             let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
             match done {
                 Ok((Ok(answered), keeps)) => {
@@ -98,7 +98,7 @@ impl Client {
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
-                // A replica that loads is not ready: a balancer would not have chosen it.
+                // A replica that loads is not ready. A load balancer would not have chosen it.
                 connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }
@@ -106,13 +106,13 @@ impl Client {
         }
     }
 
-    /// Connects to the server after the last one.
+    /// Connects to the next server.
     fn connect(&mut self, gate: &Gate) -> Option<Connection> {
         self.server = self.server.wrapping_add(1);
         gate.connect(self.server).ok()
     }
 
-    /// The next operation, and for a PUT the state from which it goes.
+    /// Chooses the next operation. For a PUT, also returns the state that it replaces.
     fn choose(&mut self, gate: &Gate) -> (Action, Option<Seen>) {
         let dice = self.rng.u32(0..1_000);
         let (known, space) = match dice {
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Remembers what the outcome tells.
+    /// Updates what the client knows of the Lease.
     fn learn(&mut self, action: Action, outcome: &Outcome) {
         let Some(key) = action.key() else { return };
         let known = match key.space {
@@ -168,13 +168,13 @@ impl Client {
     }
 }
 
-/// Of so many operations one is done over a new connection, to the next server.
+/// One operation of this many moves to a new connection, to the next server.
 const MOVES_ONE_IN: u32 = 500;
-/// Locks that all clients want.
+/// Number of Leases for locks, which all clients renew.
 const LOCKS: u32 = 8;
-/// Leases that all clients patch, create and delete.
+/// Number of Leases that all clients patch, create and delete.
 const SHARED: u32 = 32;
-/// The lock that has watchers of its own.
+/// The lock with its own watchers.
 pub(crate) const LOCK_0: Key = Key { space: Space::Locks, number: 0 };
-/// Before a connection is tried again, or a request that was refused.
+/// Time before the next attempt after a failed connection or a refusal.
 const PAUSE: Duration = Duration::from_millis(2);

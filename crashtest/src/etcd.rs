@@ -1,5 +1,5 @@
-//! A cluster of etcd as processes: started, killed, paused, compacted. Only processes that were started here are ended.
-//! Replicas reach it by TLS with client certificates, and this program by cleartext.
+//! A cluster of etcd processes: started, killed, paused, compacted. Only its own processes are ended. Replicas connect
+//! by TLS with client certificates, this program by cleartext.
 
 use crate::http::Connection;
 use crate::process::{free_port, signal};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running cluster, killed when this is dropped.
+/// A running cluster. Dropping it kills the members.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     binary: PathBuf,
@@ -27,15 +27,15 @@ struct Member {
     /// Port for clients with certificates.
     secure: u16,
     peer: u16,
-    /// None while it is dead.
+    /// `None` while the member is dead.
     child: Option<Child>,
 }
 
 impl Etcd {
-    /// Starts a cluster of so many members, with its data in `folder`.
+    /// Starts a cluster of `members` members, with its data in `folder`.
     ///
     /// # Errors
-    /// A member cannot be started, or does not answer soon.
+    /// A member cannot be started or does not answer in time.
     pub(crate) fn start(binary: &Path, folder: &Path, members: u32) -> Result<Self, String> {
         let member = |_| -> std::io::Result<Member> {
             Ok(Member { client: free_port()?, secure: free_port()?, peer: free_port()?, child: None })
@@ -60,12 +60,12 @@ impl Etcd {
         self.members.iter().map(|member| member.secure).collect()
     }
 
-    /// The certificates of the cluster. That of the admin is a client's.
+    /// Certificates of the cluster. The admin's certificate serves as a client certificate.
     pub(crate) fn certs(&self) -> &CertDir {
         &self.certs
     }
 
-    /// Starts a member that is dead, with what it has on its disk.
+    /// Starts a dead member on its old data.
     pub(crate) fn revive(&mut self, member: usize) -> Result<(), String> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let cluster: Vec<_> =
@@ -88,7 +88,7 @@ impl Etcd {
             .arg(format!("--key-file={}", self.certs.serving_key().display()))
             .arg(format!("--trusted-ca-file={}", self.certs.ca_cert().display()))
             .arg("--client-cert-auth")
-            // With these the gateway proves to its own member who it is.
+            // The member's gateway authenticates to the member with these.
             .arg(format!("--client-cert-file={}", self.certs.admin_cert().display()))
             .arg(format!("--client-key-file={}", self.certs.admin_key().display()))
             .args([
@@ -105,13 +105,13 @@ impl Etcd {
     /// Kills a member with SIGKILL.
     pub(crate) fn kill(&mut self, member: usize) {
         if let Some(mut child) = self.members[member].child.take() {
-            // It may have ended by itself.
+            // The member may have ended by itself.
             _ = child.kill();
             _ = child.wait();
         }
     }
 
-    /// Stops a member, or lets it go on.
+    /// Pauses or resumes a member.
     pub(crate) fn pause(&self, member: usize, is_paused: bool) -> Result<(), String> {
         match &self.members[member].child {
             Some(child) => signal(child.id(), if is_paused { Signal::STOP } else { Signal::CONT }),
@@ -119,7 +119,7 @@ impl Etcd {
         }
     }
 
-    /// The member that leads, if one says so.
+    /// Returns the leader's index, if a member knows it.
     pub(crate) fn leader(&self) -> Option<usize> {
         let status = |member: &Member| {
             member.child.as_ref()?;
@@ -130,7 +130,7 @@ impl Etcd {
             .position(|member| status(member).is_some_and(|status| status["leader"] == status["header"]["member_id"]))
     }
 
-    /// Has etcd forget all revisions before the newest.
+    /// Compacts etcd up to the newest revision.
     pub(crate) fn compact(&self) {
         let port = self.members.iter().find(|member| member.child.is_some()).map(|member| member.client);
         let range = port.and_then(|port| ask(port, "kv/range", r#"{"key":"AA=="}"#));
@@ -141,14 +141,14 @@ impl Etcd {
         }
     }
 
-    /// Waits until all members that live serve linearizable reads.
+    /// Waits until all running members serve linearizable reads.
     pub(crate) fn await_quorum(&self) -> Result<(), String> {
         let begun = Instant::now();
         let is_serving =
             |member: &Member| member.child.is_none() || ask(member.client, "kv/range", r#"{"key":"AA=="}"#).is_some();
         while !self.members.iter().all(is_serving) {
             if begun.elapsed() > QUORUM_MAX {
-                return Err(format!("etcd does not serve after {QUORUM_MAX:?}"));
+                return Err(format!("etcd serves no reads after {QUORUM_MAX:?}"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -171,7 +171,7 @@ fn certificates(folder: &Path) -> Result<CertDir, PkiError> {
     Ok(certs)
 }
 
-/// Asks the gateway of a member (etcd's API as JSON).
+/// Sends a request to a member's gateway (etcd's API as JSON).
 fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
     let mut connection = Connection::open(port, Duration::from_secs(2)).ok()?;
     let (answer, _) = connection.ask("POST", &format!("/v3/{path}"), "application/json", body).ok()?;
@@ -179,5 +179,5 @@ fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
     answer.get("header").is_some().then_some(answer)
 }
 
-/// A cluster that is well serves in less time.
+/// A healthy cluster serves in less time.
 const QUORUM_MAX: Duration = Duration::from_secs(30);

@@ -1,9 +1,9 @@
-//! The kinds of fault of a run with several replicas.
+//! Kinds of faults in a run with several replicas.
 
 use clap::ValueEnum;
 use std::fmt;
 
-/// A fault: something is wrong for a time.
+/// A temporary fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Fault {
     /// A replica gets SIGKILL.
@@ -24,16 +24,16 @@ pub(crate) enum Fault {
     ConnectionsCut,
     /// The connections between a replica and etcd are slow.
     ConnectionsDelayed,
-    /// The bytes from a replica to etcd get lost.
+    /// Bytes from a replica to etcd are dropped.
     RequestsSwallowed,
-    /// The bytes from etcd to a replica get lost.
+    /// Bytes from etcd to a replica are dropped.
     AnswersSwallowed,
     /// The history of etcd is compacted.
     Compacted,
 }
 
 impl Fault {
-    /// One of all, at random.
+    /// Draws a random fault.
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let all = Self::value_variants();
         all[rng.usize(..all.len())]

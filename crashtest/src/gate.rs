@@ -1,4 +1,4 @@
-//! What clients share: when to work, how many operations there are, and where records go.
+//! State that the clients share: when to work, the number of operations, and the records.
 
 use crate::history::{Nanos, Op};
 use crate::http::Connection;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// The gate: see the module.
 #[derive(Debug)]
 pub(crate) struct Gate {
     begun: Instant,
     /// Ports of the servers.
     ports: Vec<u16>,
-    /// Time after which a silent server is given up.
+    /// Time after which a silent server counts as stuck.
     patience: Duration,
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
-    /// Whether clients are to work: false from the moment that the server is dead.
+    /// Whether clients may work. False once the server is dead.
     is_open: AtomicBool,
-    /// Whether the last fault was the death of a replica.
+    /// Whether the last fault was the kill of a replica.
     replica_is_killed: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -30,15 +30,15 @@ pub(crate) struct Gate {
 struct State {
     generation: u64,
     is_over: bool,
-    /// Clients that have entered and not parked.
+    /// Number of clients that have entered and not parked.
     working: u32,
     ops: Vec<Op>,
-    /// Times from the death of a replica until a client of it had a write acknowledged by another one.
+    /// Times from the kill of a replica until its client had a write acknowledged by another replica.
     takeovers: Vec<Duration>,
 }
 
 impl Gate {
-    /// A gate that is closed.
+    /// Creates a closed gate.
     pub(crate) fn new(ports: Vec<u16>, patience: Duration, operations_max: u64) -> Self {
         Self {
             begun: Instant::now(),
@@ -54,7 +54,7 @@ impl Gate {
         }
     }
 
-    /// Connects to a server: to another one for the next number.
+    /// Connects to a server. The next number is another server.
     pub(crate) fn connect(&self, number: u32) -> io::Result<Connection> {
         let at = usize::try_from(number).unwrap_or_default() % self.ports.len().max(1);
         let port = self.ports.get(at).copied().unwrap_or_default();
@@ -71,44 +71,44 @@ impl Gate {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Number of the next operation, if there is one.
+    /// Returns the number of the next operation, or `None` after the last one.
     pub(crate) fn next_operation(&self) -> Option<u64> {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         (number < self.operations_max).then_some(number)
     }
 
-    /// Number of a Lease that was never there.
+    /// Returns the number of a new Lease.
     pub(crate) fn next_sweep_name(&self) -> u32 {
         u32::try_from(self.sweep_names.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Operations that were begun.
+    /// Number of operations that have begun.
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed).min(self.operations_max)
     }
 
-    /// Whether clients are to work.
+    /// Whether clients may work.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Notes of which kind the fault is that begins now.
+    /// Sets whether the current fault is the kill of a replica.
     pub(crate) fn set_replica_is_killed(&self, is_killed: bool) {
         self.replica_is_killed.store(is_killed, Ordering::Release);
     }
 
-    /// Whether the last fault was the death of a replica.
+    /// Whether the last fault was the kill of a replica.
     pub(crate) fn replica_is_killed(&self) -> bool {
         self.replica_is_killed.load(Ordering::Acquire)
     }
 
-    /// Records how long a client waited for its next write after its replica was killed at `lost`.
+    /// Records the time since `lost`, when a client noticed the kill of its replica, until its next acknowledged write.
     pub(crate) fn took_over(&self, lost: Nanos) {
         let took = Duration::from_nanos(self.now().saturating_sub(lost));
         self.lock().takeovers.push(took);
     }
 
-    /// All that [`took_over`](Self::took_over) has recorded.
+    /// Takes the times that [`took_over`](Self::took_over) has recorded.
     pub(crate) fn takeovers(&self) -> Vec<Duration> {
         std::mem::take(&mut self.lock().takeovers)
     }
@@ -117,7 +117,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client waits until it is to work, after the generation that it had. None is the end.
+    /// Waits until the client may work in a generation after `last`, and returns the generation. `None` ends the
+    /// client.
     pub(crate) fn enter(&self, last: u64) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -132,7 +133,7 @@ impl Gate {
         }
     }
 
-    /// A client does nothing more in this generation.
+    /// Ends a client's work in this generation, and takes its records.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();
         state.ops.append(ops);
@@ -148,13 +149,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Stops all clients. One that has not entered yet does not enter.
+    /// Stops all clients. A client outside does not enter any more.
     pub(crate) fn close(&self) {
         let _state = self.lock();
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Waits until all clients do nothing, and gives what they recorded. The gate is closed.
+    /// Waits until all clients are parked, and takes their records. The gate must be closed.
     pub(crate) fn wait_parked(&self) -> Vec<Op> {
         let mut state = self.lock();
         while state.working > 0 {

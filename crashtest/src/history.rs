@@ -1,36 +1,36 @@
-//! What is recorded of a run: operations with their times and outcomes, and the events of watchers. Clients and
-//! watchers write it, the checker reads it.
+//! The records of a run: operations with their times and outcomes, and the events of watchers. Clients and watchers
+//! write them; the checker reads them.
 
 use std::fmt;
 
 /// Time since the run began, in ns.
 pub(crate) type Nanos = u64;
 
-/// A Lease: the namespace and the number in its name.
+/// A Lease: its namespace and the number in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) space: Space,
     pub(crate) number: u32,
 }
 
-/// A namespace. Each has Leases of one use.
+/// A namespace. All its Leases have the same use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Space {
-    /// Each Lease has one client, which renews it.
+    /// Each Lease belongs to one client, which renews it.
     Nodes,
-    /// All clients want them.
+    /// All clients take and renew the Leases.
     Locks,
-    /// All clients patch, create and delete them.
+    /// All clients patch, create and delete the Leases.
     Shared,
-    /// Each Lease is created once. `deletecollection` deletes them.
+    /// Each Lease is created once. `deletecollection` deletes the Leases.
     Sweep,
 }
 
 impl Space {
-    /// All of them.
+    /// All namespaces.
     pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Locks, Self::Shared, Self::Sweep];
 
-    /// Its name for the server. That of the nodes has no quota.
+    /// Name of the namespace on the server. The namespace of the nodes has no quota.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodes => "kube-node-lease",
@@ -42,14 +42,14 @@ impl Space {
 }
 
 impl Key {
-    /// The Lease of these names, if a client of this program can have created it.
+    /// Returns the Lease of these names, if this program can have created it.
     pub(crate) fn parse(namespace: &str, name: &str) -> Option<Self> {
         let space = Space::ALL.into_iter().find(|space| space.name() == namespace)?;
         let number = name.strip_prefix("lease-")?.parse().ok()?;
         Some(Self { space, number })
     }
 
-    /// Its name within the namespace.
+    /// Name of the Lease.
     pub(crate) fn name(self) -> String {
         format!("lease-{}", self.number)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A state of a Lease, as an answer or an event has it.
+/// A state of a Lease in an answer or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) key: Key,
@@ -69,7 +69,7 @@ pub(crate) struct Seen {
     pub(crate) version: u64,
     /// `metadata.uid`.
     pub(crate) uid: u128,
-    /// Number of the operation that wrote the state; `spec.renewTime` has it.
+    /// Number of the operation that wrote the state, from `spec.renewTime`.
     pub(crate) op: u64,
     /// Number of the client in `spec.holderIdentity`.
     pub(crate) holder: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Seen {
     pub(crate) hash: u64,
 }
 
-/// What a client asked for.
+/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Create(Key),
@@ -88,7 +88,7 @@ pub(crate) enum Action {
     },
     /// A merge patch of `spec.renewTime`, without a version.
     Patch(Key),
-    /// A DELETE with the precondition of a uid, and perhaps of a version.
+    /// A DELETE with a uid as precondition, and optionally a version.
     Delete {
         key: Key,
         uid: u128,
@@ -96,12 +96,12 @@ pub(crate) enum Action {
     },
     DeleteCollection(Space),
     Get(Key),
-    /// Of one namespace, or of all.
+    /// A list of one namespace, or of all.
     List(Option<Space>),
 }
 
 impl Action {
-    /// The Lease, if it is about one.
+    /// The Lease that the request names, if any.
     pub(crate) fn key(self) -> Option<Key> {
         match self {
             Self::Create(key)
@@ -113,28 +113,28 @@ impl Action {
         }
     }
 
-    /// Whether it changes Leases.
+    /// Whether the request changes Leases.
     pub(crate) fn is_write(self) -> bool {
         !matches!(self, Self::Get(_) | Self::List(_))
     }
 }
 
-/// What became of an operation.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// 2xx with a Lease in the body.
+    /// 2xx with a Lease.
     Lease(Seen),
-    /// 2xx of a deletion.
+    /// 2xx for a deletion.
     Deleted,
-    /// 200 of a list.
+    /// 200 for a list.
     List { version: u64, items: Vec<Seen> },
     /// 404.
     NotFound,
     /// 409.
     Conflict,
-    /// Another status that says that nothing was done.
+    /// Another status, which says that the request had no effect.
     Refused(u16),
-    /// The connection died, or the server does not know.
+    /// The connection was lost, or the server does not know the outcome.
     Unknown,
 }
 
@@ -146,22 +146,22 @@ pub(crate) struct Op {
     pub(crate) action: Action,
     /// When the request was sent.
     pub(crate) begin: Nanos,
-    /// When the answer was there. Of an unknown outcome, when the server was dead.
+    /// When the answer arrived. With an unknown outcome, when the server was dead.
     pub(crate) end: Nanos,
     pub(crate) outcome: Outcome,
 }
 
 impl Op {
-    /// Number of the lists that end epochs.
+    /// Number of every list that ends an epoch.
     pub(crate) const BOUNDARY: u64 = u64::MAX;
 
-    /// Whether the server said that it was done.
+    /// Whether the server acknowledged the operation.
     pub(crate) fn is_acknowledged(&self) -> bool {
         matches!(self.outcome, Outcome::Lease(_) | Outcome::Deleted | Outcome::List { .. })
     }
 }
 
-/// The type of an event.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Added,
@@ -174,25 +174,25 @@ pub(crate) enum EventKind {
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
     pub(crate) seen: Seen,
-    /// When the watcher had it.
+    /// When the watcher received the event.
     pub(crate) at: Nanos,
 }
 
-/// What a watcher records.
+/// A record of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Event(Event),
-    /// A list in place of events: at the begin, and after 410.
+    /// A list: the first one, or one after 410.
     Listed {
         last: u64,
         version: u64,
         is_gone: bool,
     },
-    /// Something that no server may send.
+    /// Description of an answer that no correct server sends.
     Wrong(String),
 }
 
-/// The Leases that a watcher is about.
+/// The Leases that a watcher watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
@@ -201,7 +201,7 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// Whether the Lease is in it.
+    /// Whether the Lease is in the scope.
     pub(crate) fn has(self, key: Key) -> bool {
         match self {
             Self::All => true,

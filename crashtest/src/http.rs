@@ -1,11 +1,11 @@
-//! One connection of HTTP/1.1 to the server, blocking. A request is sent and its answer read, or a watch is followed.
+//! One blocking HTTP/1.1 connection to the server, for requests or for one watch.
 
 use coordination_apiserver::http1::client::{Piece, ResponseParser};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection. After an error it is of no more use.
+/// A connection. It is unusable after an error.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -20,17 +20,17 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// A piece of a watch.
+/// A piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     Status(u16),
-    /// Bytes were appended to the body.
+    /// Bytes that were appended to the body.
     Body,
     End,
 }
 
 impl Connection {
-    /// Connects to this port of 127.0.0.1. A peer that is silent for `patience` is given up.
+    /// Connects to this port of 127.0.0.1. A peer that is silent for `patience` leads to an error.
     pub(crate) fn open(port: u16, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
         stream.set_nodelay(true)?;
@@ -38,7 +38,7 @@ impl Connection {
         Ok(Self { stream, parser: ResponseParser::new(usize::MAX), buf: Vec::new() })
     }
 
-    /// Sends a request. An empty `media_type` says that there is no body.
+    /// Sends a request. An empty `media_type` means no body.
     pub(crate) fn send(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<()> {
         let head = if media_type.is_empty() {
             format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
@@ -52,7 +52,7 @@ impl Connection {
         self.stream.write_all(head.as_bytes())
     }
 
-    /// Sends a request and waits for the answer. The flag says whether the connection can be used again.
+    /// Sends a request and waits for the answer. The flag tells whether the connection can be reused.
     pub(crate) fn ask(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<(Answer, bool)> {
         self.send(method, path, media_type, body)?;
         loop {
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// The next piece of a watch. Its bytes are appended to `body`.
+    /// Reads the next piece of a watch and appends its bytes to `body`.
     pub(crate) fn next_chunk(&mut self, body: &mut Vec<u8>) -> io::Result<Chunk> {
         loop {
             let (piece, consumed) = self.parser.poll_piece(&mut self.buf, false).map_err(io::Error::other)?;
@@ -101,5 +101,5 @@ impl Connection {
     }
 }
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 * 1024;

@@ -1,15 +1,15 @@
-//! Kills the real server under full write load, again and again, and checks that nothing acknowledged is lost.
+//! Kills the real server repeatedly under full write load and checks that no acknowledged write is lost.
 //!
 //! ```text
 //!   plan ──► run ──► process      starts and kills the server
-//!             ├────► replicas     starts several servers, with etcd and proxy between, and makes faults
-//!             ├────► client   ─┐  write and read, over http, what request makes of an action
-//!             ├────► watcher  ─┤  watch, and resume
+//!             ├────► replicas     starts several servers with etcd and proxies, and causes faults
+//!             ├────► client   ─┐  writes and reads through http; request encodes and decodes
+//!             ├────► watcher  ─┤  watches and resumes
 //!             └────► audit     └─► history ──► checker
 //! ```
 //!
-//! [`history`] is what is recorded, [`gate`] what the clients share, [`fault`] names the faults. [`checker`] knows
-//! neither sockets nor the clock.
+//! [`history`] has the records, [`gate`] the state that clients share, [`fault`] the names of the faults. [`checker`]
+//! knows neither sockets nor the clock.
 
 #![forbid(unsafe_code)]
 
@@ -61,9 +61,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs and reports; true if there is no violation.
+/// Runs the test and reports. Returns whether there is no violation.
 fn run(args: Args) -> Result<bool, String> {
-    // The first Ctrl-C ends the run with its results, the second one at once.
+    // The first Ctrl-C ends the run with its results; the second one ends it at once.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
@@ -74,7 +74,7 @@ fn run(args: Args) -> Result<bool, String> {
         Some(file) => file.clone(),
         None => beside_this_program()?,
     };
-    let told = |e: std::io::Error| format!("cannot make a folder: {e}");
+    let told = |e: std::io::Error| format!("cannot create a folder: {e}");
     let temporary = match &args.data_dir {
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(told)?;
@@ -91,14 +91,14 @@ fn run(args: Args) -> Result<bool, String> {
     {
         text.push_str(&format!("{:14} {}\n", "evidence", temporary.keep().display()));
     }
-    // A reader that has gone away is no reason to fail.
+    // A closed output is not a failure.
     _ = std::io::stdout().write_all(text.as_bytes());
     Ok(is_fine)
 }
 
 fn beside_this_program() -> Result<PathBuf, String> {
     let file = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name(PROGRAM);
-    if file.is_file() { Ok(file) } else { Err(format!("{}: not built; or name one with --server", file.display())) }
+    if file.is_file() { Ok(file) } else { Err(format!("{}: not built; build it or use --server", file.display())) }
 }
 
 fn complain(words: &str) {

@@ -1,6 +1,6 @@
-//! Leases as JSON: what is sent, and what of an answer is recorded.
+//! Leases as JSON: the bodies of requests, and the records of answers.
 //!
-//! Each write has a `renewTime` of its own, which names the operation. So a state tells who wrote it.
+//! Each write has its own `renewTime`, which has the operation's number. So a state identifies its writer.
 
 use crate::history::{Event, EventKind, Key, Nanos, Seen};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
 
-/// What an object is, and where it stands.
+/// An object, before its parts are parsed.
 #[derive(Deserialize)]
 struct Object<'a> {
     #[serde(borrow)]
@@ -60,7 +60,7 @@ struct Status {
     code: u16,
 }
 
-/// Namespace in which replicas keep Leases of their own, which say only that the version has grown.
+/// Namespace in which replicas keep their own Leases. Watchers see only the growing version of these.
 const IDENTITIES: &str = "kube-system";
 
 /// A line of a watch.
@@ -68,16 +68,16 @@ const IDENTITIES: &str = "kube-system";
 pub(crate) enum Line {
     Event(Event),
     Bookmark(u64),
-    /// The watch has ended with this code.
+    /// The watch has ended with this status code.
     Error(u16),
 }
 
-/// The Lease in a body.
+/// Parses the Lease in a body.
 pub(crate) fn lease(body: &[u8]) -> Result<Seen, String> {
     seen(&serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?)
 }
 
-/// The version and the Leases of a list.
+/// Parses the version and the Leases of a list.
 pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
     let list: List<'_> = serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?;
     let is_identity = |object: &&Object<'_>| meta(object).is_ok_and(|meta| meta.namespace == IDENTITIES);
@@ -85,7 +85,7 @@ pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
     Ok((version(&list.metadata)?, items))
 }
 
-/// A line of a watch that arrived at `at`.
+/// Parses a line of a watch that arrived at `at`.
 pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
     let read = |e: serde_json::Error| wrong(body, &e.to_string());
     let line: WatchLine<'_> = serde_json::from_slice(body).map_err(read)?;
@@ -99,7 +99,7 @@ pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
             return Ok(Line::Bookmark(version(&meta)?));
         }
         "ERROR" => return Ok(Line::Error(serde_json::from_str::<Status>(line.object.get()).map_err(read)?.code)),
-        _ => return Err(wrong(body, "no such type of event")),
+        _ => return Err(wrong(body, "unknown event type")),
     };
     let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
     let meta = meta(&object)?;
@@ -139,14 +139,14 @@ fn parse_uid(text: &str) -> Option<u128> {
     u128::from_str_radix(&text.replace('-', ""), 16).ok()
 }
 
-/// A uid as the server spells it.
+/// Formats a uid as the server does.
 pub(crate) fn uid_text(uid: u128) -> String {
     let digits = format!("{uid:032x}");
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| digits.get(range).unwrap_or_default());
     parts.join("-")
 }
 
-/// The `renewTime` of an operation: that many microseconds after midnight, over the days of a month.
+/// Formats the `renewTime` of an operation: that many microseconds after midnight, over the days of a month.
 fn time_text(op: u64) -> String {
     let (seconds, micros) = (op / 1_000_000, op % 1_000_000);
     let (day, second) = (seconds / 86_400 % 28 + 1, seconds % 86_400);
@@ -161,7 +161,7 @@ fn parse_time(text: &str) -> Option<u64> {
     Some(seconds * 1_000_000 + number(12..18)?)
 }
 
-/// The body of a POST, or of a PUT of the state `from`.
+/// Builds the body of a POST, or of a PUT that replaces the state `from`.
 pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> String {
     let owned = from.map_or_else(String::new, |seen| {
         format!(r#","uid":"{}","resourceVersion":"{}""#, uid_text(seen.uid), seen.version)
@@ -179,19 +179,19 @@ pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> Strin
     )
 }
 
-/// A merge patch of the time alone.
+/// Builds a merge patch of the time.
 pub(crate) fn patch(op: u64) -> String {
     format!(r#"{{"spec":{{"renewTime":"{}"}}}}"#, time_text(op))
 }
 
-/// `DeleteOptions` with preconditions.
+/// Builds `DeleteOptions` with preconditions.
 pub(crate) fn delete_options(uid: u128, from: Option<u64>) -> String {
     let version = from.map_or_else(String::new, |version| format!(r#","resourceVersion":"{version}""#));
     format!(r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"{}"{version}}}}}"#, uid_text(uid))
 }
 
 fn wrong(body: &[u8], why: &str) -> String {
-    /// So much of a body is shown.
+    /// Bytes of a body that a message shows.
     const SHOWN_BYTES: usize = 600;
     let shown = String::from_utf8_lossy(body.get(..SHOWN_BYTES).unwrap_or(body));
     format!("{why}: {shown}")

@@ -1,4 +1,4 @@
-//! When the server is killed next, and how.
+//! When and how the server is killed next.
 
 use crate::gate::Gate;
 use crate::process::Server;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 /// The moment of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Under full load, after some operations.
+    /// Under full load, after a number of operations.
     Load,
-    /// So soon after a start that the server may still read its store.
+    /// So soon after a start that the server may still load its store.
     Start,
     /// While a snapshot is written.
     Snapshot,
@@ -17,7 +17,7 @@ pub(crate) enum Moment {
     Stop,
 }
 
-/// Draws the moment of the next kill. Before the first one there must be load.
+/// Draws the moment of the next kill. The first kill needs load before it.
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -27,8 +27,8 @@ pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) ->
     }
 }
 
-/// Waits for the moment. `kills_left` kills share the operations that are left; one that waits for a snapshot waits for
-/// twice its share at most.
+/// Waits for the moment. `kills_left` kills share the remaining operations. A kill during a snapshot waits for at most
+/// twice its share.
 pub(crate) fn wait(
     moment: Moment,
     gate: &Gate,
@@ -54,16 +54,16 @@ pub(crate) fn wait(
         show();
         std::thread::sleep(LOOK);
     }
-    // Anywhere between two writes of the server.
+    // The kill may fall anywhere between two writes of the server.
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
 }
 
-/// A start with few Leases takes less.
+/// A start with few Leases takes less time.
 const START_US_MAX: u64 = 80_000;
-/// A snapshot of 20,000 Leases takes ten times as long on a busy machine, one of a thousand a tenth.
+/// A snapshot of 20,000 Leases takes ten times as long on a busy machine; one of a thousand Leases takes a tenth.
 const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
-/// How often it is looked.
+/// Interval between two looks at the progress.
 const LOOK: Duration = Duration::from_millis(2);
-/// A server that does nothing for so long is killed too.
+/// A server that makes no progress for so long is killed too.
 const WAIT_MAX: Duration = Duration::from_secs(300);

@@ -1,5 +1,4 @@
-//! The server as a process: started, asked whether it is ready, killed. Only processes that were started here are
-//! ended.
+//! The server as a process: started, probed, killed. Only its own processes are ended.
 
 use crate::http::Connection;
 use coordination_apiserver::pki::CertDir;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a server is started.
+/// Command line of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) file: PathBuf,
@@ -22,29 +21,29 @@ pub(crate) struct Program {
     pub(crate) window: u32,
 }
 
-/// Where a server keeps Leases.
+/// Storage of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Storage {
     Memory,
-    /// In this folder.
+    /// A journal in this folder.
     Disk(PathBuf),
-    /// In etcd, at these URLs, with the certificates of this folder.
+    /// etcd at these URLs, with the certificates of this folder.
     Etcd(String, CertDir),
 }
 
-/// A running server, killed when this is dropped.
+/// A running server. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     started: Instant,
     port: u16,
     log: PathBuf,
-    /// Bytes of the log from before this start.
+    /// Length of the log before this start, in bytes.
     log_start: u64,
 }
 
 impl Program {
-    /// Starts the server, and does not wait until it is ready. The signals of a terminal do not reach it.
+    /// Starts the server, but does not wait until it is ready. Signals of the terminal do not reach it.
     pub(crate) fn start(&self) -> Result<Server, String> {
         let told = |e: std::io::Error| format!("{}: {e}", self.log.display());
         let mut log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(told)?;
@@ -72,7 +71,7 @@ impl Program {
 }
 
 impl Server {
-    /// Waits until `/readyz` says so, and gives the time from the start.
+    /// Waits until `/readyz` answers 200, and returns the time since the start.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
         loop {
@@ -90,32 +89,32 @@ impl Server {
         }
     }
 
-    /// Process id.
+    /// Process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it runs.
+    /// Whether the server runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Whether its log says that it has begun a snapshot and not finished it.
+    /// Whether the log shows a snapshot that has begun, but not finished.
     pub(crate) fn is_taking_snapshot(&self) -> bool {
         let text = self.log_text();
         text.matches("snapshot begun").count() > text.matches("snapshot finished").count()
     }
 
-    /// Kills it with SIGKILL and waits for its end. Gives whether it was taking a snapshot.
+    /// Kills the server with SIGKILL and waits for its end. Returns whether it was taking a snapshot.
     pub(crate) fn kill(&mut self) -> Result<bool, String> {
         if let Ok(Some(status)) = self.child.try_wait() {
-            return Err(format!("the server had ended by itself with {status}: {}", self.last_lines()));
+            return Err(format!("the server ended by itself with {status}: {}", self.last_lines()));
         }
         self.child.kill().and_then(|()| self.child.wait()).map_err(|e| e.to_string())?;
         Ok(self.is_taking_snapshot())
     }
 
-    /// Asks it to end with SIGTERM, and waits for that.
+    /// Stops the server with SIGTERM and waits for its end.
     pub(crate) fn terminate(&mut self) -> Result<ExitStatus, String> {
         signal(self.child.id(), Signal::TERM)?;
         let begun = Instant::now();
@@ -125,10 +124,10 @@ impl Server {
             }
             std::thread::sleep(READY_EVERY);
         }
-        Err(format!("the server runs {TERM_MAX:?} after SIGTERM"))
+        Err(format!("the server still runs {TERM_MAX:?} after SIGTERM"))
     }
 
-    /// What it said of its store at this start: in one line.
+    /// Returns the log line about the store from this start.
     pub(crate) fn store_line(&self) -> String {
         let text = self.log_text();
         text.lines().find(|line| STORE_WORDS.iter().any(|word| line.contains(word))).unwrap_or_default().to_owned()
@@ -140,7 +139,7 @@ impl Server {
         lines.get(lines.len().saturating_sub(3)..).unwrap_or_default().join("; ")
     }
 
-    /// The log of this start.
+    /// Returns the log of this start.
     fn log_text(&self) -> String {
         log_from(&self.log, self.log_start).unwrap_or_default()
     }
@@ -148,7 +147,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         _ = self.child.kill();
         _ = self.child.wait();
     }
@@ -163,25 +162,25 @@ fn log_from(path: &Path, start: u64) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Sends a signal to a process that was started here.
+/// Sends a signal to one of this program's processes.
 pub(crate) fn signal(id: u32, signal: Signal) -> Result<(), String> {
     let pid = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or("no such process")?;
     kill_process(pid, signal).map_err(|e| e.to_string())
 }
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// Returns a port of 127.0.0.1 that was free a moment ago.
 pub(crate) fn free_port() -> std::io::Result<u16> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
-/// A server that lives says in less time whether it is ready.
+/// A running server answers the probe in less time.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How often it is asked whether it is ready.
+/// Interval between two probes.
 const READY_EVERY: Duration = Duration::from_millis(1);
-/// A start takes less, whatever the store holds.
+/// Every start takes less time.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// A clean stop takes less.
+/// Every clean stop takes less time.
 const TERM_MAX: Duration = Duration::from_secs(30);
-/// What the lines about the store at a start have.
+/// Words in the log lines about the store at a start.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

@@ -1,10 +1,10 @@
-//! The bar on standard error.
+//! The progress bar on standard error.
 
 use crate::args::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 
-/// The bar.
+/// The progress bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -12,7 +12,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar, unless the user wants none or would not see it.
+    /// Creates the bar. It is hidden with `--quiet` and without a terminal.
     pub(crate) fn new(args: &Args) -> Self {
         let hidden = args.quiet || !std::io::stderr().is_terminal();
         let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -23,7 +23,7 @@ impl Progress {
         Self { bar, kills: args.kills }
     }
 
-    /// Shows where the run stands.
+    /// Shows the progress of the run.
     pub(crate) fn show(&self, operations: u64, kills: u32) {
         if !self.bar.is_hidden() {
             self.bar.set_position(operations);
@@ -31,7 +31,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,5 +1,5 @@
-//! The network between a replica and etcd: each connection goes through a proxy that can cut it, delay it, or swallow
-//! what comes from one side.
+//! The network between a replica and etcd. Each connection goes through a proxy that can cut it, delay it, or drop the
+//! bytes of one direction.
 
 use crate::process::free_port;
 use std::io::{self, Read as _, Write as _};
@@ -9,36 +9,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The ways of one replica to all members of etcd.
+/// The network of one replica to all members of etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct Network(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Delay of each piece, in ms.
+    /// Delay of each piece in ms.
     delay_ms: AtomicU64,
-    /// Whether what the replica sends is swallowed.
+    /// Whether the replica's bytes are dropped.
     swallows_requests: AtomicBool,
-    /// Whether what etcd sends is swallowed.
+    /// Whether etcd's bytes are dropped.
     swallows_answers: AtomicBool,
-    /// Open connections, both ends.
+    /// Both ends of each open connection.
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl Network {
-    /// A network without faults.
+    /// Creates a network without faults.
     pub(crate) fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// A port of 127.0.0.1 that leads to `target`. Its thread ends with the process.
+    /// Opens a port of 127.0.0.1 that forwards to `target`. Its thread ends with the process.
     pub(crate) fn lead_to(&self, target: u16) -> io::Result<u16> {
         let port = free_port()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let shared = self.0.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A member that is dead refuses.
+                // A dead member refuses the connection.
                 if let Ok(server) = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, target))) {
                     _ = shared.connect(&client, &server);
                 }
@@ -47,7 +47,7 @@ impl Network {
         Ok(port)
     }
 
-    /// Sets the faults: delay in ms, and whether requests and answers are swallowed.
+    /// Sets the faults: the delay in ms, and whether requests and answers are dropped.
     pub(crate) fn set(&self, delay_ms: u64, swallows_requests: bool, swallows_answers: bool) {
         self.0.delay_ms.store(delay_ms, Ordering::Relaxed);
         self.0.swallows_requests.store(swallows_requests, Ordering::Relaxed);
@@ -57,12 +57,12 @@ impl Network {
     /// Cuts all connections.
     pub(crate) fn cut(&self) {
         for stream in self.0.lock().drain(..) {
-            // The other end may have cut it.
+            // The other end may have closed the connection.
             _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Ends all faults. Connections that have lost bytes are cut.
+    /// Ends all faults. Connections that may have lost bytes are cut.
     pub(crate) fn heal(&self) {
         let was_hurt =
             self.0.swallows_requests.load(Ordering::Relaxed) || self.0.swallows_answers.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A run with several replicas over etcd: the faults, one after the other, while clients and watchers go on.
+//! A run with several replicas over etcd: faults follow each other while clients and watchers continue.
 
 use crate::args::Args;
 use crate::etcd::Etcd;
@@ -12,12 +12,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// All processes of a run.
+/// The processes of a run.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     etcd: Etcd,
     replicas: Vec<Replica>,
-    /// Faults so far, by kind.
+    /// Number of faults so far, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the first start of each replica until it was ready.
     pub(crate) starts: Vec<Duration>,
@@ -27,12 +27,12 @@ pub(crate) struct Replicas {
 struct Replica {
     program: Program,
     network: Network,
-    /// None while it is dead.
+    /// `None` while the replica is dead.
     server: Option<Server>,
 }
 
 impl Replicas {
-    /// Starts etcd, and waits for every replica.
+    /// Starts etcd and all replicas, and waits until they are ready.
     ///
     /// # Errors
     /// A process cannot be started, or is not ready in time.
@@ -66,7 +66,7 @@ impl Replicas {
     /// Ends all faults, and waits until every replica is ready.
     ///
     /// # Errors
-    /// One is not ready in time, or has ended by itself.
+    /// A replica is not ready in time, or has ended by itself.
     pub(crate) fn await_all(&mut self) -> Result<(), String> {
         for member in 0..self.etcd.len() {
             self.etcd.pause(member, false)?;
@@ -79,7 +79,7 @@ impl Replicas {
                 replica.server = Some(replica.program.start()?);
             }
         }
-        // Those that were started again in the meantime are ready since some time ago.
+        // Only first starts are measured: a replica that restarted meanwhile has been ready for some time.
         let is_first = self.starts.is_empty();
         for server in self.replicas.iter_mut().filter_map(|replica| replica.server.as_mut()) {
             let ready = server.wait_ready()?;
@@ -88,13 +88,13 @@ impl Replicas {
         Ok(())
     }
 
-    /// What a replica said of its store at its start.
+    /// Returns the log line about the store from the start of a replica.
     pub(crate) fn store_line(&self) -> String {
         let server = self.replicas.iter().find_map(|replica| replica.server.as_ref());
         server.map(Server::store_line).unwrap_or_default()
     }
 
-    /// One fault, from its beginning to its end: of this kind, or of any. `show` is called now and then.
+    /// Runs one fault from beginning to end: `only`, or a random one. Calls `show` repeatedly.
     ///
     /// # Errors
     /// A process cannot be started, or has ended by itself.
@@ -122,7 +122,7 @@ impl Replicas {
         self.end(fault, replica, member)
     }
 
-    /// Begins a fault, and gives how long it lasts in ms.
+    /// Begins a fault, and returns its duration in ms.
     fn begin(&mut self, fault: Fault, replica: usize, member: usize, rng: &mut fastrand::Rng) -> Result<u64, String> {
         let other = (member + 1) % self.etcd.len();
         let Replica { network, server, .. } = &mut self.replicas[replica];
@@ -137,7 +137,7 @@ impl Replicas {
                 if let Some(server) = server {
                     signal(server.id(), Signal::STOP)?;
                 }
-                // Mostly short; now and then longer than anybody waits.
+                // Most pauses are short; some are longer than any client waits.
                 if rng.u8(..4) == 0 { rng.u64(5_000..20_000) } else { rng.u64(1_000..4_000) }
             }
             Fault::ReplicaStopped => {

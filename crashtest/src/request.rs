@@ -1,14 +1,14 @@
-//! One operation over one connection: the request of an action, and what the answer means.
+//! One operation over one connection: encodes the request and decodes the answer.
 
 use crate::history::{Action, Outcome, Seen, Space};
 use crate::http::{Answer, Connection};
 use crate::object;
 use std::io;
 
-/// Asks, and gives the outcome with whether the connection can be used again.
+/// Sends a request. Returns the outcome, and whether the connection can be reused.
 ///
 /// # Errors
-/// The connection died.
+/// The connection was lost.
 pub(crate) fn perform(
     connection: &mut Connection,
     client: u32,
@@ -32,7 +32,7 @@ pub(crate) fn perform(
     Ok((outcome(action, &answer), keeps))
 }
 
-/// The path of a collection.
+/// Returns the path of a collection.
 pub(crate) fn leases(space: Option<Space>) -> String {
     match space {
         Some(space) => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", space.name()),
@@ -40,7 +40,7 @@ pub(crate) fn leases(space: Option<Space>) -> String {
     }
 }
 
-/// What an answer says; an error is one that no server may send.
+/// Decodes an answer. An error describes an answer that no correct server sends.
 fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
     let wrong = || format!("{action:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(match answer.status {
@@ -54,9 +54,9 @@ fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
         },
         404 => Outcome::NotFound,
         409 => Outcome::Conflict,
-        // Nothing was done: busy, not ready, no room.
+        // Busy, not ready or full: the request had no effect.
         status @ (429 | 503 | 507) => Outcome::Refused(status),
-        // It may be done.
+        // The request may have taken effect.
         500..=599 => Outcome::Unknown,
         _ => return Err(wrong()),
     })

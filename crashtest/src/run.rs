@@ -1,4 +1,4 @@
-//! A run: starts the server, the clients, the watchers and the checker, kills the server again and again, and makes the
+//! A run: starts the server, the clients, the watchers and the checker, kills the server repeatedly, and makes the
 //! summary.
 
 use crate::args::{Args, Cheat};
@@ -21,26 +21,26 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// All that runs.
+/// State of a run.
 struct Run {
     args: Args,
     gate: Arc<Gate>,
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
     complaints: Receiver<String>,
-    /// Operations that no epoch has yet.
+    /// Operations since the last epoch.
     ops: Vec<Op>,
     summary: Summary,
     progress: Progress,
     interrupted: Arc<AtomicBool>,
-    /// Whether the checker has found something.
+    /// Whether the checker has found a violation.
     has_failed: Arc<AtomicBool>,
 }
 
-/// Runs in this folder.
+/// Runs the test in `folder`.
 ///
 /// # Errors
-/// Why it could not be run to its end. What the server did wrong is in the summary.
+/// The reason why the run could not complete. Violations of the server are in the summary.
 pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<AtomicBool>) -> Result<Summary, String> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
     let mut system = System::start(&args, server, folder)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     watchers.iter().for_each(|watcher| watcher.end());
     if let Err(text) = done {
         run.summary.violations.add(Kind::Server, text);
-        // Nobody is to wait for a server that does not come.
+        // Nobody has to wait for a server that does not start.
         system = System::Ended;
     }
     let mut summary = run.summary;
@@ -114,7 +114,7 @@ fn spawn_watcher(watcher: &Arc<Watcher>, gate: &Arc<Gate>) -> JoinHandle<()> {
 }
 
 impl Run {
-    /// Kills as often as wanted, and then lets the clients end.
+    /// Kills the server as often as required, and then lets the clients finish.
     fn drive(&mut self, one: &mut One) -> Result<(), String> {
         self.summary.starts.push(one.server.wait_ready()?);
         self.gate.open();
@@ -122,7 +122,7 @@ impl Run {
         while kills < self.args.kills && !self.is_over() {
             let moment = plan::draw(&mut self.rng, is_first, self.args.faults);
             if !is_first {
-                // After a start that is killed at once, the clients try while the server reads its store.
+                // Before a kill soon after a start, clients send requests while the server loads its store.
                 if moment != Moment::Start {
                     self.summary.starts.push(one.server.wait_ready()?);
                     self.end_epoch(one.server.store_line())?;
@@ -156,7 +156,7 @@ impl Run {
         self.write_sentinels()
     }
 
-    /// Faults of all kinds while clients work. Now and then all of them end, and everything is listed.
+    /// Causes faults of all kinds while clients work. Between epochs all faults end, and all Leases are listed.
     fn drive_replicas(&mut self, replicas: &mut Replicas) -> Result<(), String> {
         let epochs = (self.args.operations / OPERATIONS_PER_EPOCH).clamp(1, EPOCHS_MAX);
         for epoch in 1..=epochs {
@@ -171,7 +171,7 @@ impl Run {
             }
             replicas.await_all()?;
             self.gate.close();
-            // What had no answer may be on its way to etcd.
+            // Unanswered requests may still reach etcd.
             let mut ops = self.gate.wait_parked();
             thread::sleep(SETTLE);
             let settled = self.gate.now();
@@ -191,7 +191,7 @@ impl Run {
         is_told || self.gate.operations() >= self.args.operations
     }
 
-    /// Ends the server, and starts the next one.
+    /// Ends the server and starts it again.
     fn end_server(&mut self, one: &mut One, moment: Moment) -> Result<(), String> {
         if moment == Moment::Stop {
             self.summary.stops += 1;
@@ -213,13 +213,13 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what the clients recorded. What had no answer ended when the server was dead.
+    /// Takes the clients' records. Unanswered operations end at `dead`, when the server was dead.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);
     }
 
-    /// Takes operations. What had no answer ended at `dead`.
+    /// Takes operations. Unanswered ones end at `dead`.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
@@ -231,11 +231,11 @@ impl Run {
         }
     }
 
-    /// Lists everything while no client works, and gives the checker all up to that.
+    /// Lists all Leases while no client works, and passes the epoch to the checker.
     fn end_epoch(&mut self, log_line: String) -> Result<(), String> {
         let begin = self.gate.now();
         let action = Action::List(None);
-        let told = |e: String| format!("the list after a start failed: {e}");
+        let told = |e: String| format!("the list at the end of an epoch failed: {e}");
         let mut connection = self.gate.connect(0).map_err(|e| told(e.to_string()))?;
         let (outcome, _) =
             request::perform(&mut connection, 0, Op::BOUNDARY, action, None).map_err(|e| told(e.to_string()))?;
@@ -243,12 +243,12 @@ impl Run {
         let Outcome::List { version: boundary, .. } = outcome else { return Err(told(format!("{outcome:?}"))) };
         let mut ops = std::mem::take(&mut self.ops);
         ops.push(Op { id: Op::BOUNDARY, client: 0, action, begin, end: self.gate.now(), outcome });
-        // The checker goes away only when it has failed, and the run is told at its end.
+        // The checker closes the channel only after a violation, which the run reports at its end.
         _ = self.epochs.send(Epoch { ops, boundary, log_line });
         Ok(())
     }
 
-    /// Writes behind the last boundary, so that each watcher has an event behind it. Nobody checks these.
+    /// Writes after the last boundary, so that each watcher gets one more event. These events are not checked.
     fn write_sentinels(&mut self) -> Result<(), String> {
         let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
@@ -269,11 +269,11 @@ impl Run {
 enum System {
     One(Box<One>),
     Replicas(Box<Replicas>),
-    /// None, since the run has failed.
+    /// No server, because the run has failed.
     Ended,
 }
 
-/// A server with a store of its own.
+/// A server with its own store.
 struct One {
     program: Program,
     server: Server,
@@ -308,18 +308,18 @@ impl System {
     }
 }
 
-/// A server that is silent for so long is stuck: it gives up a write after 10 s, and sends bookmarks each minute.
+/// A server that is silent for so long is stuck: it abandons a write after 10 s, and sends bookmarks each minute.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// A client of several servers goes to another one.
+/// Time after which a client with several servers moves to the next one.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
-/// Operations between two lists of everything, about.
+/// Approximate number of operations between two lists of all Leases.
 const OPERATIONS_PER_EPOCH: u64 = 50_000;
-/// Lists of everything in a run with replicas.
+/// Maximum number of lists of all Leases in a run with replicas.
 const EPOCHS_MAX: u64 = 20;
-/// Time in which a transaction that is on its way is done or lost.
+/// Time in which a pending transaction takes effect or is lost.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// The watchers: what each is about, and whether it takes bookmarks.
+/// Scope of each watcher, and whether it requests bookmarks.
 const WATCHERS: [(Scope, bool); 10] = [
     (Scope::All, true),
     (Scope::All, false),

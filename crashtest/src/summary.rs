@@ -1,4 +1,4 @@
-//! What a run has found, for people.
+//! The results of a run, for people.
 
 use crate::checker::{Counts, Violations};
 use crate::fault::Fault;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Counts of a run, and its violations.
+/// Counts and violations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) seed: u64,
@@ -17,15 +17,15 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// Time from each start until the server was ready, if it was let live so long.
+    /// Time from each start until the server was ready, unless it was killed before.
     pub(crate) starts: Vec<Duration>,
     /// Faults of a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Time from the death of a replica until each of its clients had a write acknowledged by another one.
+    /// Time from the kill of a replica until each of its clients had a write acknowledged by another replica.
     pub(crate) takeovers: Vec<Duration>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
-    /// 404, 409 and so on, by status.
+    /// Refusals by status code.
     pub(crate) refused: BTreeMap<u16, u64>,
     pub(crate) resumed: u64,
     pub(crate) gone: u64,
@@ -52,7 +52,7 @@ impl Summary {
         *self.refused.entry(status).or_default() += 1;
     }
 
-    /// The summary as text.
+    /// Formats the summary.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         let mut line = |name: &str, text: String| _ = writeln!(out, "{name:14} {text}");
@@ -81,7 +81,7 @@ impl Summary {
             );
         }
         line("acknowledged", self.acknowledged.to_string());
-        line("unknown", format!("{} ({} were done)", self.unknown, self.checked.unknown_done));
+        line("unknown", format!("{} ({} took effect)", self.unknown, self.checked.unknown_done));
         let refused: Vec<_> = self.refused.iter().map(|(status, count)| format!("{count} x {status}")).collect();
         line("refused", if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
         let Counts { states, events, lists, gone_beyond_window, .. } = self.checked;
@@ -100,7 +100,7 @@ impl Summary {
     }
 }
 
-/// The median, the 99th percentile and the greatest, in ms.
+/// Returns the median, the 99th percentile and the maximum, in ms.
 fn spread_ms(times: &[Duration]) -> [f64; 3] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

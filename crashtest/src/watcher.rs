@@ -1,5 +1,5 @@
-//! A watcher: a thread that lists once and then watches, as a reflector does. After a lost connection it goes on from
-//! the last version that it had.
+//! A watcher: a thread that lists once and then watches, as a reflector does. After a lost connection it resumes from
+//! its last version.
 
 use crate::gate::Gate;
 use crate::history::{Nanos, Scope, Watched};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a watcher shares with the run.
+/// State that a watcher shares with the run.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) scope: Scope,
     bookmarks: bool,
-    /// Number of the server to which it connects next.
+    /// Number of the server for the next connection.
     server: AtomicU32,
-    /// The last version of an event or bookmark; 0 before the first list.
+    /// Last version of an event or bookmark; 0 before the first list.
     progress: AtomicU64,
-    /// Watches that gave something after a restart, from the version before it.
+    /// Number of watches that got events after a restart, from the version before it.
     pub(crate) resumed: AtomicU64,
-    /// Watches that were answered with 410.
+    /// Number of watches that were answered with 410.
     pub(crate) gone: AtomicU64,
     records: Mutex<Vec<Watched>>,
     is_over: AtomicBool,
@@ -35,7 +35,7 @@ enum End {
 }
 
 impl Watcher {
-    /// A watcher that has not begun.
+    /// Creates a watcher.
     pub(crate) fn new(scope: Scope, bookmarks: bool) -> Self {
         Self {
             scope,
@@ -49,17 +49,17 @@ impl Watcher {
         }
     }
 
-    /// All up to this version was given.
+    /// Version up to which the watcher got everything.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
 
-    /// What was recorded since the last call.
+    /// Takes the records since the last call.
     pub(crate) fn take(&self) -> Vec<Watched> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends it when the connection ends.
+    /// Ends the watcher when its connection ends.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -68,10 +68,10 @@ impl Watcher {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
-    /// Watches until the run is over.
+    /// Watches until the run ends.
     pub(crate) fn run(&self, gate: &Gate) {
         let mut last = None;
-        // Not after a list: that watch goes on from no earlier one.
+        // Whether the watch resumes an earlier one. The first watch after a list does not.
         let mut is_resume = false;
         while !self.is_over.load(Ordering::Acquire) {
             let ended = match last {
@@ -99,7 +99,7 @@ impl Watcher {
         }
     }
 
-    /// Connects to the server after the last one.
+    /// Connects to the next server.
     fn connect(&self, gate: &Gate) -> io::Result<Connection> {
         gate.connect(self.server.fetch_add(1, Ordering::Relaxed))
     }
@@ -192,5 +192,5 @@ impl Watcher {
     }
 }
 
-/// Before a connection is tried again.
+/// Time before the next attempt after a failed connection.
 const PAUSE: Duration = Duration::from_millis(2);

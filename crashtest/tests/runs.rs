@@ -1,14 +1,14 @@
-//! Short runs with real processes: an honest server has no violation, and one that lies is found out.
+//! Short runs with real processes: a correct server has no violation, and a faulty one is detected.
 //!
-//! The server is the one that was built beside this program. `cargo test --workspace` builds it; `cargo test -p
-//! crashtest` alone does not, and then these tests say so and do nothing.
+//! The tests need the server beside this program. `cargo test --workspace` builds it; `cargo test -p crashtest` alone
+//! does not. Without it they print a message and test nothing.
 
 #![allow(clippy::print_stderr, reason = "a test that does nothing has to say so")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A run with these flags; none if there is no server.
+/// Runs the program with these flags; `None` if there is no server.
 fn run(flags: &[&str]) -> Option<Output> {
     let program = Path::new(env!("CARGO_BIN_EXE_crashtest"));
     let server = program.with_file_name("coordination-apiserver");

@@ -1,8 +1,8 @@
-//! Operations in words.
+//! Operations and states as text.
 
 use crate::history::{Action, Nanos, Op, Outcome, Seen};
 
-/// A time as seconds of the run.
+/// Formats a time as seconds since the start of the run.
 pub(super) fn at(time: Nanos) -> String {
     if time == Nanos::MAX {
         return "later".to_owned();
@@ -10,19 +10,19 @@ pub(super) fn at(time: Nanos) -> String {
     format!("{}.{:06} s", time / 1_000_000_000, time / 1_000 % 1_000_000)
 }
 
-/// A state in words.
+/// Describes a state.
 pub(super) fn state(seen: &Seen) -> String {
     format!("{} at version {} (operation {}, client-{})", seen.key, seen.version, seen.op, seen.holder)
 }
 
-/// An operation in words: who, what, when, and the outcome.
+/// Describes an operation: client's request, times and outcome.
 pub(super) fn op(op: &Op) -> String {
     let action = match op.action {
         Action::Create(key) => format!("POST {key}"),
         Action::Put { key, from } => format!("PUT {key} from version {from}"),
         Action::Patch(key) => format!("PATCH {key}"),
         Action::Delete { key, from: Some(from), .. } => format!("DELETE {key} of version {from}"),
-        Action::Delete { key, .. } => format!("DELETE {key} of one uid"),
+        Action::Delete { key, .. } => format!("DELETE {key} by uid"),
         Action::DeleteCollection(space) => format!("DELETE all of {}", space.name()),
         Action::Get(key) => format!("GET {key}"),
         Action::List(None) => "LIST all".to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn op(op: &Op) -> String {
         Outcome::Unknown => "without an answer".to_owned(),
     };
     if op.id == Op::BOUNDARY {
-        return format!("the list of all while no client wrote, {outcome} at {}", at(op.end));
+        return format!("the list of all Leases while no client wrote, {outcome} at {}", at(op.end));
     }
     format!("operation {}, {action}, sent at {}, {outcome} at {}", op.id, at(op.begin), at(op.end))
 }

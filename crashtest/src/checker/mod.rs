@@ -1,16 +1,16 @@
-//! The checker: is what was answered and watched the history of one honest table?
+//! The checker: could one correct table have given all these answers and events?
 //!
-//! It knows nothing of the server but the promises of the Kubernetes API: a write that is acknowledged is there, has a
-//! version of its own, and versions have the order of time. The versions are so a proposed order of all writes, and the
-//! checker has only to verify it (linearizability per Lease, without a search):
+//! The checker knows only the promises of the Kubernetes API. An acknowledged write exists and has its own version. The
+//! order of versions agrees with the order in time. So versions propose an order of all writes, and the checker only
+//! verifies it. That proves linearizability of each Lease without a search.
 //!
 //! ```text
-//!   answers, events ──► states by version ──► replay: each follows from the one before ──► reads: seen in time
-//!                                         └─► watchers: each state in scope, once, in order
+//!   answers, events ──► states by version ──► replay: each state follows from the previous one ──► reads: seen in time
+//!                                         └─► watchers: each state of the scope once, in order
 //! ```
 //!
-//! It works in epochs. An epoch ends with a list of everything while nobody writes: its version is the boundary. After
-//! an epoch only the table, and one fact for each version, are kept.
+//! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes; the list's
+//! version is the boundary. After an epoch the checker keeps only the table and one fact for each version.
 
 mod explain;
 mod reads;
@@ -29,43 +29,43 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 /// A map with a fast hash.
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// What is wrong, as a name for tests and for counting.
+/// Kind of a violation, as a name for tests and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// An acknowledged state is not there.
+    /// An acknowledged state is missing.
     Lost,
-    /// A state is there that nobody can have written.
+    /// A state exists that no client wrote.
     Invented,
-    /// Two contents, two Leases or two types of one version.
+    /// One version has two contents, two Leases or two event types.
     TwoContents,
-    /// A version is lower than one that was given before.
+    /// A version is lower than an earlier one.
     VersionOrder,
-    /// A read does not see what was acknowledged before it began.
+    /// A read misses a write that was acknowledged before it began.
     StaleRead,
-    /// A write took another version than the one that was its precondition.
+    /// A write replaced another version than its precondition names.
     Precondition,
-    /// A uid that was there before.
+    /// A uid was used before.
     OldUid,
     /// A refusal without a reason.
     FalseRefusal,
     /// A watcher missed an event.
     Missed,
-    /// A watcher had an event twice, or out of order.
+    /// A watcher got an event twice or out of order.
     Twice,
-    /// 410 for a version in the window.
+    /// A watch got 410 for a version in the window.
     Gone,
-    /// The server broke the protocol or did not start.
+    /// The server violated the protocol or did not start.
     Server,
 }
 
-/// What no honest server does: how often, and the first ones of each kind in words.
+/// Violations by kind: the count, and descriptions of the first ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Violations {
     kinds: BTreeMap<Kind, (u64, Vec<String>)>,
 }
 
 impl Violations {
-    /// Adds one.
+    /// Adds a violation.
     pub(crate) fn add(&mut self, kind: Kind, text: String) {
         let (count, texts) = self.kinds.entry(kind).or_default();
         *count += 1;
@@ -74,7 +74,7 @@ impl Violations {
         }
     }
 
-    /// Adds all of another.
+    /// Adds all violations of `other`.
     pub(crate) fn append(&mut self, other: Self) {
         for (kind, (count, texts)) in other.kinds {
             let own = self.kinds.entry(kind).or_default();
@@ -83,96 +83,96 @@ impl Violations {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no violations.
     pub(crate) fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Of each kind, how many there are, and the first ones.
+    /// Returns each kind with its count and the descriptions of the first ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, u64, &[String])> {
         self.kinds.iter().map(|(kind, (count, texts))| (*kind, *count, texts.as_slice()))
     }
 }
 
-/// So many of a kind are kept in words: those after the first ones mostly follow from them.
+/// Number of violations of a kind that are described. Later ones mostly follow from the first.
 const TEXTS_MAX: usize = 3;
 
-/// What happened between two lists of everything.
+/// Operations between two lists of all Leases.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch {
     pub(crate) ops: Vec<Op>,
-    /// Version of the list at the end, which is the last of the operations.
+    /// Version of the list at the end, which is the last operation.
     pub(crate) boundary: u64,
-    /// What the server said at the start before that list.
+    /// Log line of the server's start before that list.
     pub(crate) log_line: String,
 }
 
-/// The state of a Lease after the last one that was looked at.
+/// Latest state of a Lease.
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    /// Of a deletion: the last state, with the deletion's version.
+    /// Last state; for a deletion, with the deletion's version.
     seen: Seen,
     is_deleted: bool,
-    /// When somebody knew first of the creation.
+    /// When the creation was first known.
     created_known: Nanos,
 }
 
-/// What is kept of a version for ever.
+/// What the checker keeps of a version permanently.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,
     hash: u64,
 }
 
-/// See the module.
+/// The checker: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     table: Map<Key, Current>,
     facts: Map<u64, Fact>,
-    /// All versions, in order.
+    /// All versions, in ascending order.
     versions: Vec<u64>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
-    /// Events from which a watch must resume without 410.
+    /// Events within which a watch must resume without 410.
     window: usize,
     boundary: u64,
-    /// The latest begin of a write so far, with its version.
+    /// Latest beginning of a write so far, with its version.
     latest: (Nanos, u64),
     log_line: String,
     pub(crate) violations: Violations,
     pub(crate) counts: Counts,
 }
 
-/// What the checker has counted.
+/// Counts of the checker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// States, each of a version of its own.
+    /// Number of states, each with its own version.
     pub(crate) states: u64,
-    /// Unknown operations that were done.
+    /// Number of operations with an unknown outcome that took effect.
     pub(crate) unknown_done: u64,
-    /// Events of watchers that were compared.
+    /// Number of events that were compared.
     pub(crate) events: u64,
-    /// 410 for a version that the window had lost.
+    /// Number of 410 answers for versions beyond the window.
     pub(crate) gone_beyond_window: u64,
-    /// Comparisons of a list with the table.
+    /// Number of lists that were compared with the table.
     pub(crate) lists: u64,
 }
 
 impl Checker {
-    /// A checker of a store that is empty, with these watchers, of a server that keeps `window` events.
+    /// Creates the checker of an empty store, for these watchers and a server that keeps `window` events.
     pub(crate) fn new(scopes: &[Scope], window: u32) -> Self {
         let watchers = scopes.iter().map(|&scope| watchers::Cursor::new(scope)).collect();
         Self { watchers, window: usize::try_from(window).unwrap_or(usize::MAX), ..Self::default() }
     }
 
-    /// Takes in what a watcher has recorded since the last time.
+    /// Adds the new records of a watcher.
     pub(crate) fn watched(&mut self, watcher: usize, entries: impl IntoIterator<Item = Watched>) {
         if let Some(cursor) = self.watchers.get_mut(watcher) {
             cursor.pending.extend(entries);
         }
     }
 
-    /// Checks an epoch, of which all watchers have given all events.
+    /// Checks an epoch. All events of all watchers up to its boundary must have been added.
     pub(crate) fn check(&mut self, epoch: &Epoch) {
         self.log_line.clone_from(&epoch.log_line);
         let mut states = self.gather(epoch);
@@ -189,12 +189,12 @@ impl Checker {
 
     fn complain(&mut self, kind: Kind, text: String) {
         let line = &self.log_line;
-        let text = if line.is_empty() { text } else { format!("{text}\n    the server at its start: {line}") };
+        let text = if line.is_empty() { text } else { format!("{text}\n    log of the server's start: {line}") };
         self.violations.add(kind, text);
     }
 }
 
-/// The states of one Lease in an epoch, in order. The first one is from before.
+/// States of each Lease in an epoch, in order. The first one is from the previous epoch.
 type Timelines = Map<Key, Vec<Point>>;
-/// Entries of a watcher that wait for their epoch.
+/// Entries of a watcher that belong to later epochs.
 type Pending = VecDeque<Watched>;

@@ -1,11 +1,11 @@
-//! Reads and refusals: each is the truth of some moment between its request and its answer.
+//! Checks of reads and refusals: each answer was true at some moment between request and answer.
 
 use super::replay::Point;
 use super::{Checker, Epoch, Kind, Timelines, explain};
 use crate::history::{Action, Nanos, Op, Outcome};
 
 impl Checker {
-    /// Checks all answers that tell of a state.
+    /// Checks all answers that show a state.
     pub(super) fn check_reads(&mut self, epoch: &Epoch, timelines: &Timelines) {
         let global = known_versions(timelines);
         for op in &epoch.ops {
@@ -13,7 +13,7 @@ impl Checker {
                 self.check_list_time(op, version, &global);
             }
             let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
-            // Those that somebody knew before the request: all but the last of them are the past.
+            // States known before the request: all except the last one are outdated.
             let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
             let possible = points.get(last_known..).unwrap_or_default();
             let mut possible = possible.iter().filter(|point| point.begin < op.end);
@@ -27,7 +27,7 @@ impl Checker {
                     self.complain_stale(op, points.get(last_known));
                 }
                 (Outcome::Conflict, action) if !possible.any(|point| conflicts(point, action)) => {
-                    let text = format!("{}: but nothing was in its way", explain::op(op));
+                    let text = format!("{}: but no state conflicts with it", explain::op(op));
                     self.complain(Kind::FalseRefusal, text);
                 }
                 _ => {}
@@ -40,12 +40,12 @@ impl Checker {
             Some(point) if point.is_present => {
                 format!("version {} was known at {}", point.version, explain::at(point.known))
             }
-            _ => "the Lease was known not to be there".to_owned(),
+            _ => "the Lease was known to be absent".to_owned(),
         };
         self.complain(Kind::StaleRead, format!("{}: but {known}", explain::op(op)));
     }
 
-    /// A list has everything that was known before it was asked for.
+    /// Checks that a list has all versions that were known before the request.
     fn check_list_time(&mut self, op: &Op, version: u64, global: &[(u64, Nanos)]) {
         let known = global.partition_point(|(_, known)| *known < op.begin);
         let least = known.checked_sub(1).and_then(|index| global.get(index)).map_or(0, |(version, _)| *version);
@@ -57,7 +57,7 @@ impl Checker {
     }
 }
 
-/// Whether a write is refused with 409 in this state.
+/// Whether this state refuses the write with 409.
 fn conflicts(point: &Point, action: Action) -> bool {
     match action {
         Action::Create(_) => point.is_present,
@@ -65,13 +65,13 @@ fn conflicts(point: &Point, action: Action) -> bool {
         Action::Delete { uid, from, .. } => {
             !point.is_present || point.uid != uid || from.is_some_and(|from| from != point.version)
         }
-        // One that others overtake again and again is given up.
+        // The server refuses a patch after repeated conflicts with other writes.
         Action::Patch(_) => true,
         _ => false,
     }
 }
 
-/// All versions of the epoch, each with the time when somebody knew of it or of a higher one.
+/// Returns all versions of the epoch, each with the time when it or a higher one was first known.
 fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
     let points = timelines.values().flat_map(|points| points.iter().skip(1));
     let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();

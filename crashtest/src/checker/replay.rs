@@ -1,5 +1,5 @@
-//! The states of an epoch in the order of their versions: each has a writer, follows from the state before it, and is
-//! in the order of time. Lists are compared with the table at their version.
+//! Replays the states of an epoch in the order of their versions. Each has a writer, follows from the previous state,
+//! and fits the order in time. Lists are compared with the table at their version.
 
 use super::states::State;
 use super::{Checker, Current, Epoch, Kind, Map, Timelines, explain};
@@ -7,22 +7,22 @@ use crate::history::{Action, EventKind, Key, Nanos, Op, Outcome, Seen, Space};
 use foldhash::fast::RandomState;
 use std::collections::HashSet;
 
-/// A state of one Lease, for reads.
+/// A state of one Lease, for the checks of reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) version: u64,
     pub(super) uid: u128,
     pub(super) is_present: bool,
-    /// When its writer was sent.
+    /// When the write was sent.
     pub(super) begin: Nanos,
-    /// When somebody had it, or one after it, first.
+    /// When this state, or a later one, was first seen.
     pub(super) known: Nanos,
 }
 
-/// The writes of an epoch, by what they left.
+/// The writes of an epoch, by their effect.
 struct Writers<'a> {
     by_id: Map<u64, &'a Op>,
-    /// Those that were done.
+    /// Writes that took effect.
     used: HashSet<u64, RandomState>,
     deletions: Map<(Key, u128), Vec<&'a Op>>,
     collections: Vec<&'a Op>,
@@ -48,7 +48,7 @@ impl<'a> Writers<'a> {
 }
 
 impl Checker {
-    /// Brings the table to the end of the epoch.
+    /// Advances the table to the end of the epoch.
     pub(super) fn replay(&mut self, epoch: &Epoch, states: &mut [State]) -> Timelines {
         let mut writers = Writers::of(&epoch.ops);
         let mut timelines = Timelines::default();
@@ -111,7 +111,7 @@ impl Checker {
         }
     }
 
-    /// Whether the state follows from the one before; gives when its writer was sent.
+    /// Checks that a state follows from the previous one. Returns when its write was sent.
     fn follow(&mut self, state: &mut State, writers: &mut Writers<'_>) -> Nanos {
         let seen = state.seen;
         let before = self.table.get(&seen.key).copied().filter(|current| !current.is_deleted);
@@ -125,18 +125,21 @@ impl Checker {
             (Some(EventKind::Added), None) => {
                 let is_new = self.uids.insert(seen.uid);
                 if !is_new {
-                    self.complain(Kind::OldUid, format!("{told}: created with a uid that was there before"));
+                    self.complain(Kind::OldUid, format!("{told}: created with a uid that was used before"));
                 }
             }
             (Some(EventKind::Added), Some(before)) => {
-                let text = format!("{told}: created, but {} was there", explain::state(&before.seen));
+                let text = format!("{told}: created, but {} existed", explain::state(&before.seen));
                 self.complain(Kind::Precondition, text);
             }
             (_, None) => {
-                self.complain(Kind::OldUid, format!("{told}: it changes a Lease that was deleted or never there"));
+                self.complain(Kind::OldUid, format!("{told}: it changes a Lease that was deleted or never existed"));
             }
             (_, Some(before)) if before.seen.uid != seen.uid => {
-                self.complain(Kind::OldUid, format!("{told}: the uid is not that of {}", explain::state(&before.seen)));
+                self.complain(
+                    Kind::OldUid,
+                    format!("{told}: the uid differs from that of {}", explain::state(&before.seen)),
+                );
             }
             _ => {}
         }
@@ -144,7 +147,7 @@ impl Checker {
             return self.follow_deletion(state, before.map(|before| before.seen.version), writers);
         }
         let Some(op) = writer.filter(|op| op.action.key() == Some(seen.key)) else {
-            self.complain(Kind::Invented, format!("{told}: nobody wrote that, or it was refused"));
+            self.complain(Kind::Invented, format!("{told}: no client wrote it, or the write was refused"));
             return 0;
         };
         if let Outcome::Lease(acknowledged) = &op.outcome
@@ -153,7 +156,7 @@ impl Checker {
             self.complain(Kind::Invented, format!("{told}: {}", explain::op(op)));
         }
         if !writers.used.insert(op.id) {
-            self.complain(Kind::Invented, format!("{told}: the operation was done twice; {}", explain::op(op)));
+            self.complain(Kind::Invented, format!("{told}: the operation took effect twice; {}", explain::op(op)));
         }
         self.counts.unknown_done += u64::from(op.outcome == Outcome::Unknown);
         let holder = match op.action {
@@ -171,7 +174,7 @@ impl Checker {
             self.complain(Kind::Precondition, text);
         }
         if state.known < op.begin {
-            self.complain(Kind::Invented, format!("{told}: there before it was sent; {}", explain::op(op)));
+            self.complain(Kind::Invented, format!("{told}: seen before its write was sent; {}", explain::op(op)));
         }
         op.begin
     }
@@ -200,7 +203,7 @@ impl Checker {
         };
         let candidates = deletions.iter().chain(&writers.collections).copied().filter(fits);
         let Some(begin) = candidates.map(|op| op.begin).min() else {
-            self.complain(Kind::Invented, format!("{} was deleted, and nobody asked for that", explain::state(&seen)));
+            self.complain(Kind::Invented, format!("{} was deleted without a request", explain::state(&seen)));
             return 0;
         };
         self.counts.unknown_done += u64::from(seen.key.space != Space::Sweep);
@@ -217,7 +220,7 @@ impl Checker {
         (current.seen, current.is_deleted) = (seen, is_deleted);
     }
 
-    /// Each acknowledged deletion was done.
+    /// Checks that each acknowledged deletion took effect.
     fn check_deletions(&mut self, epoch: &Epoch, writers: &Writers<'_>) {
         for op in epoch.ops.iter().filter(|op| op.outcome == Outcome::Deleted) {
             match op.action {
@@ -229,7 +232,7 @@ impl Checker {
                         current.seen.key.space == space && !current.is_deleted && current.created_known < op.begin
                     };
                     if let Some(left) = self.table.values().find(is_left) {
-                        let text = format!("{}: {} is left", explain::op(op), explain::state(&left.seen));
+                        let text = format!("{}: {} still exists", explain::op(op), explain::state(&left.seen));
                         self.complain(Kind::Lost, text);
                     }
                 }
@@ -238,8 +241,8 @@ impl Checker {
         }
     }
 
-    /// Whether a list is the table at its version. The one at the boundary replaces the table if they differ, so that
-    /// a loss is told once.
+    /// Compares a list with the table at its version. If the boundary's list differs, it replaces the table, so that a
+    /// loss is reported once.
     fn check_list(&mut self, op: &Op, epoch: &Epoch) {
         let (Action::List(space), Outcome::List { version, items }) = (op.action, &op.outcome) else { return };
         self.counts.lists += 1;
@@ -247,7 +250,7 @@ impl Checker {
         let mut listed = HashSet::<Key, RandomState>::default();
         for seen in items {
             if !listed.insert(seen.key) {
-                complaints.push((Kind::TwoContents, format!("{} is there twice", seen.key)));
+                complaints.push((Kind::TwoContents, format!("{} is listed twice", seen.key)));
             }
             match self.table.get(&seen.key) {
                 Some(current) if !current.is_deleted && current.seen == *seen => {}

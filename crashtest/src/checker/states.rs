@@ -1,20 +1,20 @@
-//! All states of an epoch, from whoever had them: one version has one content.
+//! All states of an epoch from answers, lists and events: one version has one content.
 
 use super::{Checker, Epoch, Kind, Map, explain};
 use crate::history::{Action, EventKind, Nanos, Op, Outcome, Seen, Watched};
 use std::collections::hash_map::Entry;
 
-/// A state, and what is known of it.
+/// A state, and when it was first seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) seen: Seen,
-    /// None if only reads had it.
+    /// Type of the event; `None` if only reads have shown the state.
     pub(super) kind: Option<EventKind>,
-    /// When somebody had it first.
+    /// When the state was first seen.
     pub(super) known: Nanos,
 }
 
-/// Where a state was seen.
+/// Origin of a state.
 struct Source<'a> {
     name: &'a dyn Fn() -> String,
     kind: Option<EventKind>,
@@ -22,7 +22,7 @@ struct Source<'a> {
 }
 
 impl Checker {
-    /// All states of the epoch by version. What is older is compared with what was known of it.
+    /// Collects the states of the epoch by version. Older states are compared with the facts of their versions.
     pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
         let mut states = Map::<u64, State>::default();
         for op in &epoch.ops {
@@ -52,7 +52,7 @@ impl Checker {
                     break;
                 }
                 if event.seen.version <= self.boundary {
-                    // The watcher had it before: its own check says so.
+                    // The watcher got this version before; the check of watchers reports that.
                     continue;
                 }
                 let name = || format!("the watcher of {}, at {}", cursor.scope, explain::at(event.at));
@@ -65,7 +65,7 @@ impl Checker {
         states
     }
 
-    /// The answer to a write holds what was written.
+    /// Checks that the answer to a write shows what was written.
     fn check_answer(&mut self, op: &Op, seen: &Seen) {
         let is_own = match op.action {
             Action::Create(key) | Action::Put { key, .. } => {
@@ -85,9 +85,9 @@ impl Checker {
             let is_same = fact.is_some_and(|fact| (fact.key, fact.hash) == (seen.key, seen.hash));
             let (kind, found) = match (fact, source.kind) {
                 (Some(_), None) if is_same => return,
-                (Some(_), None) => (Kind::TwoContents, "the version had another content before"),
-                (Some(_), Some(_)) => (Kind::VersionOrder, "the version was given out before"),
-                (None, _) => (Kind::Invented, "nobody had this version, and higher ones are known"),
+                (Some(_), None) => (Kind::TwoContents, "the version had another content earlier"),
+                (Some(_), Some(_)) => (Kind::VersionOrder, "the version was assigned earlier"),
+                (None, _) => (Kind::Invented, "the version is new, but higher ones are known"),
             };
             self.complain(kind, format!("{}: {}; {found}", (source.name)(), explain::state(&seen)));
             return;

@@ -1,4 +1,4 @@
-//! An honest history has no violation, and one that is wrong in any way has.
+//! A correct history has no violation, and each broken history has one.
 
 use super::*;
 use crate::history::{Action, Event, EventKind, Outcome, Space};
@@ -17,14 +17,14 @@ fn event(kind: EventKind, seen: Seen, at: Nanos) -> Watched {
     Watched::Event(Event { kind, seen, at })
 }
 
-/// What a test breaks.
+/// A history for a test to break.
 struct History {
     epoch: Epoch,
     watched: [Vec<Watched>; 2],
 }
 
 impl History {
-    /// A is created by client 1, taken by client 2, and patched without an answer. B is created and deleted.
+    /// Client 1 creates A, client 2 takes it, and a patch of it gets no answer. B is created and deleted.
     fn honest() -> Self {
         let op = |id, client, action, begin, outcome| {
             let end = if outcome == Outcome::Unknown { 200 } else { begin + 10 };
@@ -80,7 +80,7 @@ impl History {
     }
 }
 
-/// Kinds of violations of an honest history that was broken.
+/// Asserts that breaking a correct history leads to a violation of this kind.
 #[track_caller]
 fn assert_found(kind: Kind, breaks: impl FnOnce(&mut History)) {
     let mut history = History::honest();
@@ -105,7 +105,7 @@ fn an_unknown_operation_may_have_done_nothing() {
     let mut history = History::honest();
     history.watched.iter_mut().for_each(|entries| drop(entries.pop()));
     *history.list() = vec![seen(A, 12, 2, 2)];
-    // Then nobody has version 15.
+    // Now no operation has version 15.
     history.epoch.boundary = 14;
     history.op(Op::BOUNDARY).outcome = Outcome::List { version: 14, items: vec![seen(A, 12, 2, 2)] };
     let checker = history.check();
@@ -116,7 +116,7 @@ fn an_unknown_operation_may_have_done_nothing() {
 fn what_was_acknowledged_and_is_lost_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
-    // The deletion.
+    // The event of the deletion.
     assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
     assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
     assert_found(Kind::Lost, |history| {
@@ -131,18 +131,18 @@ fn what_nobody_wrote_is_found() {
     assert_found(Kind::Invented, |history| history.list().push(seen(other, 9, 9, 1)));
     assert_found(Kind::Invented, |history| history.op(6).outcome = Outcome::Conflict);
     assert_found(Kind::Invented, |history| history.op(5).outcome = Outcome::NotFound);
-    // A patch must keep the holder.
+    // A patch must not change the holder.
     assert_found(Kind::Invented, |history| history.op(2).client = 1);
-    // An operation that was done before it was sent.
+    // The operation took effect before it was sent.
     assert_found(Kind::Invented, |history| history.op(6).begin = 126);
-    // An operation that was done twice.
+    // The operation took effect twice.
     assert_found(Kind::Invented, |history| {
         let again = seen(A, 16, 6, 2);
         history.watched.iter_mut().for_each(|entries| entries.push(event(EventKind::Modified, again, 130)));
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
         history.epoch.boundary = 16;
     });
-    // An answer with what another client wrote.
+    // The answer shows another client's write.
     assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
 }
 
@@ -175,12 +175,12 @@ fn reads_of_the_past_are_found() {
 #[test]
 fn writes_past_their_precondition_are_found() {
     assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
-    // Two deletions of one Lease.
+    // One Lease is deleted twice.
     assert_found(Kind::Precondition, |history| {
         let again = Op { id: 9, ..history.op(5).clone() };
         history.add(again);
     });
-    // A creation of what is there.
+    // An existing Lease is created.
     assert_found(Kind::Precondition, |history| {
         history.op(2).action = Action::Create(A);
         history.watched.iter_mut().for_each(|entries| {
@@ -199,7 +199,7 @@ fn a_uid_that_comes_again_is_found() {
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items };
         history.epoch.boundary = 16;
     });
-    // A change of what was deleted.
+    // A deleted Lease is changed.
     assert_found(Kind::OldUid, |history| {
         let again = seen(B, 16, 9, 1);
         history.add(op(9, Action::Patch(B), 150, 160, Outcome::Lease(again)));

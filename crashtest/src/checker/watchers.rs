@@ -1,15 +1,15 @@
-//! Watchers: each has every state of its scope, once, and in order, over all restarts.
+//! Checks of watchers: each gets every state of its scope once and in order, across all restarts.
 
 use super::states::State;
 use super::{Checker, Kind, Pending, explain};
 use crate::history::{Scope, Watched};
 
-/// How far a watcher was checked.
+/// Progress of the checks of a watcher.
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) scope: Scope,
     pub(super) pending: Pending,
-    /// All up to this version was given; none before the first list.
+    /// Version up to which the watcher got everything; `None` before the first list.
     last: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Checker {
                         self.complain(Kind::Twice, text);
                     }
                     if !cursor.scope.has(seen.key) {
-                        self.complain(Kind::Invented, format!("{name}: {} is not in it", explain::state(&seen)));
+                        self.complain(Kind::Invented, format!("{name}: {} is not in its scope", explain::state(&seen)));
                     }
                     while let Some(state) = due.next_if(|state| state.seen.version < seen.version) {
                         self.complain_missed(&name, state, last, seen.version);
@@ -56,7 +56,7 @@ impl Checker {
                 }
                 &Watched::Listed { last, version, is_gone } => {
                     if version > boundary {
-                        // What it had to give before is not known yet.
+                        // The states up to this version are not known yet.
                         return;
                     }
                     if is_gone {
@@ -92,7 +92,7 @@ impl Checker {
         self.complain(Kind::Missed, text);
     }
 
-    /// 410 is right only for a version that the window has lost.
+    /// Checks that 410 was sent only for a version beyond the window.
     fn check_gone(&mut self, name: &str, last: u64, version: u64, states: &[State]) {
         let is_between = |other: &u64| (last + 1..=version).contains(other);
         let before = self.versions.iter().rev().take_while(|other| **other > last).filter(|v| is_between(v)).count();
