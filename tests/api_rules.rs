@@ -1,7 +1,7 @@
-//! Rules of the Lease API that no trace shows and that random requests to a kube-apiserver brought up
-//! (`tests/e2e/differential`): what it answers, and in which order it looks at things.
+//! Rules of the Lease API that no trace covers: kube-apiserver's answers, and the order of its checks. Random requests
+//! to a kube-apiserver showed them (`tests/e2e/differential`).
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -19,7 +19,7 @@ fn call(method: &str, target: &str, body: &str) -> Response {
     SERVER.client().call(method, target, body)
 }
 
-/// A request with fields of its own.
+/// Sends a request with additional fields.
 fn send(method: &str, target: &str, fields: &str, body: &str) -> Response {
     let mut client = SERVER.client();
     let length = body.len();
@@ -77,11 +77,11 @@ fn a_dry_run_of_a_deletion_that_takes_finalizers_out_shows_an_empty_lease() {
     let held = r#"{"metadata":{"name":"b","finalizers":["example.com/f"]}}"#;
     call("POST", &lease::collection("orphaned"), held).expect_status(201, held);
     let path = lease::path("orphaned", "b");
-    call("DELETE", &format!("{path}?orphanDependents=false"), "").expect_status(202, "told that it is not gone yet");
+    call("DELETE", &format!("{path}?orphanDependents=false"), "").expect_status(202, "the Lease still exists");
 }
 
 #[test]
-fn a_deletion_of_what_does_not_decode_deletes_no_lease() {
+fn an_unsafe_deletion_deletes_no_lease_that_decodes() {
     const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
     let (collection, path) = (lease::collection("corrupt"), lease::path("corrupt", "a"));
     call("POST", &collection, &lease::new("a")).expect_status(201, "POST");
@@ -119,12 +119,12 @@ fn a_deletion_of_what_does_not_decode_deletes_no_lease() {
          try again after removing the option"
     );
     assert_eq!(message(&refused), words);
-    call("GET", &path, "").expect_status(200, "the Lease is there still");
-    call("DELETE", &path, &json!({OPTION: false}).to_string()).expect_status(200, "an option that asks for nothing");
+    call("GET", &path, "").expect_status(200, "the Lease still exists");
+    call("DELETE", &path, &json!({OPTION: false}).to_string()).expect_status(200, "the option is false");
 }
 
 #[test]
-fn what_cannot_name_a_lease_is_400() {
+fn an_impossible_name_of_a_lease_is_400() {
     for name in ["%2e%2e", ".", "%25"] {
         let refused = call("GET", &lease::path("named", name), "").expect_status(400, name);
         assert!(message(&refused).starts_with("Name parameter invalid: "), "{refused}");
@@ -185,20 +185,20 @@ fn options_of_a_list_are_looked_at_in_order() {
             send("GET", &target, fields, "").expect_status(status, &target);
         }
     }
-    call("GET", &format!("{collection}?fieldSelector=%3D"), "").expect_status(200, "nothing of nothing");
+    call("GET", &format!("{collection}?fieldSelector=%3D"), "").expect_status(200, "an empty selector");
     let refused = call("GET", &format!("{collection}?continue=x&resourceVersion=y"), "").expect_status(400, "continue");
     assert!(message(&refused).contains("illegal base64 data at input byte 0"), "{refused}");
 }
 
 #[test]
-fn the_form_of_rows_is_looked_at_when_the_work_is_done() {
+fn a_bad_form_of_rows_is_refused_after_the_write() {
     let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
     let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
     send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
-    // Nobody has read what was made, in whatever format, when this is compared with it.
+    // The Lease is created before the form of rows is checked, whatever the format of the body.
     let yaml = "Content-Type: application/yaml\r\n";
     send("PUT", &lease::path("rows", "a"), yaml, "{metadata: {name: a}}").expect_status(422, "PUT without a version");
-    call("GET", &lease::path("rows", "a"), "").expect_status(200, "it was made all the same");
+    call("GET", &lease::path("rows", "a"), "").expect_status(200, "the Lease was created");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(holder("limit=1"), "node-a");
     assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
     assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
-    // What cannot be a name is looked for among all, as they were at the version.
+    // A selector for an impossible name uses a list at the version.
     for name in ["a/b", "..", "a%25b", ""] {
         let target = format!("{collection}?limit=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
         let list = call("GET", &target, "").expect_status(200, name).json();
@@ -231,16 +231,17 @@ fn a_list_of_one_name_has_no_pages() {
 }
 
 #[test]
-fn a_watch_from_a_version_to_come_begins_and_says_so() {
+fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
     let target = lease::collection("to-come");
     let options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9000000000000000";
     let events = Watch::open(&SERVER.endpoint(), &format!("{target}?{options}")).rest();
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
 
-    // A client has it from a server before this one whose clock was ahead: it must list anew, or it would see nothing.
+    // The version comes from an earlier server whose clock was ahead. The client must list again, or it would see no
+    // events.
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
-    // Other tests write too.
+    // Other tests also write.
     let ahead = lease::version(&created) + 1_000_000;
     for options in ["", "&allowWatchBookmarks=true", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
         for (version, selector) in [(ahead, ""), (u64::MAX, ""), (ahead, "&fieldSelector=metadata.name%3Da")] {
@@ -334,11 +335,11 @@ fn numbers_are_shown_as_they_were_written() {
 }
 
 #[test]
-fn what_etcd_would_not_take_is_not_stored() {
+fn a_lease_too_large_for_etcd_is_not_stored() {
     let (collection, path) = (lease::collection("large"), lease::path("large", "a"));
     let lease = |name: &str, bytes: usize| lease::new(name).replace("node-a", &"x".repeat(bytes));
     const UNSENT: &str = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (";
-    // Besides its holder it takes less than this.
+    // Bytes of the Lease without its holder, at most.
     const OTHER_BYTES: usize = 1024;
     let too_long = |response: Response, words: &str| {
         let status = response.expect_status(500, words).json();
@@ -349,7 +350,7 @@ fn what_etcd_would_not_take_is_not_stored() {
         let body = lease("a", bytes);
         too_long(call("POST", &collection, &body), words);
         too_long(call("PUT", &path, &body), words);
-        call("POST", &format!("{collection}?dryRun=All"), &body).expect_status(201, "what is not stored has no bound");
+        call("POST", &format!("{collection}?dryRun=All"), &body).expect_status(201, "a dry run has no limit");
     }
     call("GET", &path, "").expect_status(404, "nothing was stored");
     call("POST", &collection, &lease("a", OBJECT_BYTES_MAX - OTHER_BYTES)).expect_status(201, "the longest");
@@ -380,7 +381,7 @@ fn managers_cannot_make_a_lease_grow_without_bound() {
 }
 
 #[test]
-fn what_its_managers_alone_make_too_long_is_stored_without_them() {
+fn a_lease_whose_managers_make_it_too_long_is_stored_without_them() {
     let (collection, path) = (lease::collection("managed"), lease::path("managed", "a"));
     let finalizers: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| format!("finalizers.example.com/{n:060}")).collect();
     let mut body = json!({
@@ -410,14 +411,14 @@ fn what_its_managers_alone_make_too_long_is_stored_without_them() {
         (&Value::Null, &json!("b"))
     );
 
-    // Without them it is what is there.
+    // Without managers, the update equals the stored Lease.
     body = patched.clone();
     body["metadata"]["managedFields"] = managers.clone();
     assert_eq!(call("PUT", &path, &body.to_string()).expect_status(200, "PUT").json(), patched);
 }
 
 #[test]
-fn entries_are_counted_before_they_are_looked_at() {
+fn entries_are_counted_before_they_are_validated() {
     let count = METADATA_ENTRIES_MAX + 1;
     let map: Value = (0..count).map(|n| (format!("-{n}-"), json!("1"))).collect::<serde_json::Map<_, _>>().into();
     let names: Value = (0..count).map(|n| json!(format!("-{n}-"))).collect();
@@ -431,7 +432,7 @@ fn entries_are_counted_before_they_are_looked_at() {
         json!({"finalizers": names}),
         json!({"labels": map}),
         json!({"ownerReferences": owners}),
-        // Together too many.
+        // Too many entries in total.
         json!({"labels": half_map, "finalizers": half}),
     ] {
         let mut metadata = created["metadata"].clone();
@@ -456,8 +457,8 @@ fn entries_are_counted_before_they_are_looked_at() {
     }
     let labels: Value = (0..count - 1).map(|n| (n.to_string(), json!("1"))).collect::<serde_json::Map<_, _>>().into();
     let body = json!({"metadata": {"name": "b", "labels": labels}}).to_string();
-    call("POST", &lease::collection("many"), &body).expect_status(201, "as many as may be");
-    // What is there counts with what a patch or a configuration adds.
+    call("POST", &lease::collection("many"), &body).expect_status(201, "the maximum");
+    // Entries of the stored Lease count together with those that a patch or a configuration adds.
     let path = lease::path("many", "b");
     let patch = json!({"metadata": {"annotations": {"a": "1"}}}).to_string();
     let config = json!({

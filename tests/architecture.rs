@@ -1,11 +1,10 @@
-//! Dependencies point one way: the layers that docs/architecture.md draws, read out of the `crate::` paths of the
-//! source.
+//! Dependencies point one way: the layers of docs/architecture.md, compared with the `crate::` paths of the source.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All modules, the lowest last. Each uses only modules of the lines below its own.
+/// All modules, the lowest last. Each uses only modules of lines below its own.
 const LAYERS: &str = "
     offline  server  switch
     cli  conn
@@ -22,19 +21,19 @@ const LAYERS: &str = "
     build_info  engine  handover  hpack  http  limits  permits  resource  updates
 ";
 
-/// What knows sockets or framing; nobody else is to know of it but those who serve.
+/// Modules that know sockets or framing. Only [`SERVING`] may use them.
 const PROTOCOLS: [&str; 5] = ["hpack", "http1", "http2", "listener", "transport"];
 const SERVING: [&str; 3] = ["conn", "serve", "server"];
-/// What those know beside each other.
+/// Modules that the protocols may use besides each other.
 const SHARED_WITH_PROTOCOLS: [&str; 3] = ["buffer", "http", "limits"];
 
-/// One module's use of another, with the file where it stands.
+/// A use of one module by another, with the file.
 type Edge = (String, String, PathBuf);
 
 #[test]
 fn the_layers_are_those_of_the_page_and_hold_every_module() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
-    assert!(page.contains(LAYERS), "docs/architecture.md draws other layers than tests/architecture.rs");
+    assert!(page.contains(LAYERS), "docs/architecture.md and tests/architecture.rs have different layers");
     let lib = fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");
     let declared: BTreeSet<_> = lib.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';')).collect();
     assert_eq!(LAYERS.split_whitespace().collect::<BTreeSet<_>>(), declared);
@@ -43,7 +42,7 @@ fn the_layers_are_those_of_the_page_and_hold_every_module() {
 #[test]
 fn a_module_uses_only_modules_below_it() {
     let edges = edges();
-    assert!(edges.iter().any(|(from, to, _)| (from.as_str(), to.as_str()) == ("serve", "api")), "nothing was read");
+    assert!(edges.iter().any(|(from, to, _)| (from.as_str(), to.as_str()) == ("serve", "api")), "no edges were found");
     let layer = |module: &str| LAYERS.lines().position(|line| line.split_whitespace().any(|name| name == module));
     let is_wrong = |(from, to, _): &&Edge| layer(from) >= layer(to);
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
@@ -61,7 +60,7 @@ fn protocols_and_the_api_know_nothing_of_each_other() {
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
 }
 
-/// A path by `super::` that leaves a module for its neighbour would be no edge above.
+/// A path with `super::` that leaves its module would not be an edge above.
 #[test]
 fn a_module_names_its_neighbours_by_crate() {
     let outside: Vec<_> = sources()
@@ -108,7 +107,7 @@ static G: u8 = crate::behind::G;
 fn assert_none(wrong: &[&Edge]) {
     let lines: Vec<_> =
         wrong.iter().map(|(from, to, file)| format!("{from} uses {to} in {}", file.display())).collect();
-    assert!(lines.is_empty(), "docs/architecture.md does not allow that\n{}", lines.join("\n"));
+    assert!(lines.is_empty(), "docs/architecture.md does not allow these uses\n{}", lines.join("\n"));
 }
 
 fn root() -> &'static Path {
@@ -126,14 +125,14 @@ fn edges() -> Vec<Edge> {
     edges
 }
 
-/// Whether more `super::` stand behind one another, outside of tests, than a file that is so deep below `src` has
-/// parents within its module.
+/// Whether more `super::` follow each other, outside of tests, than a file at this depth below `src` has parents in its
+/// module.
 fn leaves_module(depth: usize, source: &str) -> bool {
     without_tests(source).contains(&"super::".repeat(depth))
 }
 
-/// The files of the library below `src`, with what is in them, those left out that are for tests alone. The program's
-/// `main.rs` is no module of it.
+/// Returns the files of the library below `src` with their text, except for files with only tests. The program's
+/// `main.rs` is not one of its modules.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
     let mut sources = Vec::new();
@@ -157,18 +156,18 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
-/// Whether a file holds tests alone.
+/// Whether a file has only tests.
 fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests") || file.to_str().is_some_and(|name| name.ends_with("tests.rs"))
 }
 
-/// The first names behind `crate::`, test code left out.
+/// Returns the first names after `crate::`, without test code.
 fn used_modules(source: &str) -> BTreeSet<String> {
     let code = without_tests(source);
     code.split("crate::").skip(1).flat_map(first_names).collect()
 }
 
-/// Without comments, and without the items that are for tests: rustfmt ends each at the indentation at which it began.
+/// Removes comments and test items. rustfmt ends an item at the indentation of its beginning.
 fn without_tests(source: &str) -> String {
     let mut code = String::new();
     let mut lines = source.lines();
@@ -187,7 +186,7 @@ fn without_tests(source: &str) -> String {
     code
 }
 
-/// The names that a path begins with: one, or those of a list in braces.
+/// Returns the first names of a path: one, or those of a list in braces.
 fn first_names(path: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>();
     let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };

@@ -1,7 +1,7 @@
-//! Who is let in, who is believed when it speaks for others, and who may do what: over TLS, with certificates of
-//! several authorities.
+//! Authentication and authorization over TLS, with certificates of several authorities: clients, front proxies, and the
+//! rights of callers.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -29,11 +29,12 @@ use support::stream::{Endpoint, Stream};
 use support::tls::{AUTHORITY, Authority, anonymous_client_config};
 use tempfile::TempDir;
 
-/// Common Name of the front proxy that is allowed.
+/// Common Name of the allowed front proxy.
 const PROXY: &str = "front-proxy-client";
 const MASTERS: &[(&str, &str)] = &[("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
 
-/// A server behind an aggregator: clients are of [`AUTHORITY`], front proxies of another one.
+/// A server behind an aggregator. Certificates of clients are from [`AUTHORITY`], those of front proxies from another
+/// authority.
 struct Aggregated {
     server: TestServer,
     proxies: Authority,
@@ -74,19 +75,19 @@ impl Aggregated {
         Client::open(&self.endpoint(config))
     }
 
-    /// kube-apiserver's aggregator.
+    /// Connects as kube-apiserver's aggregator.
     fn aggregator(&self) -> Client {
         self.connect(self.proxies.client_config(PROXY, &[]))
     }
 
-    /// Follows the files from now on.
+    /// Starts to follow the files.
     fn reload(&mut self) {
         let reloader = self.reloader.take().expect("once");
         let every = Duration::from_millis(20);
         reloader.follow(every, None, self.server.reload_sender()).expect("a thread can be started");
     }
 
-    /// Exchanges a file as cert-manager and kubelets do, so that it is whole whenever it is read.
+    /// Replaces a file atomically, as cert-manager and kubelets do.
     fn write(&self, name: &str, content: String) {
         let new = self.files.path().join("new");
         fs::write(&new, content).expect("written");
@@ -94,7 +95,7 @@ impl Aggregated {
     }
 }
 
-/// A request with further field lines.
+/// Sends a request with additional field lines.
 fn call(client: &mut Client, method: &str, target: &str, body: &str, lines: &[(&str, &str)]) -> Response {
     client.send(request(method, target, body, lines));
     client.recv_final(method)
@@ -121,22 +122,22 @@ fn borrowed<'a>(lines: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> 
 }
 
 #[test]
-fn the_front_proxy_is_believed_and_nobody_else() {
+fn only_the_front_proxy_may_name_users() {
     let aggregated = Aggregated::start();
     let all = collection("default");
     let mut aggregator = aggregated.aggregator();
     call(&mut aggregator, "GET", &all, "", MASTERS).expect_status(200, "as the front proxy");
-    // kube-apiserver has authorized it: nothing is asked about groups.
+    // kube-apiserver has authorized the request, so the groups are not checked.
     call(&mut aggregator, "GET", &all, "", &[("x-remote-user", "bob")]).expect_status(200, "as bob");
-    // Without a user it is nobody, and a group alone is no user.
+    // Without a user the caller is anonymous, and a group is not a user.
     call(&mut aggregator, "GET", &all, "", &[]).expect_failure(401, "Unauthorized", "without a user");
-    call(&mut aggregator, "GET", &all, "", &MASTERS[1..]).expect_failure(401, "Unauthorized", "a group alone");
+    call(&mut aggregator, "GET", &all, "", &MASTERS[1..]).expect_failure(401, "Unauthorized", "a group without a user");
     call(&mut aggregator, "GET", "/healthz", "", &[]).expect_status(200, "health");
 
     let forgers = [
         ("an admin", AUTHORITY.client_config("admin", &["system:masters"]), 200),
         ("a user", AUTHORITY.client_config("bob", &[]), 403),
-        // The right name, of the wrong authority.
+        // The right name, but the wrong authority.
         ("a namesake", AUTHORITY.client_config(PROXY, &[]), 403),
         ("the wrong name", aggregated.proxies.client_config("somebody", &["system:masters"]), 401),
         ("nobody", anonymous_client_config(), 401),
@@ -156,13 +157,13 @@ fn the_front_proxy_is_believed_and_nobody_else() {
                 got.expect_failure(401, "Unauthorized", &format!("{lines:?} for {target} as {who}"));
             }
         }
-        // The same connection is as good as before.
+        // The connection still works.
         call(&mut client, "GET", &all, "", &[]).expect_status(plainly, who);
         call(&mut client, "GET", "/healthz", "", &[]).expect_status(200, who);
     }
 }
 
-/// kube-apiserver forwards no redirect.
+/// kube-apiserver does not forward redirects.
 #[test]
 fn the_front_proxy_gets_openapi_by_the_hash_of_another_document() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
@@ -194,7 +195,7 @@ fn a_node_changes_its_own_lease_only_whichever_way_it_comes() {
     let (own, other) = (path("kube-node-lease", "n1"), path("kube-node-lease", "n2"));
     let leases = collection("kube-node-lease");
     let mut client = aggregated.aggregator();
-    // Two nodes in turn on one connection.
+    // Two nodes share one connection.
     call(&mut client, "POST", &leases, &new("n1"), &n1).expect_status(201, "its own");
     let lease = call(&mut client, "POST", &leases, &new("n2"), &n2).expect_status(201, "its own").json().to_string();
     let told = |got: Response, name: &str, why: &str| {
@@ -212,7 +213,7 @@ fn a_node_changes_its_own_lease_only_whichever_way_it_comes() {
     let elsewhere = "can only access leases in the \"kube-node-lease\" system namespace";
     told(call(&mut client, "POST", &collection("default"), &new("n1"), &n1), "n1", elsewhere);
     told(call(&mut client, "DELETE", &path("default", "n1"), "", &n1), "n1", elsewhere);
-    // Whether it may read was kube-apiserver's to decide.
+    // kube-apiserver authorizes reads.
     call(&mut client, "GET", &other, "", &n1).expect_status(200, "another's, to read");
     call(&mut client, "GET", &own, "", &n2).expect_status(200, "another's, to read");
     call(&mut client, "PUT", &other, &lease, &n2).expect_status(200, "its own");
@@ -242,7 +243,7 @@ fn a_resumed_session_is_worth_what_its_certificate_is() {
         call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
         assert_eq!(kind(&client), Some(expected));
     }
-    // Its authority is withdrawn: the session can be resumed and proves nothing.
+    // The authority is withdrawn: the session can be resumed, but proves nothing.
     aggregated.reload();
     aggregated.write("proxy.crt", Authority::new().pem());
     eventually("the other authority counts", || {
@@ -265,12 +266,12 @@ fn certificates_are_exchanged_while_a_connection_lives() {
     };
     let before = shown(&open).expect("a certificate");
     aggregated.reload();
-    // What is broken changes nothing.
-    aggregated.write("tls.crt", "nothing of use".to_owned());
-    eventually("what is broken is counted", || {
+    // An invalid file changes nothing.
+    aggregated.write("tls.crt", "no certificate".to_owned());
+    eventually("the invalid file is counted", || {
         Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
     });
-    // A new configuration each time, so that no session is resumed and the certificate is shown.
+    // A new configuration prevents the resumption of a session, so that the server sends its certificate.
     let fresh = || {
         let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
         client.call("GET", "/apis", "").expect_status(200, "on a new connection");
@@ -281,24 +282,24 @@ fn certificates_are_exchanged_while_a_connection_lives() {
     eventually("new connections see the new certificate", || fresh() != before);
     open.call("GET", &path("default", "a"), "").expect_status(200, "on the connection from before");
 
-    // With the authority of clients exchanged, the open connection stays and its certificate is worth nothing.
+    // With another client authority, the open connection stays, but its certificate is not accepted.
     let others = Authority::new();
     aggregated.write("ca.crt", others.pem());
     eventually("the other authority counts", || open.call("GET", &path("default", "a"), "").status() == 401);
     open.call("GET", "/healthz", "").expect_status(200, "on the connection from before");
     let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
     new.call("GET", &path("default", "a"), "").expect_status(200, "of the other authority");
-    // And back, as when a rollout is undone.
+    // The change is undone, as by a rollback of a rollout.
     aggregated.write("ca.crt", AUTHORITY.pem());
     eventually("the first authority counts again", || open.call("GET", &path("default", "a"), "").status() == 200);
 }
 
 #[test]
-fn who_has_become_anonymous_keeps_nobody_out() {
+fn a_connection_that_became_anonymous_is_evicted_for_a_new_one() {
     let mut aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });
     aggregated.reload();
     let mut only = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
-    only.call("GET", "/apis", "").expect_status(200, "with the one place that there is");
+    only.call("GET", "/apis", "").expect_status(200, "on the only connection");
     let others = Authority::new();
     aggregated.write("ca.crt", others.pem());
     eventually("its authority is withdrawn", || only.call("GET", "/apis", "").status() == 401);
@@ -312,7 +313,7 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
     let server = TestServer::start();
     let namespaces = server.namespace_sender();
     let mut client = server.client();
-    client.call("POST", &collection("gone"), &new("a")).expect_status(201, "while nothing is known of namespaces");
+    client.call("POST", &collection("gone"), &new("a")).expect_status(201, "before the namespaces are known");
     assert!(namespaces.send(NamespaceChange::All(vec![
         ("here".into(), NamespacePhase::Active),
         ("going".into(), NamespacePhase::Terminating),
@@ -337,8 +338,8 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
         });
         assert_eq!(got["details"], details);
     }
-    client.call("POST", &collection("here"), &new("b")).expect_status(201, "in one that is there");
-    // What is there already can be read, changed and deleted.
+    client.call("POST", &collection("here"), &new("b")).expect_status(201, "in an existing namespace");
+    // Existing Leases can be read, changed and deleted.
     let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "what was left").json();
     client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "what was left");
     client.call("DELETE", &path("gone", "a"), "").expect_status(200, "what was left");
@@ -354,9 +355,9 @@ fn a_creation_waits_a_moment_for_its_namespace() {
     client.call("POST", &collection("never"), &new("a")).expect_failure(404, "NotFound", "one that never comes");
     assert!(begun.elapsed() >= WAIT, "answered after {:?}", begun.elapsed());
 
-    // Of each protocol two creations wait, and nobody behind them.
+    // Two creations wait over each protocol, and later requests do not wait behind them.
     let mut attempt = 0;
-    eventually("a namespace is told of while creations wait for it", || {
+    eventually("a namespace appears while creations wait for it", || {
         attempt += 1;
         let late = format!("late-{attempt}");
         let mut streams = Http2Client::open(&server.endpoint());
@@ -366,10 +367,10 @@ fn a_creation_waits_a_moment_for_its_namespace() {
         let [never, post, put] =
             [("POST", collection("never"), "b"), ("POST", collection(&late), "b"), ("PUT", path(&late, "c"), "c")]
                 .map(|(method, target, name)| streams.queue(&Message::new(method, &target, &new(name))));
-        streams.call("GET", "/version", "").expect_status(200, "a stream beside those that wait");
+        streams.call("GET", "/version", "").expect_status(200, "a stream beside the waiting ones");
         let present = NamespaceChange::Present(late.as_str().into(), NamespacePhase::Active);
         assert!(namespaces.send(present));
-        // The time of a machine that was busy with something else may have been over before.
+        // On a busy machine the wait may have ended before.
         let is_in_time = begun.elapsed() < WAIT / 2;
         let answer = client.recv("POST");
         client.recv("GET").expect_status(200, "behind it");
@@ -380,14 +381,14 @@ fn a_creation_waits_a_moment_for_its_namespace() {
             post.expect_status(201, "over HTTP/2");
             put.expect_status(201, "by PUT");
             let ended = &streams.ended;
-            assert_eq!(ended.last(), Some(&never), "the namespace wakes those that wait for it: {ended:?}");
+            assert_eq!(ended.last(), Some(&never), "the namespace wakes the creations that wait for it: {ended:?}");
         }
         is_in_time
     });
 }
 
 #[test]
-fn a_creation_that_waits_is_answered_to_who_has_nothing_more_to_say() {
+fn a_waiting_creation_is_answered_after_the_client_closes_its_side() {
     let server = TestServer::start();
     assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = server.client();
@@ -398,13 +399,13 @@ fn a_creation_that_waits_is_answered_to_who_has_nothing_more_to_say() {
 }
 
 #[test]
-fn only_so_many_creations_wait() {
+fn the_number_of_waiting_creations_is_limited() {
     let server = TestServer::start();
     assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = Http2Client::open(&server.endpoint());
     let message = Message::new("POST", &collection("never"), &new("a"));
-    // On a machine that is busy with something else the first may have waited long enough when the last comes.
-    eventually("one too many is answered while the others wait", || {
+    // On a busy machine the first wait may end before the last request arrives.
+    eventually("one creation too many is answered while the others wait", || {
         client.ended.clear();
         let streams: Vec<_> = (0..=WAITING_FOR_NAMESPACE_MAX).map(|_| client.queue(&message)).collect();
         let (last, others) = streams.split_last().unwrap();
@@ -414,14 +415,14 @@ fn only_so_many_creations_wait() {
         let answer = client.recv(*last);
         answer.status() == 429 && client.ended.first() == Some(last)
     });
-    // They count no longer.
+    // Answered creations no longer count.
     let begun = Instant::now();
     let one = client.queue(&message);
     client.recv(one).expect_failure(404, "NotFound", "one more");
     assert!(begun.elapsed() >= WAIT, "it did not wait: {:?}", begun.elapsed());
 }
 
-/// How long a creation waits.
+/// How long a creation waits for its namespace.
 const WAIT: Duration = Duration::from_millis(NAMESPACE_WAIT_MS);
 
 #[test]

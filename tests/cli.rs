@@ -1,4 +1,4 @@
-//! The program from outside: what it says about a wrong command line, and how it starts and stops.
+//! The program from outside: messages about a wrong command line, start and stop.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 const EXE: &str = env!("CARGO_BIN_EXE_coordination-apiserver");
 
 fn program(args: &[&str]) -> Output {
-    // A home folder that cannot be, so that no test ever makes certificates in a user's own.
+    // An impossible home folder, so that tests never create certificates in a user's home.
     Command::new(EXE).args(args).env("HOME", "/dev/null").env_remove("XDG_STATE_HOME").output().expect("it runs")
 }
 
-/// The one line that it says about a failure.
+/// Runs the program and returns its one line about the failure.
 #[track_caller]
 fn failure(args: &[&str], status: i32) -> String {
     let output = program(args);
@@ -119,11 +119,11 @@ mod running {
     use std::process::{Child, ExitStatus, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A server that is killed if the test forgets it.
+    /// A server that is killed when the value is dropped.
     struct Running {
         child: Child,
         log: Box<dyn BufRead>,
-        /// The log up to the line that says that the server is ready.
+        /// The log up to the ready line.
         started: String,
     }
 
@@ -152,7 +152,7 @@ mod running {
             }
         }
 
-        /// What the line that says that the server is ready says.
+        /// Returns the text of the ready line.
         fn ready(&self) -> &str {
             self.started.split_once("Ready: ").expect("it is ready").1.trim_end()
         }
@@ -167,12 +167,12 @@ mod running {
                 if let Some(status) = self.child.try_wait().expect("it is ours") {
                     return status;
                 }
-                assert!(Instant::now() < deadline, "it does not end");
+                assert!(Instant::now() < deadline, "the process does not end");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
 
-        /// The whole log of a server that has ended.
+        /// Returns the whole log of a server that has ended.
         fn log(&mut self) -> String {
             let mut text = self.started.clone();
             self.log.read_to_string(&mut text).expect("UTF-8");
@@ -283,7 +283,7 @@ mod running {
         server.signal(Signal::TERM);
         assert_eq!(server.wait().code(), Some(0));
         let log = server.log();
-        assert!(!log.contains("Ready"), "it never heard whom to trust: {log}");
+        assert!(!log.contains("Ready"), "the server is ready without a client authority: {log}");
     }
 
     #[test]
@@ -325,8 +325,8 @@ mod running {
         assert!(server.started.contains("ERROR") && server.started.contains("2026-01-01"), "{}", server.started);
     }
 
-    /// Goal: a service manager hears when the server is ready and when it stops. Method: a socket in the place of
-    /// systemd's, by sd_notify(3).
+    /// Goal: a service manager gets a notification when the server is ready and when it stops. Method: a socket in the
+    /// place of systemd's, with the protocol of sd_notify(3).
     #[test]
     fn a_service_manager_is_notified() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -347,7 +347,7 @@ mod running {
         assert_eq!(server.wait().code(), Some(0));
     }
 
-    /// A pipe into which not a byte more goes.
+    /// Creates a full pipe.
     fn full_pipe() -> (PipeReader, PipeWriter) {
         let (reader, mut writer) = pipe().expect("a pipe");
         rustix::io::ioctl_fionbio(&writer, true).expect("a mode");
@@ -412,8 +412,8 @@ mod running {
         server.signal(Signal::TERM);
         server.signal(Signal::INT);
         let status = server.wait();
-        // An orderly stop may be faster than the second signal. Else the status is that of the second signal, or of the
-        // first if both were pending and the lower number came first.
+        // An orderly stop may be faster than the second signal. Otherwise the status is that of the second signal. If
+        // both signals were pending and the lower number came first, the status is that of the first.
         assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
         assert_eq!(status.signal(), None);
     }

@@ -1,7 +1,6 @@
-//! Requests about whole collections that take more than one turn: long lists, and deletions that may be refused
-//! half-way.
+//! Requests for whole collections that take more than one turn: long lists, and deletions that can fail half-way.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -21,14 +20,14 @@ use support::response::Response;
 use support::server::TestServer;
 use support::watch::{Watch, kind};
 
-/// Leases that no single step of the server can look at (`JOB_KEYS_PER_STEP`).
+/// More Leases than one step processes (`JOB_KEYS_PER_STEP`).
 const MANY: usize = 1_300;
 
 fn name(number: usize) -> String {
     format!("lease-{number:05}")
 }
 
-/// Creates Leases whose names sort as they are counted; the answers, in order.
+/// Creates Leases whose names sort in the order of creation. Returns the answers in order.
 fn create_many(server: &TestServer, namespace: &str, count: usize) -> Vec<Value> {
     let mut client = Http2Client::open(&server.endpoint());
     let mut created = Vec::with_capacity(count);
@@ -44,7 +43,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().expect("items").iter().map(lease::name).collect()
 }
 
-/// The same request over both versions of HTTP; `body` may be empty.
+/// Sends the same request over both versions of HTTP. `body` may be empty.
 fn both(server: &TestServer, method: &str, target: &str, body: &str) -> [Response; 2] {
     let mut http2 = Http2Client::open(&server.endpoint());
     [server.client().call(method, target, body), http2.call(method, target, body)]
@@ -61,7 +60,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     let target = lease::collection("n");
     let uid = |at: usize| created[at]["metadata"]["uid"].as_str().unwrap();
 
-    // It holds of the third, and the first is not it: nothing goes.
+    // The precondition fits the third Lease only. The first one does not fit, so nothing is deleted.
     let body = preconditions(&json!({"uid": uid(2)}));
     for refused in both(&server, "DELETE", &target, &body) {
         let refused = refused.expect_failure(409, "Conflict", &body).json();
@@ -75,7 +74,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     }
     assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
 
-    // In the form that an error of any request has: one that asks for a transformation alone gets indented JSON.
+    // The error has the form of any request's error. A request that accepts only a transformation gets indented JSON.
     for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
         let mut client = server.client();
         client.send(format!(
@@ -87,10 +86,10 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
         assert!(refused.body.starts_with(b"{\n  \"kind\": \"Status\""), "{accept}: {refused}");
     }
 
-    // It holds of the first, which goes; the second ends it.
+    // The precondition fits the first Lease, which is deleted. The second one ends the request.
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let body = preconditions(&json!({"resourceVersion": version}));
-    // A dry run says the same and deletes nothing.
+    // A dry run gives the same answer and deletes nothing.
     for target in [format!("{target}?dryRun=All"), target.clone()] {
         let body = if target.ends_with("All") {
             json!({"preconditions": {"resourceVersion": version}, "dryRun": ["All"]}).to_string()
@@ -107,7 +106,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
         assert_eq!(names(&left).len(), if target.ends_with("All") { 4 } else { 3 });
     }
 
-    // Where only one is meant, its own precondition holds.
+    // With a selector for one name, the precondition applies to that Lease.
     let body = preconditions(&json!({"uid": uid(2)}));
     let one = format!("{target}?fieldSelector=metadata.name%3Dlease-00002");
     let deleted = server.client().call("DELETE", &one, &body).expect_status(200, &one).json();
@@ -121,7 +120,7 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
     let (first, last) = (name(0), name(MANY - 1));
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let target = lease::collection("n");
-    // Only the last has the label: what comes before takes several steps, and there is no head before their end.
+    // Only the last Lease has the label. The Leases before it take several steps, and the head is sent after these.
     let label = json!({"metadata": {"labels": {"last": "1"}}}).to_string();
     server.client().call("PATCH", &lease::path("n", &last), &label).expect_status(200, "label");
     let selected = format!("{target}?labelSelector=last%3D1");
@@ -134,7 +133,7 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
     let refused = ["verb=\"DELETECOLLECTION\"", "code=\"409\""];
     assert_eq!(metrics.count("apiserver_request_total", &refused), 2);
 
-    // All but the first go in one request, over either protocol, and the answer tells of each.
+    // One request deletes all except the first Lease, over either protocol. The answer lists them.
     let others = format!("{target}?fieldSelector=metadata.name%21%3D{first}");
     let [dry, _] = both(&server, "DELETE", &others, r#"{"dryRun":["All"]}"#);
     assert_eq!(names(&dry.expect_status(200, "dry").json()).len(), MANY - 1);
@@ -156,7 +155,7 @@ fn a_limited_deletion_goes_on_with_its_token() {
     assert_eq!(dry["metadata"]["remainingItemCount"], 4);
     assert_eq!(names(&client.call("GET", &target, "").json()).len(), 7);
 
-    // The token goes on behind what a dry run has shown.
+    // The token continues after the Leases that the dry run has shown.
     let token = dry["metadata"]["continue"].as_str().expect("a token");
     let second = format!("{target}?limit=3&continue={token}");
     let deleted = client.call("DELETE", &second, "").expect_status(200, &second).json();
@@ -169,13 +168,13 @@ fn a_limited_deletion_goes_on_with_its_token() {
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
 }
 
-/// Of many small Leases, and of few large ones, of which the log keeps a part.
+/// Many small Leases, and few large ones; the log keeps only a part of either.
 #[test]
 fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
-    // More than the log keeps, and less than the kernel takes for a watcher that is slow to read: nobody waits for such
-    // a one.
+    // More than the log keeps, but less than the kernel buffers for a slow watcher: the server does not wait for slow
+    // watchers.
     for (count, holder_bytes) in [(WINDOW * 10, 10), (40, 40_000)] {
         let server = TestServer::start_with(Config {
             watch_window_events: WINDOW,
@@ -231,7 +230,7 @@ fn a_deletion_from_a_version_leaves_what_was_created_later() {
         (format!("resourceVersion={second}&resourceVersionMatch=Exact"), &["a", "b"]),
         (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), &["a", "b", "c"]),
         (format!("resourceVersion={first}&fieldSelector=metadata.name%3Dc"), &["c"]),
-        // Without pages it is one that is not older.
+        // Without pages the version is a minimum.
         (format!("resourceVersion={first}&limit=-1"), &["a", "b", "c"]),
         ("resourceVersion=0".to_owned(), &["a", "b", "c"]),
     ] {
@@ -242,12 +241,12 @@ fn a_deletion_from_a_version_leaves_what_was_created_later() {
         assert_eq!(version(&list), *if is_of_a_version { shown } else { &last }, "{query}");
         assert_eq!(list["metadata"].get("continue"), None, "{query}");
     }
-    // Without a body the version would be a precondition as well.
+    // Without a body the version would also be a precondition.
     let (query, body) = (format!("{target}?resourceVersion={second}"), r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#);
     assert_eq!(names(&client.call("DELETE", &query, body).expect_status(200, &query).json()), ["a", "b"]);
     assert_eq!(names(&client.call("GET", &target, "").json()), ["c"]);
 
-    // The log keeps no more than 16 changes: of so old a version nothing is known, and nothing goes.
+    // The log keeps only 16 changes. The version is too old, so nothing is deleted.
     (0..17).for_each(|number| drop(create(&mut client, &name(number))));
     let refused = client.call("DELETE", &query, body).expect_failure(410, "Expired", &query).json();
     assert_eq!(refused["message"], "The resourceVersion for the provided list is too old.");
@@ -255,7 +254,7 @@ fn a_deletion_from_a_version_leaves_what_was_created_later() {
 }
 
 #[test]
-fn a_deletion_leaves_what_has_taken_a_name_since() {
+fn a_deletion_leaves_a_later_lease_of_the_same_name() {
     let server = TestServer::start();
     let (target, path) = (lease::collection("n"), lease::path("n", &name(0)));
     let version = lease::version(&create_many(&server, "n", 1)[0]);
@@ -266,7 +265,7 @@ fn a_deletion_leaves_what_has_taken_a_name_since() {
     let deleted =
         client.call("DELETE", &query, r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#).expect_status(200, &query);
     assert_eq!(names(&deleted.json()), [name(0)]);
-    assert_eq!(client.call("GET", &path, "").expect_status(200, "what is there now").json(), again);
+    assert_eq!(client.call("GET", &path, "").expect_status(200, "the current Lease").json(), again);
 }
 
 #[test]
@@ -307,7 +306,7 @@ fn forms_that_need_the_whole_list_are_whole_when_it_takes_many_steps() {
     }
 }
 
-/// A GET over both versions of HTTP, with these field values.
+/// Sends a GET over both versions of HTTP, with these field values.
 fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -> [Response; 2] {
     let mut http1 = server.client();
     http1.send(format!(
@@ -321,7 +320,7 @@ fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -
     [http1.recv_final("GET").expect_status(200, target), http2.recv(key).expect_status(200, target)]
 }
 
-/// The body without its content coding, which must be there.
+/// Returns the body without its content coding, which must be present.
 #[track_caller]
 fn unpacked(response: &Response) -> Vec<u8> {
     assert_eq!(response.head.field("content-encoding"), Some("gzip"), "{:?}", response.head);
@@ -329,11 +328,11 @@ fn unpacked(response: &Response) -> Vec<u8> {
     let mut body = Vec::new();
     let mut decoder = GzDecoder::new(response.body.as_slice());
     decoder.read_to_end(&mut body).expect("gzip");
-    assert!(decoder.into_inner().is_empty(), "nothing behind it");
+    assert!(decoder.into_inner().is_empty(), "no data after the body");
     body
 }
 
-/// A body without what goes on with time: the ages in a Table.
+/// Removes what changes over time from a body: the ages in a Table.
 fn ageless(body: &[u8]) -> Vec<u8> {
     let Ok(mut table) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
     let rows = table.get_mut("rows").and_then(Value::as_array_mut);
@@ -344,7 +343,7 @@ fn ageless(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn long_lists_are_compressed_for_those_who_ask() {
+fn long_lists_are_compressed_on_request() {
     const LEASES: usize = 10_000;
     let server = TestServer::start();
     create_many(&server, "n", LEASES);
@@ -369,7 +368,7 @@ fn long_lists_are_compressed_for_those_who_ask() {
             assert_eq!(packed.head.field("content-type"), plain.head.field("content-type"));
         }
     }
-    // It comes in pieces, none of them of more than a step.
+    // The list comes in chunks, none larger than a step's output.
     let mut client = server.client();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"));
     assert!(client.try_recv_head().unwrap().is_chunked());
@@ -378,7 +377,7 @@ fn long_lists_are_compressed_for_those_who_ask() {
         chunks.push(chunk.len());
     }
     assert!(chunks.len() > 20 && chunks.iter().all(|bytes| *bytes <= 64 * 1024), "{chunks:?}");
-    // A deletion tells of what it has deleted.
+    // The answer to a deletion lists the deleted Leases.
     let body = r#"{"dryRun":["All"]}"#;
     client.send(format!(
         "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -420,7 +419,7 @@ fn what_is_short_or_not_asked_for_is_not_compressed() {
             }
         }
     }
-    // The answer to a change is an object too; one to an error keeps its status.
+    // The answer to a change is compressed too. An error keeps its status.
     let patch = r#"{"spec":{"leaseTransitions":1}}"#;
     client.send(format!(
         "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
@@ -437,7 +436,7 @@ fn what_is_short_or_not_asked_for_is_not_compressed() {
     let refused: Value =
         serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(422, patch))).unwrap();
     assert_eq!((&refused["kind"], &refused["code"]), (&json!("Status"), &json!(422)));
-    // Watches and documents are never compressed.
+    // Watches and documents are not compressed.
     client.send("GET /openapi/v2 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n");
     assert_eq!(client.recv_final("GET").head.field("content-encoding"), None);
     client.send(format!(
@@ -461,7 +460,7 @@ fn only_so_many_are_compressed_at_once() {
         is_packed
     };
     assert!(is_packed());
-    // A client that reads nothing: its lists wait for windows, and hold what they need to go on.
+    // A client that reads nothing. Its lists wait for windows and keep their compressors.
     let mut idle = Http2Client::open(&server.endpoint());
     let mut ask = |lists: usize| {
         for _ in 0..lists {
@@ -473,7 +472,7 @@ fn only_so_many_are_compressed_at_once() {
     eventually("others get it plain", || {
         let is_plain = !is_packed();
         if !is_plain {
-            // One of the others may have come before the last of these, and let go of its place since.
+            // A list of `is_packed` may have taken the place of one of these.
             ask(1);
         }
         is_plain

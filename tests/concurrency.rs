@@ -1,6 +1,6 @@
-//! Many clients and one object: no update is lost, no lock is held twice.
+//! Many clients and one object: no update is lost, and a lock has one holder at a time.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -16,12 +16,12 @@ use support::stream::Endpoint;
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 
-/// Half of the clients come by TLS.
+/// Every other client uses TLS.
 fn endpoint(number: usize) -> Endpoint {
     if number.is_multiple_of(2) { SERVER.endpoint() } else { SERVER.secure_endpoint() }
 }
 
-/// Replaces a Lease; the new one, or none after a conflict.
+/// Replaces a Lease. Returns the new one, or `None` after a conflict.
 fn replace(client: &mut Client, path: &str, object: &Value) -> Option<Value> {
     let got = client.call("PUT", path, &object.to_string());
     if got.status() == 409 {
@@ -81,13 +81,13 @@ fn a_lock_is_never_held_by_two() {
                     object["spec"]["holderIdentity"] = json!(me);
                     object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
                     let Some(mut mine) = replace(&mut client, path, &object) else { continue };
-                    assert!(!held.swap(true, Ordering::SeqCst), "{me} got a lock that another holds: {mine}");
+                    assert!(!held.swap(true, Ordering::SeqCst), "{me} got a lock that another client holds: {mine}");
                     terms.fetch_add(1, Ordering::SeqCst);
                     thread::yield_now();
                     held.store(false, Ordering::SeqCst);
                     mine["spec"]["holderIdentity"] = json!("");
                     let released = replace(&mut client, path, &mine);
-                    assert!(released.is_some(), "somebody else has changed a lock that {me} held: {mine}");
+                    assert!(released.is_some(), "another client changed a lock that {me} held: {mine}");
                 }
             });
         }
@@ -175,7 +175,7 @@ fn merge_patches_without_a_version_do_not_undo_each_other() {
     );
 }
 
-/// Says that it is over when it is dropped.
+/// Sets the flag when dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -184,8 +184,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Some ask again and again for what takes longer than all requests of a turn have; everybody else waits for one of
-/// those, and not for one of each.
+/// Several clients repeat a request that takes longer than the time for all requests of a turn. Any other request must
+/// wait for one of these, not for one of each client.
 #[test]
 fn slow_requests_hold_up_others_one_at_a_time() {
     const SLOW: usize = 10;
@@ -206,7 +206,7 @@ fn slow_requests_hold_up_others_one_at_a_time() {
                 }
             });
         }
-        // The others end also if this one fails.
+        // The slow clients end even if this thread panics.
         let _end = End(&is_over);
         let mut client = server.client();
         let mut served = || {
@@ -219,6 +219,6 @@ fn slow_requests_hold_up_others_one_at_a_time() {
         waited_for.sort_unstable();
         waited_for
     });
-    // A few more go by where this test does not have the core when the answer is there.
+    // More slow requests pass when this thread does not get a core in time.
     assert!(waited_for[waited_for.len() / 2] <= 3, "slow requests between two others: {waited_for:?}");
 }

@@ -1,13 +1,13 @@
-//! What a real kube-apiserver answered is what this server answers: replays the traces in `tests/conformance/`, each
+//! Conformance with a real kube-apiserver: replays the recorded answers in `tests/conformance/`. Each trace is replayed
 //! over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
 //!
-//! They were recorded from Kubernetes 1.37.2 with its feature gates at their defaults. Those in `1.34` are of 1.34.4
-//! with `CoordinatedLeaderElection` on and `v1beta1` enabled, and show what 1.37.2 does not.
+//! The traces were recorded from Kubernetes 1.37.2 with default feature gates. Those in `1.34` are from 1.34.4 with
+//! `CoordinatedLeaderElection` and `v1beta1` on, and show what 1.37.2 does not.
 //!
-//! `support/trace/` describes the format. Each replay has a server of its own: some traces show that the version stands
-//! still while nobody writes.
+//! `support/trace/` describes the format. Each replay has its own server: some traces show that the version stands
+//! still without writes.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 #[path = "support/trace/mod.rs"]
@@ -23,17 +23,17 @@ use support::stream::Endpoint;
 use trace::format::Trace;
 use trace::replay::{Protocol, Replayer};
 
-/// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
+/// Traces that do not pass yet, with the reason. A trace that passes must leave the list: its test says so.
 const TO_COME: &[(&str, &str)] = &[];
 
-/// Steps of traces in which this server answers otherwise, with the reason; `docs/compatibility.md` lists them. One
-/// that is answered as it was recorded must leave the list: its test says so.
+/// Steps of traces that this server answers differently, with the reason. `docs/compatibility.md` lists them. A step
+/// that is answered as recorded must leave the list: its test says so.
 const OTHERWISE: &[(&str, &[usize], &str)] = &[
     ("bad-spec", &[22, 24, 25, 26, 28, 29, 30, 31, 32], "strategy and preferredHolder are kept, as with the gate on"),
     ("discovery", &[1], "v1beta1 is served"),
 ];
 
-/// The traces that there are, each a test.
+/// The traces, each a test.
 macro_rules! traces {
     ($($test:ident: $name:literal,)*) => {
         const TRACES: &[&str] = &[$($name),*];
@@ -91,7 +91,7 @@ traces! {
     watch_selector: "watch-selector",
 }
 
-/// Replays a trace in each way at once; most of a watch's trace is waiting.
+/// Replays a trace in all ways at once, since most of a watch's trace is waiting.
 fn check(name: &str) {
     const WAYS: [(&str, bool, Protocol); 4] = [
         ("HTTP/1.1 in the clear", false, Protocol::Http1),
@@ -123,8 +123,8 @@ fn check(name: &str) {
     }
 }
 
-/// Waits for a second to begin, unless one just has. Managed fields are sorted by their times, which are seconds, and a
-/// trace shows the order of a short replay.
+/// Waits until a second begins, unless one just has. Managed fields are sorted by their times in seconds, and a trace
+/// shows the order of a short replay.
 fn await_fresh_second() {
     let past = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_millis();
     if past > 300 {
@@ -144,7 +144,7 @@ fn folder() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "conformance"].iter().collect()
 }
 
-/// The traces in a folder, as [`TRACES`] names them.
+/// Returns the traces in a folder, as [`TRACES`] names them.
 fn traces_in(folder: &Path, prefix: &str) -> Vec<String> {
     let files = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("it can be listed").path());
     let traces = files.filter(|path| path.extension().is_some_and(|end| end == "json"));
@@ -159,12 +159,12 @@ fn every_trace_in_the_folder_is_named_once() {
     assert_eq!(named, in_folder, "the traces! list and the files");
     assert_eq!(named.len(), TRACES.len(), "a trace is named twice");
     let to_come: BTreeSet<&str> = TO_COME.iter().map(|(name, _)| *name).collect();
-    assert_eq!(to_come.len(), TO_COME.len(), "a trace is to come twice");
+    assert_eq!(to_come.len(), TO_COME.len(), "TO_COME names a trace twice");
     for name in to_come {
-        assert!(TRACES.contains(&name), "{name} is to come and is no trace");
+        assert!(TRACES.contains(&name), "TO_COME names {name}, which is not a trace");
     }
     for (name, ..) in OTHERWISE {
-        assert!(TRACES.contains(name), "{name} is answered otherwise and is no trace");
+        assert!(TRACES.contains(name), "OTHERWISE names {name}, which is not a trace");
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the server says of itself: discovery, OpenAPI, version, health, metrics, as clients ask for them.
+//! Discovery, OpenAPI, version, health and metrics, as clients request them.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{eventually, lease};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
-/// A GET with these further field lines.
+/// Sends a GET with additional field lines.
 fn get(target: &str, fields: &str) -> Response {
     get_on(&mut SERVER.client(), target, fields)
 }
@@ -87,7 +87,7 @@ fn discovery_in_every_format() {
     let aggregated = get("/apis", &format!("Accept: {accept}\r\n")).expect_status(200, &accept);
     assert_eq!(aggregated.head.field("content-type"), Some(accept.as_str()));
     assert!(aggregated.body.starts_with(b"k8s\0"));
-    // Only the lists of groups have it, and nothing of it can be made a Table.
+    // Only lists of groups have the aggregated form, and discovery has no Table form.
     for accept in [V2, "application/json;as=Table;g=meta.k8s.io;v=v1"] {
         let fields = format!("Accept: {accept}\r\n");
         let status = get(PATH, &fields).expect_failure(406, "NotAcceptable", accept).json();
@@ -125,7 +125,7 @@ fn discovery_aggregated_in_both_versions() {
         assert_eq!(api.head.field("content-type"), Some(content_type));
         assert_eq!(api.json()["items"], json!([]));
     }
-    // With a slash behind it the path has only the list of groups.
+    // With a trailing slash the path gives only the list of groups.
     for path in ["/apis/", "/apis%2F"] {
         get(path, &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
     }
@@ -133,7 +133,7 @@ fn discovery_aggregated_in_both_versions() {
     assert_eq!(groups.json()["kind"], "APIGroupList");
 }
 
-/// Asks again for what it has, and is told so, on one connection with other requests behind.
+/// Repeats a conditional request for a known document. The answer is 304, and other requests follow on the connection.
 #[track_caller]
 fn expect_known(target: &str, accept: &str) {
     let mut client = SERVER.client();
@@ -160,7 +160,7 @@ fn who_has_a_document_does_not_get_it_again() {
 #[test]
 fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
     const PATH: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
-    // The index looks at no `Accept`, and says no JSON though it is.
+    // The index ignores `Accept`, and its Content-Type is not JSON, though its content is.
     for accept in ["", "Accept: application/yaml\r\n", "Accept: text/plain\r\n"] {
         let index = get("/openapi/v3", accept).expect_status(200, accept);
         assert_eq!(index.head.field("content-type"), Some("text/plain; charset=utf-8"));
@@ -186,7 +186,7 @@ fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
     let renew_time =
         &document["components"]["schemas"]["io.k8s.api.coordination.v1.LeaseSpec"]["properties"]["renewTime"];
     assert_eq!(renew_time["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime");
-    // Only what is an object's own member has a default.
+    // Only the members of an object itself have defaults.
     let member = |kind: &str, name: &str| {
         document["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")]["properties"][name]
             .clone()
@@ -259,7 +259,7 @@ fn the_version_is_kubernetes_with_ours_behind_it() {
     assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.37.2+coordination-apiserver-"), "{version}");
 }
 
-/// The text without the check that only servers with a journal have.
+/// Returns the text without the check that only servers with a journal have.
 fn without_journal(response: &Response) -> String {
     text(response).replace("[+]journal ok\n", "")
 }
@@ -308,7 +308,7 @@ fn a_server_that_stops_is_not_ready() {
     server.join().unwrap();
 }
 
-/// Scrapes, and reads what came strictly.
+/// Requests the metrics and parses them strictly.
 #[track_caller]
 fn scrape(client: &mut Client) -> Exposition {
     Exposition::of(get_on(client, "/metrics", ""))
@@ -344,7 +344,7 @@ fn metrics_count_what_was_done() {
         "GET {collection}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
     watch.try_recv_head().unwrap();
-    // Three objects and the bookmark behind them.
+    // Three objects and the bookmark after them.
     let mut events = 0;
     while events < 4 {
         let chunk = watch.recv_chunk().unwrap().expect("the watch goes on");

@@ -1,6 +1,6 @@
-//! Replicas over a real etcd. Without one, no test here runs.
+//! Replicas over a real etcd. Without an etcd no test here runs.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "support/etcd.rs"]
 mod etcd;
@@ -47,7 +47,7 @@ fn items(replica: &Process) -> Value {
     list["items"].take()
 }
 
-/// A number of the metrics; none while the replica ends its connections, since it loads again.
+/// Reads a metric. `None` while the replica loads again, since it closes its connections.
 fn metric(replica: &Process, name: &str) -> Option<u64> {
     let mut client = Client::try_open(replica.endpoint()).ok()?;
     client.try_send(&request("GET", "/metrics", "")).ok()?;
@@ -67,8 +67,8 @@ fn each_replica_serves_what_the_other_has_acknowledged() {
         let created = create(&mut client(writer), &name);
         let read = client(reader).call("GET", &path(NAMESPACE, &name), "").expect_status(200, "read").json();
         assert_eq!(read, created);
-        assert_eq!(watch.next()["object"], created, "one event follows the other");
-        // A version of one replica is good on the other.
+        assert_eq!(watch.next()["object"], created, "the next event");
+        // A version from one replica is valid on the other.
         let mut renewed = created;
         renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
         let target = path(NAMESPACE, &name);
@@ -110,7 +110,7 @@ fn versions_of_a_lock_grow_from_replica_to_replica() {
     let mut replicas = [replica(&etcd), replica(&etcd)];
     let (mut last, lock) = (0, path(NAMESPACE, "lock"));
     for round in 0..6 {
-        // In two of three rounds the asked replica was down during the last changes, the deletion among them.
+        // In two of three rounds the requested replica was down during the last changes, including the deletion.
         let [asked, other] = [round / 3, 1 - round / 3];
         let taken = create(&mut client(&replicas[asked]), "lock");
         assert!(version(&taken) > last, "round {round}: {} after {last}", version(&taken));
@@ -126,7 +126,7 @@ fn versions_of_a_lock_grow_from_replica_to_replica() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_etcd_is_killed() {
+fn no_acknowledged_write_is_lost_when_etcd_is_killed() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
     let [one, other] = [replica(&etcd), replica(&etcd)];
     let mut known = Vec::new();
@@ -173,7 +173,7 @@ fn without_etcd_old_reads_are_served_and_the_rest_is_refused() {
     etcd.signal("CONT");
     eventually("the replica is ready again", || replica.answers());
     let made = create(&mut client(&replica), "b");
-    assert_eq!(watch.next()["object"], made, "the watch has stayed open");
+    assert_eq!(watch.next()["object"], made, "the watch is still open");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
     for at in 0..10 {
         create(&mut client(&one), &format!("l{at}"));
     }
-    // etcd forgets the entries that the stopped replica has not received.
+    // etcd compacts the entries that the stopped replica has not received.
     let revision = etcd.put("/elsewhere", b"");
     etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
     other.signal("CONT");
@@ -213,7 +213,7 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// A backup of the data folder, which etcd is started with after more was written.
+/// etcd is stopped and started with an older copy of its data folder.
 #[test]
 fn an_etcd_that_is_restored_takes_all_replicas_back_to_its_backup() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
@@ -239,7 +239,7 @@ fn an_etcd_that_is_restored_takes_all_replicas_back_to_its_backup() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// Copies a folder and all that is in it.
+/// Copies a folder with all its content.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder can be made");
     for entry in fs::read_dir(from).expect("a folder") {
@@ -249,7 +249,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn each_replica_has_a_lease_by_which_it_is_known() {
+fn each_replica_has_an_identity_lease() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let [one, mut other] = [replica(&etcd), replica(&etcd)];
     let identities = || {
@@ -260,7 +260,7 @@ fn each_replica_has_a_lease_by_which_it_is_known() {
     eventually("both are there", || identities() == 2);
     other.signal("TERM");
     assert!(other.wait().success());
-    assert_eq!(identities(), 1, "a replica that stops takes its Lease away");
+    assert_eq!(identities(), 1, "a replica that stops deletes its Lease");
     let mut last = one;
     last.signal("TERM");
     assert!(last.wait().success());
@@ -272,9 +272,11 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
     let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--reclaim-seconds=1"];
     let [one, other] = [(); 2].map(|()| Process::start(&flags, FILES_MAX));
     client(&one).call("POST", &collection("kube-node-lease"), &new("node")).expect_status(201, "a node's Lease");
-    client(&other).call("GET", &path("kube-node-lease", "node"), "").expect_status(200, "the other has it");
+    client(&other)
+        .call("GET", &path("kube-node-lease", "node"), "")
+        .expect_status(200, "the other replica has the Lease");
     let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
-    // The first request for a lock here would begin a reservation of a second.
+    // A lock's first request here would otherwise start a reservation of a second.
     thread::sleep(Duration::from_millis(1100));
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
@@ -315,12 +317,12 @@ fn over_its_budget_a_store_takes_everything_but_creations() {
     client.call("PUT", &path(NAMESPACE, "kept"), &renewed).expect_status(200, "a change");
     client.call("DELETE", &path(NAMESPACE, "kept"), "").expect_status(200, "a deletion");
     assert!(metric(&replica, "coordination_store_in_use_bytes") > metric(&replica, "coordination_store_limit_bytes"));
-    // Room comes back with a compaction, which frees the pages of what was overwritten.
+    // A compaction makes room: it frees the pages of overwritten values.
     etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
-    eventually("creations are taken again", || created("later") == 201);
+    eventually("creations succeed again", || created("later") == 201);
 }
 
-/// Runs the program with these arguments to its end. Exit status, standard output and standard error.
+/// Runs the program with these arguments to its end. Returns exit status, standard output and standard error.
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
@@ -366,7 +368,7 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     for replica in &replicas {
         assert_eq!(items(replica), before);
     }
-    // The replicas write their identities too.
+    // The replicas also write their identities.
     let next = version(&create(&mut client(&replicas[0]), "next"));
     assert!((1..=5).contains(&(next - version(&last))), "{next}");
     let after = items(&replicas[1]);
@@ -433,7 +435,7 @@ fn put(key: &str, value: &[u8]) -> String {
     format!(r#"{{"key":"{}","value":"{}"}}"#, encode(key.as_bytes()), encode(value))
 }
 
-/// Starts the program with these flags, which it does not survive, and gives its last line.
+/// Starts the program with these flags, expects it to fail, and returns its last line.
 #[track_caller]
 fn failure(args: &[&str]) -> String {
     let common = ["--secure-port=0", "--insecure-port=1", "--storage=etcd"];

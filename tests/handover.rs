@@ -1,9 +1,9 @@
-//! The hand-over of Leases with built-in storage in a real etcd. Without one, no test here runs.
+//! The hand-over of Leases between this server and built-in storage in a real etcd. Without an etcd no test here runs.
 //!
-//! Goal: no write is lost on the way, and no lock has two holders. Method: each test writes to etcd what kube-apiserver
-//! would, and to the Lease of the hand-over what the commands would.
+//! Goal: no write is lost during the hand-over, and no lock has two holders. Method: each test writes to etcd as
+//! kube-apiserver would, and to the Lease of the hand-over as the commands would.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "support/etcd.rs"]
 mod etcd;
@@ -33,12 +33,12 @@ const API_SERVICE: &str = "/registry/apiregistration.k8s.io/apiservices/v1.coord
 struct Rig {
     etcd: Etcd,
     server: Process,
-    /// Number of phases that were asked for.
+    /// Number of phases that were requested.
     asked: AtomicU32,
 }
 
 impl Rig {
-    /// A server that keeps Leases as `storage` says. None if there is no etcd.
+    /// Starts a server with this storage. `None` if there is no etcd.
     fn start(storage: &str) -> Option<Self> {
         let etcd = Etcd::start(&[])?;
         let url = etcd.url();
@@ -54,14 +54,14 @@ impl Rig {
         Client::open(self.server.endpoint())
     }
 
-    /// Status of a request, and what it says.
+    /// Sends a request. Returns the status and the body.
     fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let answer = self.client().call(method, path, body);
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         (answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
-    /// Writes a Lease to built-in storage, as JSON. Its `resourceVersion` there.
+    /// Writes a Lease as JSON to built-in storage. Returns its `resourceVersion` there.
     fn put_built_in(&self, name: &str, holder: &str, renew_time: &str) -> u64 {
         let lease = json!({
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
@@ -72,7 +72,7 @@ impl Rig {
         self.etcd.put(&key(name), lease.to_string().as_bytes())
     }
 
-    /// The value of a Lease in built-in storage.
+    /// Returns the value of a Lease in built-in storage.
     fn built_in(&self, name: &str) -> Option<String> {
         let key = BASE64_STANDARD.encode(key(name));
         let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
@@ -81,7 +81,7 @@ impl Rig {
         Some(String::from_utf8_lossy(&value).into_owned())
     }
 
-    /// Revision of the last write of a Lease in built-in storage.
+    /// Returns the revision of a Lease's last write in built-in storage.
     fn built_in_revision(&self, name: &str) -> u64 {
         let key = BASE64_STANDARD.encode(key(name));
         let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
@@ -100,7 +100,7 @@ impl Rig {
         self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
     }
 
-    /// Asks for a phase, and waits for a step of it.
+    /// Requests a phase, and waits for one of its steps.
     fn reach(&self, phase: &str, step: &str) {
         self.ask_for(phase);
         eventually(step, || self.step() == step);
@@ -131,7 +131,7 @@ impl Rig {
                     self.call("PUT", &path, &lease.to_string())
                 }
             };
-            // The server writes the Lease too.
+            // The server also writes the Lease.
             assert!([200, 201, 409].contains(&status), "{answer}");
             status != 409
         });
@@ -157,7 +157,7 @@ impl Rig {
         self.lease(name)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Updates a Lease from the state `lease`. The status.
+    /// Updates the Lease from the state `lease`. Returns the status.
     fn update(&self, mut lease: Value, version: &str, change: impl FnOnce(&mut Value)) -> u16 {
         let name = lease["metadata"]["name"].as_str().expect("a name").to_owned();
         lease["metadata"]["resourceVersion"] = version.into();
@@ -205,7 +205,7 @@ fn leases_are_copied_with_their_uids_and_a_first_update_names_the_built_in_versi
         let path_of_b = path(NAMESPACE, "b");
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
         assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
-        // The state is another one now, and nobody has seen it by the version in built-in storage.
+        // The state has changed, and no client has seen the new one with a version of built-in storage.
         assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 429);
         rig.register(true);
         rig.reach("serve", "serving");
@@ -231,7 +231,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(answer.head.field("retry-after"), Some("1"));
     assert_eq!(rig.update(lease.clone(), &version(&lease), renew), 200);
 
-    // What built-in storage gets meanwhile: an acquisition, a creation, a deletion, and an older renewal.
+    // Meanwhile built-in storage gets an acquisition, a creation, a deletion, and an older renewal.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
     rig.put_built_in("c", "h", EARLY);
     eventually("the creation", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 200);
@@ -241,7 +241,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     eventually("the deletion", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 404);
     eventually("the acquisition", || rig.holder("a") == "acquired there");
 
-    // Right before the end, when the follower may not have seen it.
+    // A write just before the end, which the follower may not have seen.
     rig.register(true);
     rig.put_built_in("late", "h", EARLY);
     rig.reach("serve", "serving");
@@ -264,11 +264,11 @@ fn old_watches_of_built_in_storage_are_fed_until_the_api_service_is_given_back()
     let has = |name: &str, text: &str| rig.built_in(name).is_some_and(|value| value.contains(text));
     eventually("the acquisition is fed", || has("a", "other"));
     eventually("the creation is fed", || has("b", "new"));
-    assert!(has("b", "k8s\0"), "as kube-apiserver stores it");
+    assert!(has("b", "k8s\0"), "in kube-apiserver's format");
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
     eventually("the deletion is fed", || rig.built_in("b").is_none());
 
-    // Somebody else writes to built-in storage, which is this server's: it is written again.
+    // A stray write to built-in storage, which now belongs to this server, is overwritten.
     rig.put_built_in("a", "stray", LATER);
     assert_eq!(
         rig.update(rig.lease("a"), &version_of(&rig.lease("a")), |spec| spec["holderIdentity"] = "third".into()),
@@ -276,12 +276,12 @@ fn old_watches_of_built_in_storage_are_fed_until_the_api_service_is_given_back()
     );
     eventually("it is written again", || has("a", "third"));
 
-    // The APIService is given back by hand, and built-in storage is its own again.
+    // The APIService is given back by hand, and built-in storage belongs to kube-apiserver again.
     rig.register(false);
     rig.put_built_in("a", "its own", LATER);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
     eventually("the end of the feed", || rig.step() == "not-ours");
-    assert!(has("a", "its own"), "nothing is written any more");
+    assert!(has("a", "its own"), "the server no longer writes");
     assert_eq!(rig.built_in("c"), None);
 }
 
@@ -313,7 +313,7 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
     expect_expired(&event);
     let lease = rig.lease("a");
     let version = version_of(&lease);
-    assert_eq!(rig.update(lease, &version, |spec| spec["renewTime"] = LATER.into()), 429, "also renewals wait");
+    assert_eq!(rig.update(lease, &version, |spec| spec["renewTime"] = LATER.into()), 429, "renewals wait too");
     let list = |query: &str| rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "").0;
     assert_eq!(list(&format!("resourceVersion={version}")), 410);
     assert_eq!(list(&format!("watch=1&resourceVersion={version}")), 410);
@@ -321,7 +321,7 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
     assert_eq!(list("resourceVersion=0"), 429);
     assert_eq!(list("resourceVersion=42"), 429, "a version of built-in storage");
 
-    // It holds over a restart, and until the next takeover, which takes built-in storage as it is then.
+    // The freeze survives a restart. It lasts until the next takeover, which imports built-in storage as it is then.
     rig.server.kill();
     rig.server.restart();
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("d")).0, 429);
@@ -344,15 +344,15 @@ fn a_takeover_that_is_undone_loses_no_renewal_of_either_side() {
     rig.put_built_in("b", "acquired there", LATER);
     rig.reach("undo", "written-back");
     assert!(rig.built_in("b").expect("a Lease").contains("acquired there"));
-    // The renewal is in built-in storage: the next import finds the same time there.
+    // The renewal was written to built-in storage: the next import finds the same time there.
     rig.register(false);
     rig.reach("import", "imported");
     assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE);
     assert_eq!(rig.holder("b"), "acquired there");
 }
 
-/// Goal: what comes of a command of an earlier phase says nothing of the present one. Method: etcd stands still while
-/// it has a command, and goes on in the next phase.
+/// Goal: the result of a command of an earlier phase does not count for the current one. Method: etcd is paused during
+/// a command, and continues in the next phase.
 #[test]
 fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     for storage in ["memory", "disk"] {
@@ -363,7 +363,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
         rig.reach("serve", "serving");
         rig.etcd.signal("STOP");
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("fed")).0, 201);
-        // Longer than until the next look at what is to be fed.
+        // Longer than the interval between two looks at the changes to feed.
         thread::sleep(Duration::from_millis(400));
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("later")).0, 201);
         rig.ask_for("freeze");
@@ -375,7 +375,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     }
 }
 
-/// Goal: a server that goes on after a rollback that failed feeds renewals to old watches.
+/// Goal: a server that serves on after a failed rollback feeds renewals to old watches.
 #[test]
 fn renewals_are_fed_during_a_switch_and_after_a_freeze_that_was_given_up() {
     let Some(rig) = Rig::start("disk") else { return };
@@ -404,7 +404,8 @@ fn an_import_after_a_time_of_serving_takes_built_in_storage_as_it_is() {
     rig.reach("import", "imported");
     rig.register(true);
     rig.reach("serve", "serving");
-    // Given back by hand: what was written here since is in built-in storage or lost, and no ghost stays here.
+    // The APIService is given back by hand. Later writes here are in built-in storage or lost, and none of them
+    // survives here.
     rig.register(false);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("ghost")).0, 201);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
@@ -439,7 +440,7 @@ fn without_an_api_service_of_ours_nothing_is_written() {
 }
 
 #[test]
-fn a_lease_that_cannot_be_read_is_told() {
+fn a_lease_that_cannot_be_read_is_reported() {
     let Some(rig) = Rig::start("memory") else { return };
     rig.etcd.put(&key("a"), b"k8s:enc:aescbc:v1:key:x");
     rig.ask_for("import");

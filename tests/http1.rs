@@ -1,8 +1,8 @@
-//! HTTP/1.1 as it looks from a socket (RFC 9112, RFC 9110): connections, framing, expectations, and what is refused.
+//! HTTP/1.1 over a socket (RFC 9112, RFC 9110): connections, framing, expectations, and refusals.
 //!
-//! `http1_refusals.rs` has what is refused for being ambiguous or too large.
+//! `http1_refusals.rs` has the refusals of ambiguous and of too large requests.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::{eventually, lease};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
-/// A creation whose body is in `chunks`, as they stand on the wire.
+/// Builds a creation with a chunked body; `chunks` are the bytes on the wire.
 fn chunked_creation(namespace: &str, chunks: &str) -> String {
     let target = lease::collection(namespace);
     format!(
@@ -25,7 +25,7 @@ fn chunked_creation(namespace: &str, chunks: &str) -> String {
     )
 }
 
-/// `body` in chunks of `size` bytes.
+/// Encodes `body` in chunks of `size` bytes.
 fn chunks(body: &str, size: usize) -> String {
     let mut coded = String::new();
     for chunk in body.as_bytes().chunks(size) {
@@ -34,7 +34,7 @@ fn chunks(body: &str, size: usize) -> String {
     coded + "0\r\n\r\n"
 }
 
-/// Names of the Leases in a namespace.
+/// Returns the names of the Leases in a namespace.
 fn names(namespace: &str) -> Vec<String> {
     let target = lease::collection(namespace);
     let list = SERVER.client().call("GET", &target, "").expect_status(200, &target).json();
@@ -99,7 +99,7 @@ fn a_pipeline_longer_than_every_buffer_is_served_as_fast_as_it_is_read() {
     let mut writer = socket.try_clone().unwrap();
     let sent = request("GET", &target, "").repeat(REQUESTS);
     let writing = thread::spawn(move || writer.write_all(&sent));
-    // The server has time to fill what there is between us.
+    // The server has time to fill the buffers between server and client.
     thread::sleep(Duration::from_millis(200));
     for number in 0..REQUESTS {
         let got = client.recv("GET").expect_status(200, &format!("request {number} of {REQUESTS}"));
@@ -134,7 +134,7 @@ fn chunked_bodies_are_read_however_they_are_cut() {
         let got = client.recv("POST").expect_status(201, &format!("chunks of {size} bytes"));
         assert_eq!(lease::name(&got.json()), name);
     }
-    // RFC 9112 §7.1.1, §7.1.2: extensions and trailers may be ignored, and are no error.
+    // RFC 9112 §7.1.1, §7.1.2: extensions and trailers may be ignored, but are valid.
     let body = lease::new("extended");
     let coded = format!("{:05X};a=b;c=\"d e\"\r\n{body}\r\n000;x\r\nX-Trailer: 1\r\n\r\n", body.len());
     client.send(chunked_creation(namespace, &coded));
@@ -169,7 +169,7 @@ fn a_body_is_asked_for_with_100_continue() {
 
 #[test]
 fn a_body_that_comes_unasked_with_an_expectation_is_taken() {
-    // RFC 9110 §10.1.1: a client need not wait, and a server need not ask for what it has.
+    // RFC 9110 §10.1.1: a client need not wait, and a server need not answer 100 for a body that it already has.
     let body = lease::new("a");
     let target = lease::collection("continue-unasked");
     let sent = format!(
@@ -219,7 +219,7 @@ fn another_expectation_fails() {
 #[test]
 fn head_has_the_fields_of_get_and_no_content() {
     let mut client = SERVER.client();
-    // kube-apiserver's resources take no HEAD, nor does its version.
+    // Neither kube-apiserver's resources nor its version accept HEAD.
     for target in ["/version", &lease::path("head", "a"), &lease::path("head", "nobody"), &lease::collection("head")] {
         client.call("HEAD", target, "").expect_status(405, target);
     }
@@ -263,7 +263,7 @@ fn an_http_1_0_connection_ends_with_the_response() {
 
 #[test]
 fn an_http_1_0_client_gets_a_watch_without_chunks() {
-    // RFC 9112 §6.1: no transfer coding to a client of HTTP/1.0; the end of the connection ends the content.
+    // RFC 9112 §6.1: HTTP/1.0 has no transfer codings, so the end of the connection ends the content.
     let namespace = "watch-1-0";
     SERVER.client().call("POST", &lease::collection(namespace), &lease::new("a")).expect_status(201, "a");
     let mut client = SERVER.client();
@@ -285,7 +285,7 @@ fn nothing_after_connection_close_is_answered_or_done() {
             let name = format!("a-{number}");
             sent.extend(request("POST", &lease::collection(namespace), &lease::new(&name)));
         }
-        // The server may hang up before it has read them all.
+        // The server may close the connection before it has read all bytes.
         let _hung_up = client.try_send(&sent);
         let got = client.recv("GET").expect_status(200, option);
         assert!(got.head.connection_is("close"), "sent Connection: {option}\ngot {got}");
@@ -353,7 +353,7 @@ fn a_client_that_has_finished_sending_is_still_answered() {
 fn clients_that_vanish_with_a_reset_do_no_harm() {
     for _ in 0..100 {
         let client = SERVER.client();
-        // Unread answers and no linger: the kernel sends RST.
+        // Unread answers and no linger make the kernel send RST.
         let mut socket = client.stream.socket();
         socket.write_all(&request("GET", "/version", "").repeat(5)).unwrap();
         socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
@@ -378,14 +378,14 @@ fn a_list_longer_than_every_buffer_comes_whole() {
     let found = names(namespace);
     assert_eq!(found.len(), LEASES);
     assert!(found.is_sorted(), "a list is ordered by name");
-    // Twice in one write, with something after them: a body in pieces must not mix with its neighbours.
+    // Two lists in one write, with a request after them: a body in pieces must not mix with its neighbours.
     let list = request("GET", &lease::collection(namespace), "");
     client.send([list.clone(), list, request("GET", "/healthz", "")].concat());
     for _ in 0..2 {
         let got = client.recv("GET").expect_status(200, "a long list").json();
         assert_eq!(got["items"].as_array().map(Vec::len), Some(LEASES));
     }
-    client.recv("GET").expect_status(200, "a request behind two long lists");
+    client.recv("GET").expect_status(200, "a request after two long lists");
 }
 
 #[test]

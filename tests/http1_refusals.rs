@@ -1,7 +1,8 @@
-//! What HTTP/1.1 refuses: requests that two readers could read differently (RFC 9112 §11.2, request smuggling), and
-//! requests that are too large or too slow. After a refusal the connection is closed and nothing behind it is done.
+//! Refusals of HTTP/1.1: requests that two readers could read differently (RFC 9112 §11.2, request smuggling), and
+//! requests that are too large or too slow. After a refusal the connection is closed, and later requests on it are not
+//! served.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -22,13 +23,13 @@ use support::{lease, shown};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
-/// Sends `sent` and a creation behind it; wants one refusal with one of `statuses`, the connection closed, and nothing
-/// created in `namespace`.
+/// Sends `sent` and then a creation. Expects one refusal with one of `statuses`, a closed connection, and no Lease in
+/// `namespace`.
 #[track_caller]
 fn refused(namespace: &str, what: &str, sent: &[u8], statuses: &[u16]) -> Response {
     let mut client = SERVER.client();
     let behind = request("POST", &lease::collection(namespace), &lease::new("behind"));
-    // The server may refuse, and hang up, before it has read all.
+    // The server may refuse and close the connection before it has read all bytes.
     let _hung_up = client.try_send(&[sent, &behind].concat());
     let got =
         client.try_recv("GET").unwrap_or_else(|error| panic!("{what}: no answer ({error}); sent {}", shown(sent)));
@@ -86,7 +87,7 @@ fn ambiguous_framing_is_refused() {
     ];
     for (what, fields) in cases {
         let sent = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n{smuggled}");
-        // RFC 9112 §6.1: a coding that is not known may be answered with 501.
+        // RFC 9112 §6.1: an unknown coding may be answered with 501.
         let statuses: &[u16] = if fields.starts_with("Transfer-Encoding") { &[400, 501] } else { &[400] };
         let statuses = if what == "a length over 2^64" { &[400, 413] } else { statuses };
         refused(namespace, what, sent.as_bytes(), statuses);
@@ -144,10 +145,10 @@ fn broken_request_lines_are_refused() {
     }
 }
 
-/// No client of HTTP/1.1 sends bytes without the name of the protocol. A client of HTTP/2 with a broken preface (RFC
-/// 9113 §3.4) would read an answer as a frame.
+/// No HTTP/1.1 client sends bytes without the name of the protocol. An HTTP/2 client with a broken preface (RFC 9113
+/// §3.4) would read an answer as a frame.
 #[test]
-fn what_is_no_http_is_closed_without_an_answer() {
+fn input_that_is_not_http_is_closed_without_an_answer() {
     for sent in [
         &b"\x01\x02\x03 nonsense\r\n\r\n"[..],
         b"\x16\x03\x01\x02\x00\x01\0\0\0\0\r\n\r\n",
@@ -176,7 +177,7 @@ fn a_request_has_exactly_one_host() {
     }
     let mut client = SERVER.client();
     client.send(format!("{line}Host:\r\n\r\n"));
-    // RFC 9112 §3.2: empty where the target has no authority.
+    // RFC 9112 §3.2: Host is empty if the target has no authority.
     client.recv("GET").expect_status(200, "an empty Host");
 }
 
@@ -199,7 +200,7 @@ fn a_head_over_its_limits_is_refused() {
 
 #[test]
 fn a_head_that_does_not_end_is_refused_when_it_is_too_long() {
-    // No end of the head is ever sent, so only a limit can answer this.
+    // The head never ends, so only a limit can cause an answer.
     for (what, piece) in [("a value", "a"), ("fields", "X-Many: a\r\n")] {
         let mut client = SERVER.client();
         client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
@@ -227,7 +228,7 @@ fn a_head_just_within_its_limits_is_served() {
     client.recv("GET").expect_status(200, "the longest target");
 }
 
-/// A creation whose body has `length` bytes, most of them blanks.
+/// Builds a creation whose body has `length` bytes, mostly blanks.
 fn padded_creation(name: &str, length: usize) -> String {
     let body = lease::new(name);
     let padding = length - body.len();
@@ -259,7 +260,7 @@ fn a_body_too_large_by_its_length_is_refused_at_once() {
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         );
         let mut client = SERVER.client();
-        // Not one byte of the body is sent, so the answer cannot wait for it.
+        // No byte of the body is sent, so the answer cannot wait for it.
         client.send(&head);
         client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
         client.expect_closed();
@@ -290,7 +291,7 @@ fn a_body_in_yaml_has_a_bound_of_its_own() {
     let refused = client.recv("POST");
     let refused = refused.expect_failure(413, "RequestEntityTooLarge", "YAML of many nodes").json();
     assert!(refused["message"].as_str().unwrap().ends_with(&format!("in YAML is {YAML_NODES_MAX}")), "{refused}");
-    // What is applied may be JSON, and is read as that.
+    // An applied configuration may be JSON, and is parsed as JSON.
     send("PATCH", &path, "application/apply-patch+yaml", BODY_BYTES_MAX).expect_status(200, "JSON");
 }
 
@@ -304,7 +305,7 @@ fn a_body_too_large_by_its_chunks_is_refused_when_it_is() {
     client.send(&head);
     let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x1_0000], b"\r\n"].concat();
     for _ in 0..=BODY_BYTES_MAX / 0x1_0000 {
-        // The server may hang up before it has read all.
+        // The server may close the connection before it has read all bytes.
         let _hung_up = client.try_send(&chunk);
     }
     client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
@@ -365,10 +366,10 @@ fn http_in_the_clear_is_told_that_the_port_speaks_tls() {
     assert_eq!(answer(&[b"what is this\r\n\r\n"]).first(), Some(&21), "an alert of TLS");
 }
 
-/// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some
-/// of those have gone.
+/// Many clients together begin bodies up to the limit for all connections. Then long bodies are refused, and others
+/// accepted, until some of them are gone.
 #[test]
-fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
+fn long_bodies_are_refused_while_too_many_bytes_wait() {
     let server = TestServer::start();
     let target = lease::collection("crowd");
     let begun = |sent: usize| {
@@ -401,7 +402,7 @@ fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
     await_gauge(&|bytes| bytes == 0);
     let mut taken = begun(BODY_BYTES_MAX - 1);
     taken.send(" ");
-    taken.recv("POST").expect_status(400, "there is room again");
+    taken.recv("POST").expect_status(400, "the body is read again");
     let mut refused = server.client();
     let length = BODY_BYTES_MAX + 1;
     refused.send(format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"));

@@ -1,6 +1,6 @@
-//! HTTP/2 through a socket: streams beside each other, windows, ends of streams and of connections, and the ways in.
+//! HTTP/2 over a socket: concurrent streams, windows, ends of streams and connections, and negotiation.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -23,10 +23,10 @@ use support::{eventually, lease, shown};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 
-/// How long an orderly stop may take.
+/// Maximum duration of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Creates Leases `lease-0000` and on, many at once.
+/// Creates Leases `lease-0000` and following, many at once.
 fn create(client: &mut Http2Client, namespace: &str, count: usize) {
     let names: Vec<_> = (0..count).map(|number| format!("lease-{number:04}")).collect();
     for names in names.chunks(200) {
@@ -40,7 +40,7 @@ fn create(client: &mut Http2Client, namespace: &str, count: usize) {
     }
 }
 
-/// Open watches, as the server counts them.
+/// Number of open watches in the server's metrics.
 fn open_watches(client: &mut Http2Client) -> usize {
     Exposition::of(client.call("GET", "/metrics", "")).count("apiserver_longrunning_requests", &[])
 }
@@ -73,7 +73,7 @@ fn two_hundred_streams_at_once_in_the_clear_and_over_tls() {
 }
 
 #[test]
-fn what_comes_in_one_write_is_answered_as_it_is_done() {
+fn requests_of_one_write_are_answered_as_they_are_done() {
     let mut client = Http2Client::open(&SERVER.endpoint());
     create(&mut client, "order", 2000);
     let target = lease::collection("order");
@@ -82,11 +82,11 @@ fn what_comes_in_one_write_is_answered_as_it_is_done() {
     let items = client.recv(list).json()["items"].as_array().unwrap().len();
     assert_eq!(items, 2000);
     let ended: Vec<_> = client.ended.iter().rev().take(51).rev().copied().collect();
-    assert_eq!(ended[..50], short[..], "who is done first is answered first, in the order of asking");
+    assert_eq!(ended[..50], short[..], "requests that are done first are answered first, in the order of the requests");
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
-/// More of them than are prefetched together: what each answer says depends on those before.
+/// More requests than are prefetched together. Each answer depends on the requests before.
 #[test]
 fn requests_of_one_write_are_served_in_their_order() {
     let mut client = Http2Client::open(&SERVER.endpoint());
@@ -98,7 +98,8 @@ fn requests_of_one_write_are_served_in_their_order() {
         (200, Message::new("DELETE", &path, "")),
         (404, Message::new("GET", &path, "")),
     ];
-    // A read does not wait for a write that is under way to the store: there each waits for the answer before it.
+    // A read does not wait for a write that is on its way to the store. Over such storage each request waits for the
+    // answer before it.
     let together = if is_durable() { 1 } else { 50 };
     let messages: Vec<_> = (0..10).flat_map(|_| &messages).collect();
     for (at, group) in messages.chunks(together).enumerate() {
@@ -138,7 +139,7 @@ fn a_window_is_kept_to_the_octet() {
     let first = frames.recv_until(|frame| frame.frame_type == DATA);
     assert_eq!((first.payload.len(), first.ends_stream()), (10, false));
     frames.round_trip();
-    // RFC 9113 §6.9.2: nothing is left, and 6 less than nothing is -6, so of 7 more one remains.
+    // RFC 9113 §6.9.2: the window is 0, then -6. After 7 more octets it is 1.
     frames.send([settings(&[(INITIAL_WINDOW_SIZE, 4)]), window_update(1, 3), window_update(1, 4)].concat());
     assert_eq!(frames.recv_until(|frame| frame.frame_type == DATA).payload.len(), 1);
     frames.send(settings(&[(INITIAL_WINDOW_SIZE, 100_000)]));
@@ -164,7 +165,7 @@ fn a_watcher_that_does_not_read_holds_nobody_else_up() {
         let mut lines = 0;
         while lines < 100 {
             let got = frames.recv_until(|frame| frame.frame_type == DATA);
-            assert_eq!(got.stream, stream, "only who has a window is sent something");
+            assert_eq!(got.stream, stream, "only streams with a window get data");
             lines += memchr::memchr_iter(b'\n', &got.payload).count();
         }
         assert_eq!(lines, 100);
@@ -260,7 +261,7 @@ fn a_body_of_another_length_than_announced_is_a_stream_error() {
         client.send_data(key, body.as_bytes(), true);
         assert_eq!(client.recv_exchange(key).end, Some(End::Reset(ErrorCode::PROTOCOL_ERROR)), "{length}");
     }
-    client.call("GET", &lease::path("length", "length"), "").expect_failure(404, "NotFound", "what was refused");
+    client.call("GET", &lease::path("length", "length"), "").expect_failure(404, "NotFound", "the refused Lease");
 }
 
 #[test]
@@ -284,7 +285,7 @@ fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
         server.shutdown_handle().shutdown();
         eventually("the port is closed", || Client::try_open(&endpoint).is_err());
         client.send_data(in_flight, second.as_bytes(), true);
-        client.recv(in_flight).expect_status(201, "the second half of a request, after the stop was asked for");
+        client.recv(in_flight).expect_status(201, "the second half of a request, after the stop began");
         let watched = client.recv_exchange(watch);
         assert_eq!(watched.end, Some(End::Whole), "a watch ends in order");
         if is_durable() {
@@ -298,7 +299,7 @@ fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
         assert_eq!(goaways.last(), Some(&(in_flight.id().value() + 2, ErrorCode::NO_ERROR)), "{goaways:?}");
         idle.recv_close();
         assert!(idle.goaways.iter().all(|(_, code)| *code == ErrorCode::NO_ERROR), "{:?}", idle.goaways);
-        assert!(!idle.goaways.is_empty(), "an idle connection is told too");
+        assert!(!idle.goaways.is_empty(), "an idle connection gets GOAWAY too");
         server.join().expect("the server ends well");
         assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
     }
@@ -317,7 +318,7 @@ fn a_stop_does_not_wait_for_who_does_not_read() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// Asks in HTTP/1.1 to go on in HTTP/2.
+/// Requests an upgrade from HTTP/1.1 to HTTP/2.
 fn upgrade(endpoint: &Endpoint, method: &str, target: &str) -> Frames {
     let mut frames = Frames::connect(endpoint);
     frames.send(format!(
@@ -359,7 +360,8 @@ fn a_watch_may_be_the_request_that_upgrades() {
 
 #[test]
 fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
-    // Over TLS only ALPN decides (RFC 9113 §3.1); and the settings must be there once (RFC 7540 §3.2.1).
+    // Over TLS only ALPN decides (RFC 9113 §3.1). In cleartext HTTP2-Settings must occur exactly once (RFC 7540
+    // §3.2.1).
     let ask = |settings: &str| {
         format!(
             "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n{settings}\r\n"
@@ -371,7 +373,7 @@ fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
         (SERVER.endpoint(), ask("")),
         (SERVER.endpoint(), ask(&good.repeat(2))),
         (SERVER.endpoint(), ask("HTTP2-Settings: *\r\n")),
-        // 2 is no value of SETTINGS_ENABLE_PUSH; and half a setting.
+        // 2 is not a value of SETTINGS_ENABLE_PUSH; the next one has half a setting.
         (SERVER.endpoint(), ask("HTTP2-Settings: AAIAAAAC\r\n")),
         (SERVER.endpoint(), ask("HTTP2-Settings: AAIA\r\n")),
     ];
@@ -408,7 +410,7 @@ fn what_only_begins_like_the_preface_is_a_wrong_version_of_http() {
 #[test]
 fn a_field_list_that_is_too_large_is_answered_431() {
     let mut frames = Frames::open(&SERVER.endpoint());
-    // `accept-encoding: gzip, deflate` of the static table, two thousand times.
+    // `accept-encoding: gzip, deflate` from the static table, two thousand times.
     let block = [request_block("GET", "/healthz", &[]), vec![0x80 | 16; 2000]].concat();
     frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
@@ -418,10 +420,10 @@ fn a_field_list_that_is_too_large_is_answered_431() {
     assert_eq!(frames.status_of(&head), 200, "the connection lives");
 }
 
-/// What Go's clients and proxies send on without a look. A reset would have them try again on new connections, for
-/// ever.
+/// Malformed input that Go's clients and proxies forward unchecked. After a reset they would retry on new connections
+/// without end.
 #[test]
-fn what_a_proxy_passes_on_as_it_came_is_answered() {
+fn malformed_input_that_proxies_forward_is_answered() {
     let mut frames = Frames::open(&SERVER.endpoint());
     for (stream, method, path, more, status) in [
         (1, "GET", "/healthz", &[("x-a", " b\t")][..], 200),

@@ -1,9 +1,9 @@
-//! Known attacks on HTTP/2, by the octets that an attacker sends to a real server. Each ends as it must, with the right
-//! code; another connection is served meanwhile and afterwards; and it costs the server little time and memory.
+//! Known attacks on HTTP/2, sent octet by octet to a real server. Each ends with the right code. Another connection is
+//! served during and after the attack. The attack costs the server little time and memory.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[allow(dead_code, reason = "a part of it is for other tests")]
+#[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/process.rs"]
 mod process;
 mod support;
@@ -39,13 +39,14 @@ use support::lease;
 const CALM: u32 = ErrorCode::ENHANCE_YOUR_CALM.0;
 const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;
 
-/// Processor time that an attack may cost, witnesses included. Generous: tests are built without optimization.
+/// Processor seconds that an attack may cost, witnesses included. The limit is generous, since tests are built without
+/// optimization.
 const CPU_SECONDS_MAX: f64 = 3.0;
 
-/// Memory that an attack may cost, if it is not about memory.
+/// Bytes of memory that an attack may cost, unless it targets memory.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
 
-/// A server in a process of its own, with something to list.
+/// Starts a server as a process, with Leases to list.
 fn start() -> Process {
     let process = Process::start(&[], 1024);
     let mut client = Http2Client::open(process.endpoint());
@@ -55,7 +56,7 @@ fn start() -> Process {
     process
 }
 
-/// Attacks a server, with somebody else asking it all the while.
+/// Attacks a server, while another client sends requests.
 #[track_caller]
 fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
     let process = start();
@@ -85,13 +86,13 @@ fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
     assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// Sends `attack(n)` for n = 0, 1, … `count` times; the connection must end with this code.
+/// Sends `attack(n)` for n = 0, 1, … `count` times. The connection must end with this code.
 #[track_caller]
 fn flood(code: u32, count: u32, attack: impl Fn(u32) -> Vec<u8>) {
     flood_after(&[], code, count, attack);
 }
 
-/// The same after these octets.
+/// Sends `before`, and then does the same as [`flood`].
 #[track_caller]
 fn flood_after(before: &[u8], code: u32, count: u32, attack: impl Fn(u32) -> Vec<u8>) {
     withstand(MEMORY_BYTES_MAX, |frames| {
@@ -106,7 +107,7 @@ fn get(stream: u32, path: &str) -> Vec<u8> {
     request(stream, "GET", path, &[], true)
 }
 
-/// A request that is not over before the attacker says so.
+/// Builds a request that lasts until the attacker ends it.
 fn watch(stream: u32) -> Vec<u8> {
     get(stream, &format!("{}?watch=true", lease::collection("n")))
 }
@@ -123,7 +124,7 @@ fn rapid_reset() {
     });
 }
 
-/// A watch, and what ends the one that began so long before that it is open: requests that come together are decoded
+/// Builds a watch, and the end of an earlier one that is certainly open. Requests that arrive together are decoded
 /// before the first of them is served.
 fn watch_and_end(n: u32, end: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let ended = n.checked_sub(2 * u32::try_from(PREFETCH_MAX).unwrap()).map(|n| end(2 * n + 1));
@@ -138,7 +139,7 @@ fn rapid_reset_of_watches() {
 
 #[test]
 fn made_you_reset() {
-    // CVE-2025-8671: the attacker makes the server reset, by each means that there is.
+    // CVE-2025-8671: the attacker makes the server send resets, in every possible way.
     let means: [fn(u32) -> Vec<u8>; 5] = [
         |id| window_update(id, 0),
         |id| window_update(id, u32::MAX >> 1),
@@ -189,7 +190,7 @@ fn header_bombs() {
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let bomb = [request_block("GET", "/", &[]), entry, vec![0x80 | 62; 10_000]].concat();
     flood(CALM, 1, |_| frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb));
-    // Lists that are answered 431, for ever.
+    // Long field lists, each answered with 431, without end.
     let many = [request_block("GET", "/", &[]), vec![0x80 | 16; 2000]].concat();
     flood(CALM, 4 * http2_limits::RESETS.burst, |n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &many));
 }
@@ -203,7 +204,11 @@ fn windows_that_overflow() {
     withstand(MEMORY_BYTES_MAX, |frames| {
         frames.send([watch(1), window_update(1, u32::MAX >> 1)].concat());
         let reset = frames.recv_until(|frame| frame.frame_type == RST_STREAM);
-        assert_eq!((reset.stream, reset.code()), (1, Some(FLOW_CONTROL)), "of a stream it ends the stream");
+        assert_eq!(
+            (reset.stream, reset.code()),
+            (1, Some(FLOW_CONTROL)),
+            "an overflow of a stream's window ends the stream"
+        );
         frames.round_trip();
     });
 }
@@ -232,7 +237,7 @@ fn bodies_that_never_become_whole() {
     });
 }
 
-/// A head that is refused leaves the buffer in which it was decoded; who comes next is not to hold that.
+/// A refused head leaves its decode buffer. The next request must not keep that buffer.
 #[test]
 fn long_heads_before_bodies_that_never_come() {
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
@@ -283,7 +288,7 @@ fn long_answers_behind_closed_windows() {
     let (cpu_seconds, elapsed) = (process.cpu_seconds() - cpu_seconds, begun.elapsed());
     assert!(cpu_seconds < 2.0 * CPU_SECONDS_MAX, "{cpu_seconds} s of processor time in {elapsed:?}");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
-    // A small piece of each list is made ahead, and no more.
+    // The server prepares only a small piece of each list ahead.
     let pieces_bytes_max = 16 * 1024 * http2_limits::STREAMS_MAX as usize;
     assert!(memory_bytes < pieces_bytes_max + 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
@@ -314,13 +319,13 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// Events, and all but the first pieces of lists, are kept for as little.
+/// Waiting events and further pieces of lists are limited to as little.
 #[test]
 fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
     let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
     for (what, leases, window, wider, target) in [
         ("events", &[("long", 1 << 20)][..], 1, 0, watch(&lease::collection("n"))),
-        // The window opens as far as the first Lease, and a little behind it.
+        // The window opens up to the first Lease, and a little more.
         ("lists", &[("a", 5_000), ("long", 1 << 20)], 100, 7_000, lease::collection("n")),
     ] {
         let process = Process::start(&[], 1024);
@@ -336,7 +341,7 @@ fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
             frames.send(get(2 * n + 1, &target));
         }
         if wider > 0 {
-            // The first piece of each has come.
+            // The first piece of each list has arrived.
             for _ in 0..asked {
                 frames.recv_until(|frame| frame.frame_type == DATA);
             }
@@ -354,7 +359,7 @@ fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
     }
 }
 
-/// What waits for windows counts on all connections together, as what waits for sockets does.
+/// Bytes that wait for windows count on all connections together, as bytes that wait for sockets do.
 #[test]
 fn long_leases_behind_closed_windows_of_many_connections() {
     let process = Process::start(&[], 1024);
@@ -380,8 +385,7 @@ fn long_leases_behind_closed_windows_of_many_connections() {
     assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// More than the output has room for is let go by one opening of the windows, and no frame follows that could remind of
-/// it.
+/// The windows open at once for more bytes than the output may hold. No later frame triggers the remaining writes.
 #[test]
 fn windows_that_open_all_at_once() {
     let process = Process::start(&[], 1024);
@@ -400,7 +404,7 @@ fn windows_that_open_all_at_once() {
     }
 }
 
-/// Lists that nobody reads, of more Leases than one step looks at.
+/// Lists without readers, of more Leases than one step processes.
 #[test]
 fn long_lists_behind_closed_windows() {
     let process = Process::start(&[], 1024);
@@ -424,7 +428,7 @@ fn long_lists_behind_closed_windows() {
         .call("GET", &format!("{target}?watch=true&resourceVersion=1&timeoutSeconds=1"), "")
         .expect_status(200, "a watch that begins with nothing");
     client.call("DELETE", &target, "").expect_failure(429, "TooManyRequests", "a long deletion");
-    // {"v":"meta.k8s.io/v1","rv":-1,"start":"n/","remaining":0}: nothing is left, says whoever sends it.
+    // {"v":"meta.k8s.io/v1","rv":-1,"start":"n/","remaining":0}: a forged token says that nothing remains.
     let forged = "?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0Ijoibi8iLCJyZW1haW5pbmciOjB9";
     client.call("GET", &format!("{target}{forged}"), "").expect_failure(429, "TooManyRequests", "a forged token");
     client.call("GET", &format!("{target}?limit=5"), "").expect_status(200, "a page");
@@ -435,10 +439,10 @@ fn long_lists_behind_closed_windows() {
         thread::sleep(Duration::from_millis(20));
         client.call("GET", &target, "").head.status == 200
     });
-    assert!(is_over, "who hangs up makes room");
+    assert!(is_over, "a closed connection frees its lists");
 }
 
-/// A connection without a socket, whose clock the test moves: patience is too long to wait for.
+/// A connection without a socket. The test moves its clock, since real deadlines are too long to wait for.
 struct InMemory {
     service: Service,
     protocol: Protocol,
@@ -446,9 +450,9 @@ struct InMemory {
     input: ByteBuf,
     pool: Pool,
     now: Now,
-    /// Bytes of output above which no request is served.
+    /// Output bytes above which no request is served.
     room: usize,
-    /// Steps of lists after what has been served.
+    /// Number of steps of lists after the requests are served.
     job_steps: usize,
 }
 
@@ -465,7 +469,7 @@ impl InMemory {
         Self { service, protocol, credentials, input, pool, now, room: QUEUED_BYTES_HIGH, job_steps: 8 }
     }
 
-    /// What the server sends when it has got these octets.
+    /// Passes octets to the server, and returns its output.
     fn recv(&mut self, octets: &[u8]) -> Vec<u8> {
         let spare = self.input.spare_mut(&mut self.pool);
         spare[..octets.len()].copy_from_slice(octets);
@@ -484,12 +488,12 @@ impl InMemory {
         out
     }
 
-    /// Milliseconds from now to when the server has waited long enough, for a peer that is silent from now on.
+    /// Milliseconds until the server's deadline for a peer that is silent from now on.
     fn patience_ms(&self) -> u64 {
         self.protocol.deadline_ms(&self.input, self.now.ms) - self.now.ms
     }
 
-    /// What the server sends when its patience is over; and whether it then hangs up.
+    /// Advances the clock to the deadline. Returns the server's output, and whether it closes the connection.
     fn wait_out(&mut self) -> (Vec<u8>, bool) {
         self.now.ms += self.patience_ms();
         let mut out = Vec::new();
@@ -498,7 +502,7 @@ impl InMemory {
     }
 }
 
-/// The types and the streams of these frames.
+/// Returns the types and the streams of these frames.
 fn heads(mut octets: &[u8]) -> Vec<(u8, u32)> {
     let mut heads = Vec::new();
     while let [a, b, c, frame_type, _, d, e, f, g, rest @ ..] = octets {
@@ -517,13 +521,13 @@ fn slow_bodies_cost_their_stream() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[]), post(1), frame(DATA, 0, 1, b"{")].concat());
     assert_eq!(connection.patience_ms(), BODY_MS_MAX);
-    // An octet now and then buys no time.
+    // A single octet does not extend the deadline.
     connection.now.ms += BODY_MS_MAX / 2;
     connection.recv(&frame(DATA, 0, 1, b" "));
     assert_eq!(connection.patience_ms(), BODY_MS_MAX / 2);
     assert_eq!(connection.wait_out(), (cancel(1), false));
     let out = connection.recv(&get(3, "/healthz"));
-    assert!(out.ends_with(&frame(DATA, END_STREAM, 3, b"ok")), "the connection goes on: {out:?}");
+    assert!(out.ends_with(&frame(DATA, END_STREAM, 3, b"ok")), "the connection continues: {out:?}");
 }
 
 #[test]
@@ -532,19 +536,19 @@ fn slow_readers_cost_their_stream() {
     connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/version")].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
     assert_eq!(connection.wait_out(), (cancel(1), false));
-    // The next one gets a window that is too small.
+    // The next stream gets a window that is too small.
     connection.recv(&[get(3, "/version"), window_update(3, 5)].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
-    // An octet now and then buys no time.
+    // A single octet does not extend the deadline.
     connection.now.ms += WRITE_STALL_MS_MAX / 2;
     connection.recv(&window_update(3, 1));
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX / 2);
     assert_eq!(connection.wait_out(), (cancel(3), false));
 }
 
-/// Somebody slow who goes on reading is waited for, however long it takes.
+/// A slow reader that continues to read is not ended, however long it takes.
 #[test]
-fn slow_readers_that_read_are_waited_for() {
+fn slow_readers_that_continue_to_read_are_not_ended() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/openapi/v2")].concat());
     let window = u32::try_from(WRITE_STALL_BYTES_MIN / 2).unwrap();
@@ -560,7 +564,7 @@ fn slow_readers_that_read_are_waited_for() {
     }
 }
 
-/// A list is the work of many requests: none is made while requests are served, and each is a step of its own.
+/// A list costs as much as many requests. So no list is made while requests are served, and each is a separate step.
 #[test]
 fn many_lists_at_once_are_made_one_after_the_other() {
     let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();
@@ -575,7 +579,7 @@ fn many_lists_at_once_are_made_one_after_the_other() {
     assert!(connection.recv(&[]).is_empty());
 }
 
-/// Requests that come together are decoded before the first of them is served.
+/// Requests that arrive together are decoded before the first of them is served.
 #[test]
 fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     let mut connection = InMemory::new();
@@ -586,14 +590,13 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     assert_eq!((find(&connection, "a"), find(&connection, "b")), (false, true));
     connection.recv(&create(5, "a"));
     assert!(find(&connection, "a"));
-    // The next stream takes the place of the one before.
+    // The next stream uses the slot of the one before.
     let out = connection.recv(&[create(7, "c"), cancel(7), create(9, "d")].concat());
     assert_eq!(heads(&out), [(HEADERS, 9), (DATA, 9)]);
     assert_eq!((find(&connection, "c"), find(&connection, "d")), (false, true));
 }
 
-/// The answer to each fills the room; who is still waiting may be reset, and has no body to send that could come too
-/// late.
+/// Each answer fills the room. A waiting request may be reset, and cannot exceed the deadline for bodies.
 #[test]
 fn requests_that_find_no_room_for_their_answers_wait() {
     let mut connection = InMemory::new();
@@ -602,18 +605,18 @@ fn requests_that_find_no_room_for_their_answers_wait() {
     let asked: Vec<u8> = [1, 3, 5, 7].into_iter().flat_map(|id| get(id, "/healthz")).collect();
     assert_eq!(heads(&connection.recv(&asked)), [(HEADERS, 1), (DATA, 1)]);
     assert_eq!(heads(&connection.recv(&cancel(5))), [(HEADERS, 3), (DATA, 3)]);
-    assert_eq!(connection.patience_ms(), u64::MAX - connection.now.ms, "it is the peer that waits");
+    assert_eq!(connection.patience_ms(), u64::MAX - connection.now.ms, "the server waits for nothing");
     assert_eq!(heads(&connection.recv(&[])), [(HEADERS, 7), (DATA, 7)]);
     assert!(connection.recv(&[]).is_empty());
     assert_eq!(connection.patience_ms(), IDLE_MS_MAX);
 }
 
-/// Requests are served as long as there is time in the turn, and one at least.
+/// Requests are served while the turn has time, and at least one.
 #[test]
 fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
-    // Neither reads nor replaces a Lease, and so the clock is looked at behind it.
+    // OPTIONS neither reads nor replaces a Lease, so the server reads the clock after it.
     let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();
@@ -625,9 +628,9 @@ fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
     assert_eq!(answered, [1; 4]);
 }
 
-/// A few octets name long fields of the dynamic table; more of them than may wait come in one read.
+/// A few octets refer to long fields of the dynamic table. One read brings more of them than may wait.
 #[test]
-fn large_heads_of_somebody_unknown_are_served_before_they_are_too_much() {
+fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
     let mut connection = InMemory::of(Credentials::unproven());
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let head = |id, fields: &[u8]| {
@@ -639,12 +642,12 @@ fn large_heads_of_somebody_unknown_are_served_before_they_are_too_much() {
     let body_follows = request(83, "POST", "/healthz", &[], false);
     let out = heads(&connection.recv(&[asked, body_follows].concat()));
     assert_eq!(out.iter().filter(|(frame_type, _)| *frame_type == HEADERS).count(), 40, "{out:?}");
-    // Nothing of them is counted any more when a body has to wait.
+    // Served heads no longer count when a body must wait.
     let out = heads(&connection.recv(&frame(DATA, END_STREAM, 83, b"{}")));
     assert_eq!(out.first(), Some(&(HEADERS, 83)), "{out:?}");
 }
 
-/// What waits of other requests is no fault of one that has no body: it is served at once.
+/// A request without a body is served at once. Bytes that wait for other requests do not count against it.
 #[test]
 fn a_request_without_a_body_goes_on_beside_bodies_that_wait() {
     let mut connection = InMemory::of(Credentials::unproven());
@@ -658,14 +661,14 @@ fn a_request_without_a_body_goes_on_beside_bodies_that_wait() {
     let out = connection.recv(&request(21, "POST", "/healthz", &[("a", &value)], false));
     let out = heads(&out);
     let [(HEADERS, refused), (DATA, of_body)] = out[..] else {
-        panic!("for one more body another is refused: {out:?}")
+        panic!("expected the refusal of another body: {out:?}")
     };
     assert!(refused < 19 && of_body == refused, "{out:?}");
 }
 
-/// One of the many for whom a front proxy speaks uploads as much as may wait; the others go on.
+/// One of a front proxy's many clients uploads as much as may wait. The requests of other clients continue.
 #[test]
-fn of_bodies_that_wait_the_greatest_is_refused_for_one_more() {
+fn the_largest_waiting_body_is_refused_for_one_more() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[]), watch(1)].concat());
     let last = 2 * u32::try_from(CONNECTION_BODIES_MAX).unwrap() + 5;
@@ -681,16 +684,16 @@ fn of_bodies_that_wait_the_greatest_is_refused_for_one_more() {
     assert_eq!(ended(&out), 1, "one of eleven");
     assert!(!heads(&out).contains(&(GOAWAY, 0)));
     assert!(String::from_utf8_lossy(&out).contains("please try again later"));
-    // A small one is not refused, however little room there is.
+    // A small body is accepted, however little room there is.
     let out = connection.recv(&[post(last), frame(DATA, END_STREAM, last, lease::new("a").as_bytes())].concat());
     assert_eq!((heads(&out).last(), ended(&out)), (Some(&(DATA, last)), 0), "{:?}", heads(&out));
     assert!(connection.service.table.find("n", "a").is_some());
     assert_eq!(connection.service.watchers.len(), 1, "the watch is open");
 }
 
-/// While very much waits on all connections each may hold little; of those who are refused the greatest is the first.
+/// While too many bytes wait on all connections, each connection may hold little. The largest body is refused first.
 #[test]
-fn where_very_much_waits_on_all_connections_long_bodies_go() {
+fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
     let pieces = |id: u32, count: usize| {
@@ -715,7 +718,7 @@ fn where_very_much_waits_on_all_connections_long_bodies_go() {
     assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
 }
 
-/// A client that reads the reset together with the answer may drop the answer: libcurl does.
+/// A client that reads answer and reset together may drop the answer, as libcurl does.
 #[test]
 fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
     let piece = |id| frame(DATA, 0, id, &[b' '; 16_384]);
@@ -734,7 +737,7 @@ fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
         answer.retain(|(frame_type, _)| *frame_type != WINDOW_UPDATE);
         let expected = if status == 413 { vec![(HEADERS, id), (DATA, id)] } else { vec![(HEADERS, id)] };
         assert_eq!(answer, expected, "no reset with a {status}");
-        // What is on its way is dropped; the stream's window stays as it is, and so that is no more than one window.
+        // Data under way is dropped. The stream's window does not open again, so that is at most one window.
         let out: Vec<u8> = (0..20).flat_map(|_| connection.recv(&piece(id))).collect();
         assert!(heads(&out).iter().all(|head| *head == (WINDOW_UPDATE, 0)), "{status}: {:?}", heads(&out));
         assert_eq!(connection.protocol.received_bytes(), 0);
@@ -747,7 +750,7 @@ fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
     assert!(text.lines().any(|line| line.contains("verb=\"POST\"") && line.ends_with("code=\"413\"} 2")), "{text}");
 }
 
-/// Bodies that are refused leave nothing behind, however their clients end them.
+/// Refused bodies leave no state, however their clients end them.
 #[test]
 fn bodies_that_are_refused_and_cancelled() {
     let too_long = (BODY_BYTES_MAX + 1).to_string();

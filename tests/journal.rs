@@ -1,6 +1,6 @@
-//! What the disk keeps over kill -9 and a restart, and what an operator is told when it cannot.
+//! Durability on disk across kill -9 and restarts, and the messages when it fails.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "support/process.rs"]
 mod process;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const FILES_MAX: u32 = 1024;
 const NAMESPACE: &str = "kept";
 
-/// Starts the program with these flags, which it does not survive, and gives its one line.
+/// Starts the program with these flags, expects it to fail, and returns its only line.
 #[track_caller]
 fn failure(args: &[&str]) -> String {
     let Output { status, stderr, .. } =
@@ -32,7 +32,7 @@ fn failure(args: &[&str]) -> String {
     line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
 }
 
-/// Flags of a server that uses only `data`.
+/// Flags of a server that uses only the folder `data`.
 fn flags(data: &Path) -> [String; 4] {
     ["--secure-port=0".into(), "--insecure-port=1".into(), "--data-dir".into(), data.to_string_lossy().into_owned()]
 }
@@ -105,7 +105,7 @@ fn versions_of_a_lock_grow_over_deletions_kills_and_stops() {
                 assert!(process.wait().success(), "a clean stop");
             }
             process.restart();
-            // Memory has lost the Lease.
+            // Storage in memory has lost the Lease.
             let deleted = Client::open(process.endpoint()).call("DELETE", &lock, "");
             assert_eq!(deleted.status(), if storage == "--storage=disk" { 200 } else { 404 });
         }
@@ -129,7 +129,7 @@ fn a_watch_resumes_over_a_kill_and_over_a_stop() {
         assert_eq!((event["type"].as_str(), version(&event["object"])), (Some("ADDED"), missed), "{event}");
         let made = version(&create(&mut Client::open(process.endpoint()), &format!("seen-{round}")));
         seen = version(&watch.next()["object"]);
-        assert_eq!(seen, made, "one event follows the other");
+        assert_eq!(seen, made, "the next event");
     }
 }
 
@@ -149,14 +149,14 @@ fn a_folder_that_cannot_be_written_is_named() {
     let below = file.join("data");
     let line = failure_with(&below);
     assert!(line.contains(&*below.to_string_lossy()) && line.contains("Not a directory"), "{line}");
-    // Nobody may write there, not even root.
+    // Even root cannot write there.
     let line = failure_with(Path::new("/proc/data"));
     assert!(line.contains("/proc/data"), "{line}");
 }
 
-/// Goal: whichever byte of a store is another one, the server says where and does not start, or holds what it held.
+/// Goal: with any changed byte in the store, the server names the damage and does not start, or it has all Leases.
 #[test]
-fn a_flipped_byte_is_told_or_does_no_harm() {
+fn a_flipped_byte_is_reported_or_harmless() {
     let mut process = Process::start(&[], FILES_MAX);
     let mut client = Client::open(process.endpoint());
     for at in 0..50 {
@@ -173,7 +173,7 @@ fn a_flipped_byte_is_told_or_does_no_harm() {
         File::options().write(true).open(&file).expect("the store").write_at(&[!whole[at]], at as u64).expect("a byte");
         process.respawn();
         let mut is_ready = false;
-        eventually("it has started, or has ended", || {
+        eventually("the process is ready or has ended", || {
             is_ready = process.answers();
             is_ready || !process.is_running()
         });
@@ -188,10 +188,10 @@ fn a_flipped_byte_is_told_or_does_no_harm() {
             assert!(line.contains("journal.redb") && line.contains("damaged"), "byte {at}: {line}");
         }
     }
-    assert!(refused > 0, "no byte matters");
+    assert!(refused > 0, "no changed byte was detected");
 }
 
-/// Goal: with no room left writes are refused and reads go on, nothing is lost, and writes work again by themselves.
+/// Goal: on a full disk, writes are refused and reads continue. No write is lost, and later writes work without help.
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let Some(disk) = SmallDisk::mount("6m") else { return };
@@ -233,11 +233,11 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     process.kill();
 }
 
-/// A file system of its own, unmounted when this is dropped.
+/// A separate file system, unmounted when this is dropped.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts one of this size; `None` where nobody may mount.
+    /// Mounts a file system of this size. `None` without the right to mount.
     fn mount(size: &str) -> Option<Self> {
         let folder = TempDir::new().expect("a folder");
         let options = format!("size={size}");
@@ -252,7 +252,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Fills the file system of `file` but for some pages.
+/// Fills the file system of `file` except for some pages.
 fn fill(file: &Path) {
     let filler = File::create(file).expect("a file");
     let (page, mut bytes) = ([7; 4096], 0);

@@ -1,6 +1,6 @@
-//! How the server starts, fills up and stops, and whom it lets in.
+//! Start, limits and stop of the server, and admission of connections.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "support/process.rs"]
 mod process;
@@ -28,11 +28,11 @@ use support::{eventually, lease, shown};
 
 static SECURE: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 
-/// How long an orderly stop may take.
+/// Maximum duration of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Checks what a watch got at the stop. Where Leases outlive the server it is nothing, so that the client resumes; else
-/// it is 410, since nothing that serves Leases later knows the version.
+/// Checks the end of a watch at the stop. Durable Leases need no event: the client resumes. Otherwise the watch ends
+/// with 410, since no later server knows the version.
 #[track_caller]
 fn expect_end_of_stop(events: &[serde_json::Value], is_durable: bool) {
     match events {
@@ -57,14 +57,14 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
     let (first, second) = creation.split_at(creation.len() - 10);
     let mut in_flight = server.client();
     in_flight.send(first);
-    // A round trip on another connection: the server has seen the half.
+    // A round trip on another connection shows that the server has read the half.
     server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
 
     let begun = Instant::now();
     server.shutdown_handle().shutdown();
     eventually("the port is closed", || Client::try_open(&endpoint).is_err());
     in_flight.send(second);
-    let got = in_flight.recv("POST").expect_status(201, "the second half of a request, after the stop was asked for");
+    let got = in_flight.recv("POST").expect_status(201, "the second half of a request, after the stop began");
     assert!(got.head.connection_is("close"), "the last response on a connection says so: {got}");
     in_flight.expect_closed();
     expect_end_of_stop(&watch.rest(), is_durable());
@@ -74,14 +74,14 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
 }
 
 #[test]
-fn a_watch_that_is_opened_while_the_server_stops_is_told_to_list_anew() {
+fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     let target = format!("{}?watch=true", lease::collection("late"));
     let server = TestServer::start();
     let opening = request("GET", &target, "");
     let (first, second) = opening.split_at(opening.len() - 2);
     let mut half = server.client();
     half.send(first);
-    // An open stream keeps a connection; streams that the client opens before it has seen GOAWAY are served.
+    // An open stream keeps its connection open. Streams that the client opens before it reads GOAWAY are served.
     let mut frames = Frames::open(&server.endpoint());
     frames.send(frames::request(1, "POST", &lease::collection("late"), &[], false));
     frames.round_trip();
@@ -105,7 +105,7 @@ fn a_watch_that_is_opened_while_the_server_stops_is_told_to_list_anew() {
     let events: Vec<_> =
         serde_json::Deserializer::from_slice(&events).into_iter().map(|event| event.unwrap()).collect();
     expect_end_of_stop(&events, is_durable());
-    // Nothing is left to wait for.
+    // Now the server waits for nothing.
     drop(frames);
     server.join().expect("the server ends well");
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
@@ -125,7 +125,7 @@ fn a_stop_does_not_wait_for_ever() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// Who goes over to HTTP/2 when the stop has begun would not be told of it, and be waited for until the end.
+/// A connection that switched to HTTP/2 after the stop began would get no GOAWAY, and the server would wait for it.
 #[test]
 fn a_stop_is_soon_over_whatever_protocol_a_connection_was_about_to_speak() {
     let server = TestServer::start();
@@ -176,7 +176,7 @@ fn nobody_without_a_certificate_gets_in_except_to_health_and_version() {
         let sent = format!("{method} {target} without a certificate");
         client.call(method, target, &body).expect_failure(401, "Unauthorized", &sent);
     }
-    // Fields that name a user are the front proxy's to set; from anybody else they are an attack.
+    // Only the front proxy may set fields that name a user. From any other peer they are an attack.
     client.send(format!(
         "GET {collection} HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n\r\n"
     ));
@@ -215,13 +215,13 @@ fn noise_on_the_tls_port_ends_that_connection_only() {
 
 #[test]
 fn a_tls_stream_may_be_cut_anywhere() {
-    // Records of every size on the wire: one byte a record, and a socket that hands them out as they come.
+    // Records of one byte each, which the socket delivers in arbitrary pieces.
     let mut client = Client::open(&SECURE.secure_endpoint());
     for byte in request("POST", &lease::collection("tls-cut"), &lease::new("a")) {
         client.send([byte]);
     }
     client.recv("POST").expect_status(201, "one byte a record");
-    // Many requests in one record, many records in one write.
+    // Many requests in one record, and many records in one write.
     let reads = request("GET", &lease::path("tls-cut", "a"), "").repeat(500);
     client.send(&reads);
     for number in 0..500 {
@@ -280,7 +280,7 @@ fn anonymous_peers_cannot_keep_others_out() {
     let endpoint = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
     let mut anonymous: Vec<Client> = Vec::new();
     for number in 0..2 * CONNECTIONS_MAX {
-        // Half of them say nothing at all.
+        // Every other peer sends nothing.
         if number % 2 == 0 {
             anonymous.push(Client::connect(server.secure_address()));
         } else {
@@ -296,18 +296,18 @@ fn anonymous_peers_cannot_keep_others_out() {
         others.push(other);
     }
     anonymous.iter_mut().for_each(Client::expect_closed);
-    // Those who are known keep their places, and now there is none.
+    // Connections with a certificate keep their slots, and now all slots are taken.
     let mut above = Client::connect(server.secure_address());
     above.stream.set_read_timeout(Some(Duration::from_millis(300)));
     let answer = above.try_send(b"noise that is no TLS").and_then(|()| above.try_recv_head().map(drop));
-    assert!(answer.is_err_and(|error| is_timeout(&error)), "it is not looked at");
+    assert!(answer.is_err_and(|error| is_timeout(&error)), "the connection is not accepted");
     for client in others.iter_mut().chain([&mut first]) {
-        client.call("GET", "/livez", "").expect_status(200, "with a certificate, all along");
+        client.call("GET", "/livez", "").expect_status(200, "with a certificate, still connected");
     }
 }
 
 #[test]
-fn a_handshake_that_does_not_come_to_its_end_is_counted_whoever_gave_up() {
+fn an_incomplete_handshake_is_counted_whichever_side_ended_it() {
     let server = TestServer::start_secure_with(Config::default());
     drop(Client::connect(server.secure_address()));
     let mut noise = Client::connect(server.secure_address());
@@ -318,9 +318,9 @@ fn a_handshake_that_does_not_come_to_its_end_is_counted_whoever_gave_up() {
     assert_eq!(count("coordination_tls_handshakes_total"), 1);
 }
 
-/// While they do so, those with a certificate are anonymous too.
+/// Before its handshake is complete, a peer with a certificate is anonymous too.
 #[test]
-fn those_who_come_to_a_full_house_do_not_end_each_others_handshakes() {
+fn new_connections_at_the_limit_do_not_end_each_others_handshakes() {
     const CONNECTIONS_MAX: usize = 8;
     let server = TestServer::start_secure_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
     let all_but_one: Vec<Client> = (1..CONNECTIONS_MAX)
@@ -334,9 +334,7 @@ fn those_who_come_to_a_full_house_do_not_end_each_others_handshakes() {
         for _ in 0..2 * CONNECTIONS_MAX {
             scope.spawn(|| {
                 let mut client = Client::open(&server.secure_endpoint());
-                client
-                    .call("GET", "/livez", "")
-                    .expect_status(200, "one after the other in the one place that is left");
+                client.call("GET", "/livez", "").expect_status(200, "one after the other in the last slot");
             });
         }
     });
@@ -347,7 +345,7 @@ fn those_who_come_to_a_full_house_do_not_end_each_others_handshakes() {
 
 #[test]
 fn connections_that_come_and_go_leave_no_trace() {
-    // Far more than there are slots: one that is not given back would be missed.
+    // Far more connections than slots: a slot that is not freed would be noticed.
     const CONNECTIONS: usize = 2_000;
     let server = TestServer::start_with(Config { max_connections: 64, ..Config::default() });
     let target = lease::collection("come-and-go");
@@ -381,7 +379,7 @@ fn two_servers_do_not_share_a_port() {
 
 #[test]
 fn a_certificate_names_its_user_for_each_connection() {
-    // Sessions are resumed with the identity that they began with, never with another's.
+    // A resumed session keeps its own identity.
     let [one, other] = ["one", "other"].map(|user| AUTHORITY.client_config(user, &["system:masters"]));
     for config in [&one, &other, &one, &other] {
         let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(Arc::clone(config)) };
@@ -394,7 +392,7 @@ fn a_certificate_names_its_user_for_each_connection() {
 }
 
 #[test]
-fn sigterm_and_sigint_end_the_process_well() {
+fn sigterm_and_sigint_end_the_process_with_status_0() {
     for (signal, storage, is_durable) in [("TERM", "disk", true), ("INT", "disk", true), ("TERM", "memory", false)] {
         let mut process = Process::start(&["--storage", storage], 1024);
         let mut idle = Client::open(process.endpoint());
@@ -410,19 +408,21 @@ fn sigterm_and_sigint_end_the_process_well() {
     }
 }
 
-/// A handshake goes on in a time of its own, and is not forgotten for want of time for requests.
+/// Handshakes have their own time budget, so they continue when requests use up theirs.
 #[test]
 fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
     let namespace = "each-turn";
     let mut other = SECURE.client();
     let large = lease::new("large").replace("node-a", &"\\u0001".repeat(1 << 18));
-    other.call("POST", &lease::collection(namespace), &large).expect_status(201, "a large one");
+    other.call("POST", &lease::collection(namespace), &large).expect_status(201, "a large Lease");
     let is_over = Arc::new(AtomicBool::new(false));
     let slow = {
         let is_over = Arc::clone(&is_over);
         thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
-                other.call("GET", &lease::path(namespace, "large"), "").expect_status(200, "what takes a turn's time");
+                other
+                    .call("GET", &lease::path(namespace, "large"), "")
+                    .expect_status(200, "a request that uses up a turn");
             }
         })
     };
@@ -435,9 +435,9 @@ fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
     slow.join().unwrap();
 }
 
-/// As `openssl s_client` does with a request on its standard input.
+/// `openssl s_client` does so with a request on its standard input.
 #[test]
-fn who_ends_its_side_with_the_last_step_of_the_handshake_gets_an_answer() {
+fn a_client_that_closes_its_side_with_its_last_handshake_message_gets_an_answer() {
     for _ in 0..20 {
         let name = ServerName::try_from("localhost").unwrap();
         let mut tls = ClientConnection::new(anonymous_client_config(), name).unwrap();
@@ -463,7 +463,7 @@ fn who_ends_its_side_with_the_last_step_of_the_handshake_gets_an_answer() {
     }
 }
 
-/// What asks other daemons to read their configuration again must not cost all Leases.
+/// SIGHUP makes other daemons reload their configuration. Here it must not end the process and lose Leases.
 #[test]
 fn sighup_changes_nothing() {
     let process = Process::start(&[], 1024);
@@ -488,7 +488,7 @@ fn a_pipe_that_breaks_does_not_kill_the_process() {
     eventually("the process answers", || process.answers());
 }
 
-/// How often no connection could be taken.
+/// Number of failed accepts in the metrics.
 fn accept_errors(client: &mut Client) -> usize {
     Exposition::of(client.call("GET", "/metrics", "")).count("coordination_accept_errors_total", &[])
 }
@@ -497,9 +497,9 @@ fn accept_errors(client: &mut Client) -> usize {
 fn a_full_file_table_is_survived_without_spinning() {
     const FILES_MAX: u32 = 48;
     let process = Process::start(&[], 1024);
-    // Behind its back: it reckons with the limit that it started with.
+    // The process does not notice the new limit, and counts with the one of its start.
     process.limit_files(FILES_MAX);
-    // The kernel completes these handshakes; the process can accept only some.
+    // The kernel completes these handshakes, but the process can accept only some.
     let mut clients: Vec<Client> = (0..FILES_MAX * 2).map(|_| Client::open(process.endpoint())).collect();
     clients[0].call("GET", "/healthz", "").expect_status(200, "a connection that was accepted");
     let mut last = clients.pop().unwrap();

@@ -1,17 +1,17 @@
-//! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. A client
-//! lists, and then watches from the version of the list. Whatever the interleaving of writes, the client has what the
-//! table had at each version that it hears of. A client that is too late learns so, lists anew, and ends with the state
-//! of the table.
+//! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. A client lists, and
+//! then watches from the version of the list. However writes interleave, the client's copy equals the table at each
+//! version that the client receives. A client that lags too far is told so, lists again, and ends with the state of the
+//! table.
 //!
-//! Method: one process, no sockets. Seeded random writes, among them deletions of collections that take many turns, go
-//! through the API. The model keeps what the table held at every version. Reflectors with selectors of all kinds list
-//! in pages, or begin with a watch, resume, hang up, and are given little room; the log is so short that they often
-//! fall off it. After every event, bookmark and list a reflector is compared with the model at that very version.
+//! Method: one process without sockets. Seeded random writes go through the API, among them deletions of collections
+//! that take many turns. The model keeps the table's content at every version. Reflectors with all kinds of selectors
+//! list in pages or start with a watch, resume, close watches, and get little room. The log is so short that they often
+//! fall behind it. After every event, bookmark and list, the test compares a reflector with the model at that version.
 //!
-//! A failure names its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs that one alone. `MODEL_SEEDS=…`
-//! asks for another number of them.
+//! A failure prints its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs only that seed. `MODEL_SEEDS=…`
+//! sets the number of seeds.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use coordination_apiserver::api::job::Job;
 use coordination_apiserver::api::{Api, Reply, Storage};
@@ -50,7 +50,7 @@ fn reflectors_have_what_the_table_has_at_every_version() {
             Err(_) => panic!("the seed is {seed}: MODEL_SEED={seed} runs it alone"),
         }
     }
-    // All that can happen did, or the test would prove little.
+    // Every kind of observation must have occurred, or the test would prove little.
     if seeds.len() as u64 >= SEEDS {
         let Seen { events, bookmarks, lists, expired_watches, expired_pages, timeouts, transitions } = total;
         for count in [events, bookmarks, lists, expired_watches, expired_pages, timeouts, transitions] {
@@ -59,7 +59,7 @@ fn reflectors_have_what_the_table_has_at_every_version() {
     }
 }
 
-/// What the reflectors have met.
+/// Counts of what the reflectors observed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     events: usize,
@@ -68,7 +68,7 @@ struct Seen {
     expired_watches: usize,
     expired_pages: usize,
     timeouts: usize,
-    /// Events of another kind than the change was: a selector took the object in or let it go.
+    /// Number of events of another kind than the change: a selector began or ceased to match.
     transitions: usize,
 }
 
@@ -84,16 +84,16 @@ impl Seen {
     }
 }
 
-/// A Lease as the model knows it.
+/// A Lease in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     version: u64,
     color: Option<String>,
 }
 
-/// The table's content at one version, by namespace and name.
+/// Content of the table at one version, by namespace and name.
 type State = BTreeMap<(&'static str, &'static str), Known>;
-/// What a reflector has: versions, by namespace and name.
+/// Versions in a reflector's copy, by namespace and name.
 type Copy = BTreeMap<(String, String), u64>;
 
 struct World {
@@ -105,7 +105,7 @@ struct World {
     rng: fastrand::Rng,
     /// `states[i]` is the content at version `FIRST_VERSION + i`.
     states: Vec<State>,
-    /// Deletions of collections that are under way.
+    /// Deletions of collections that are not complete.
     deletions: Vec<Job>,
     reflectors: Vec<Reflector>,
     seen: Seen,
@@ -154,9 +154,9 @@ impl World {
         while !self.deletions.is_empty() {
             self.step_deletion();
         }
-        // Nobody writes any more: everybody catches up.
+        // Writes have ended: all reflectors catch up.
         for round in 0.. {
-            assert!(round < 1_000, "somebody never catches up");
+            assert!(round < 1_000, "a reflector never catches up");
             for at in 0..REFLECTORS {
                 self.go_on(at, true);
             }
@@ -193,7 +193,7 @@ impl World {
         self.api.handle(&mut self.table, &head, &body, None, &self.credentials, self.now)
     }
 
-    /// One random write.
+    /// Does one random write.
     fn write(&mut self) {
         let namespace = NAMESPACES[self.rng.usize(..2)];
         let name = NAMES[self.rng.usize(..NAMES.len())];
@@ -231,19 +231,19 @@ impl World {
         match reply {
             Reply::Response(response) => assert!([200, 201, 404, 409].contains(&response.status), "{response:?}"),
             Reply::Job(job) => self.deletions.push(*job),
-            Reply::Watch(_) | Reply::Waiting(_) => panic!("neither a watch was asked for nor a namespace is unknown"),
+            Reply::Watch(_) | Reply::Waiting(_) => panic!("the request is not a watch, and its namespace is known"),
         }
         self.learn();
     }
 
-    /// One step of a deletion that is under way.
+    /// Runs one step of a deletion.
     fn step_deletion(&mut self) {
         if self.deletions.is_empty() {
             return;
         }
         let at = self.rng.usize(..self.deletions.len());
         let mut out = Vec::new();
-        // A deletion that the log has overtaken ends half-way, as its connection would.
+        // A deletion that falls behind the log ends half-way, as its connection would.
         if !matches!(
             self.deletions[at].step(&mut self.table, &mut Storage::Memory, self.now, &mut out, 1_000),
             Ok(Stepped::More)
@@ -253,8 +253,8 @@ impl World {
         self.learn();
     }
 
-    /// Brings the model to the table's version: each version is one change of one Lease. Those that are gone do not say
-    /// at which version they went; they went in order.
+    /// Advances the model to the table's version: each version is one change of one Lease. Absent Leases do not show
+    /// the versions of their deletions, but these are in order.
     fn learn(&mut self) {
         let last = self.states.last().unwrap();
         let mut changes: BTreeMap<u64, ((&'static str, &'static str), Option<Known>)> = BTreeMap::new();
@@ -286,8 +286,8 @@ impl World {
         assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
     }
 
-    /// What the end of a turn of the loop does, with little room for watchers unless `everybody` has enough. Whether
-    /// there was nothing left to do.
+    /// Does the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether nothing
+    /// was left to do.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
             job.on_timeout(self.now);
@@ -322,14 +322,14 @@ impl World {
         for key in later {
             self.watchers.mark_dirty(key);
         }
-        // At the end time stands still: nobody's watch shall end while the others catch up.
+        // The clock stops at the end, so that no watch times out while others catch up.
         if !everybody {
             self.now.ms += self.rng.u64(..20_000);
         }
         is_quiet
     }
 
-    /// What a reflector does next, if it does something now; `eager` ones always do, and never hang up.
+    /// Does a reflector's next action, if it takes one now. With `eager` it always does, and never closes its watch.
     fn go_on(&mut self, at: usize, eager: bool) {
         let mut reflector = std::mem::take(&mut self.reflectors[at]);
         let stage = std::mem::take(&mut reflector.stage);
@@ -347,7 +347,7 @@ impl World {
         self.reflectors[at] = reflector;
     }
 
-    /// Begins a list, or goes on with its next page.
+    /// Starts a list, or requests its next page.
     fn list(&mut self, reflector: &Reflector, after: Option<(Listing, String)>) -> Stage {
         let mut target = reflector.wanted.target();
         if reflector.limit > 0 {
@@ -359,7 +359,7 @@ impl World {
                 listing
             }
             None => {
-                // Now and then the state at a version of before, or anything that is not older.
+                // Sometimes the list is at an earlier version, or any that is not older.
                 match (reflector.version, self.rng.u8(..6)) {
                     (version @ 1.., 0) => {
                         target.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=Exact"));
@@ -406,7 +406,7 @@ impl World {
         assert!(*listing.version.get_or_insert(version) == version, "every page is of the first one's version");
         for item in page["items"].as_array().unwrap() {
             let is_new = listing.copy.insert(key(item), crate::version(item)).is_none();
-            assert!(is_new, "an item stands in two pages");
+            assert!(is_new, "an item is in two pages");
         }
         let token = page["metadata"]["continue"].as_str().unwrap_or_default();
         if !token.is_empty() {
@@ -419,7 +419,7 @@ impl World {
         Stage::Listed
     }
 
-    /// Opens a watch: from the version that the reflector has, or one that begins with what is there.
+    /// Opens a watch, from the reflector's version or with initial events.
     fn open(&mut self, at: usize, reflector: &mut Reflector, with_initial: bool) -> Stage {
         let mut target = reflector.wanted.target() + "&watch=true&allowWatchBookmarks=true";
         target.push_str(&format!("&timeoutSeconds={}", self.rng.u16(1..400)));
@@ -439,11 +439,11 @@ impl World {
     }
 }
 
-/// What a reflector looks at.
+/// The Leases that a reflector wants.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     namespace: Option<&'static str>,
-    /// Only this name, or all but this one.
+    /// Name, and whether it is the only one wanted or the only one excluded.
     name: Option<(&'static str, bool)>,
     color: Option<ColorTerm>,
 }
@@ -474,7 +474,7 @@ impl Wanted {
         }
     }
 
-    /// Path and query, to which more can be added.
+    /// Returns path and query. More parameters can be added.
     fn target(&self) -> String {
         let mut target = match self.namespace {
             Some(namespace) => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?x=y"),
@@ -508,7 +508,7 @@ impl Wanted {
             })
     }
 
-    /// What of a state is wanted.
+    /// Returns the wanted part of a state.
     fn of(&self, state: &State) -> Copy {
         let wanted = state.iter().filter(|(key, known)| self.takes(**key, known.color.as_deref()));
         wanted
@@ -522,37 +522,37 @@ impl Wanted {
     }
 }
 
-/// A client that keeps a copy of what it wants of the table.
+/// A client that keeps a copy of the wanted part of the table.
 #[derive(Default)]
 struct Reflector {
     wanted: Wanted,
-    /// Items of a page; 0 is all.
+    /// Items in a page; 0 for no pages.
     limit: usize,
-    /// Whether it lists by a watch.
+    /// Whether the reflector starts with a watch instead of a list.
     begins_with_watch: bool,
     stage: Stage,
     copy: Copy,
-    /// The version that `copy` is of; 0 before the first list.
+    /// Version of `copy`; 0 before the first list.
     version: u64,
 }
 
 #[derive(Default)]
 enum Stage {
-    /// It must list.
+    /// The reflector must list.
     #[default]
     Lost,
     Listing(Listing),
-    /// It has listed, or its watch has ended, and it can watch on from its version.
+    /// The reflector has listed, or its watch has ended. It can watch from its version.
     Listed,
     Watching {
         key: WatcherKey,
-        /// What came so far of what was there first, before the bookmark behind it.
+        /// Initial events so far, until their bookmark.
         initial: Option<Copy>,
     },
 }
 
 impl Stage {
-    /// Where a reflector goes on after a watch that ended: with what it has, unless that was never whole.
+    /// Stage after a watch ended: the copy is kept, unless its initial events were incomplete.
     fn after_watch(is_initial: bool) -> Self {
         if is_initial { Self::Lost } else { Self::Listed }
     }
@@ -564,7 +564,7 @@ struct Listing {
     body: Vec<u8>,
     copy: Copy,
     version: Option<u64>,
-    /// Of the next page.
+    /// Continue token of the next page.
     token: String,
 }
 
@@ -588,7 +588,7 @@ impl Reflector {
         }
     }
 
-    /// Events of its watch. Those of a watch that it has given up are not for it.
+    /// Receives events of the reflector's watch. Events of a closed watch are ignored.
     fn recv(&mut self, key: WatcherKey, events: &[u8], states: &[State], seen: &mut Seen) {
         for line in events.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let event: Value = serde_json::from_slice(line).expect("JSON");
@@ -617,7 +617,7 @@ impl Reflector {
             } else {
                 assert_eq!(kind, "ADDED", "{event}");
                 let is_new = first.insert(key(object), version).is_none();
-                assert!(is_new, "twice in what was there first: {event}");
+                assert!(is_new, "an initial event came twice: {event}");
                 return;
             }
         } else if kind == "BOOKMARK" {
@@ -633,7 +633,7 @@ impl Reflector {
                 "MODIFIED" | "DELETED" => before.is_some(),
                 _ => false,
             };
-            assert!(fits, "it does not fit {before:?}: {event}");
+            assert!(fits, "the event does not fit {before:?}: {event}");
             seen.events += 1;
             let at = usize::try_from(version - FIRST_VERSION).unwrap();
             let exists = |at: usize| {
@@ -660,12 +660,12 @@ impl Reflector {
     }
 }
 
-/// `metadata.resourceVersion`.
+/// Returns `metadata.resourceVersion`.
 fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a version")
 }
 
-/// Namespace and name.
+/// Returns namespace and name.
 fn key(object: &Value) -> (String, String) {
     let text = |name: &str| object["metadata"][name].as_str().expect(name).to_owned();
     (text("namespace"), text("name"))

@@ -1,6 +1,6 @@
-//! docs/monitoring.md and manifests/monitoring name the metrics that the server has, and no others.
+//! docs/monitoring.md and manifests/monitoring name the server's metrics, and no others.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::server::TestServer;
 
-/// Names and types of the metrics in the table of docs/monitoring.md.
+/// Returns names and types of the metrics in the table of docs/monitoring.md.
 fn documented() -> BTreeMap<String, String> {
     let page = read("docs/monitoring.md");
     let (_, table) = page.split_once("| Metric | Type |").expect("a table of metrics");
@@ -30,7 +30,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What looks like a metric of the server in a text, without the ends that a histogram's series have.
+/// Returns the server's metrics in a text, without the suffixes of histogram series.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let is_metric = |word: &&str| {
@@ -81,7 +81,7 @@ fn leases_and_changes_of_holder_are_counted_by_namespace() {
     call("POST", leases, &lease("b", i32::MAX), 201);
     call("POST", leases, &lease("c", 10), 201);
     let of = |name: &str| format!("{leases}/{name}");
-    // A write that leaves the holder, one that changes it, one that gives it up, and one that deletes it.
+    // A write that keeps the holder, one that changes it, one that releases it, and one that deletes the Lease.
     let merge = r#"{"spec":{"leaseTransitions":1}}"#;
     let patch = |target: &str, body: &str| {
         let mut client = server.client();

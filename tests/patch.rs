@@ -1,7 +1,7 @@
-//! What is asked of a patch itself: what `fieldValidation` makes of its fields, those that stand twice and those that
-//! an operation of a JSON patch does not have; and how much it may hold.
+//! Checks of a patch itself: duplicate fields and unknown fields of JSON patch operations by `fieldValidation`, and the
+//! limits of size.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -25,7 +25,7 @@ fn patch(server: &TestServer, query: &str, media_type: &str, body: &str) -> Resp
     client.recv_final("PATCH")
 }
 
-/// The texts of the response's warnings, without their quotes.
+/// Returns the texts of the response's warnings, without quotes.
 fn warnings(response: &Response) -> Vec<String> {
     let values = response.head.fields.iter().filter(|(name, _)| name == "warning").map(|(_, value)| value);
     values
@@ -62,11 +62,11 @@ fn fields_that_stand_twice_in_a_patch_are_told_of() {
             ],
         ),
     ] {
-        // Warn is what is done if nothing is said.
+        // Warn is the default.
         for query in ["", "?fieldValidation=Warn"] {
             let got = patch(&server, query, media_type, body).expect_status(200, body);
             assert_eq!(warnings(&got), words, "{media_type}");
-            assert_eq!(lease::transitions(&got.json()), 3, "the last one counts");
+            assert_eq!(lease::transitions(&got.json()), 3, "the last value counts");
         }
         let got = patch(&server, "?fieldValidation=Ignore", media_type, body).expect_status(200, body);
         assert_eq!(warnings(&got), [""; 0]);
@@ -99,13 +99,13 @@ fn fields_that_stand_twice_in_an_applied_configuration_are_told_of_with_their_li
             let got = patch(&server, &format!("?fieldManager=m&dryRun=All{validation}"), APPLY, body);
             let got = got.expect_status(201, body);
             assert_eq!(warnings(&got), told);
-            assert_eq!(lease::transitions(&got.json()), 3, "the last one counts");
+            assert_eq!(lease::transitions(&got.json()), 3, "the last value counts");
         }
         let strict = patch(&server, "?fieldManager=m&fieldValidation=Strict", APPLY, body);
         let strict = strict.expect_failure(400, "BadRequest", body).json();
         let prefix = "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
         assert_eq!(strict["message"], format!("{prefix}{words}"));
-        // With what is wrong after the merge too, but not with a configuration that cannot be merged.
+        // The error of the merged Lease is reported too, except for a configuration that cannot be merged.
         let wrong = body.replace('3', "-3");
         let refused = patch(&server, "?fieldManager=m", APPLY, &wrong).expect_failure(422, "Invalid", body);
         assert_eq!(warnings(&refused).len(), 1);
@@ -150,7 +150,7 @@ fn a_strict_refusal_names_the_version_of_the_path() {
 fn only_so_many_values_are_taken() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
-    // The list and what it is in are values too, and so is all of an operation.
+    // The list and its parent are values too, and so is the whole operation.
     let list = |count: usize| format!("[0{}]", ",0".repeat(count - 1));
     let object = |count: usize| format!("{{\"zz\":{}}}", list(count - 2));
     let operations = |count: usize| format!("[{{\"op\":\"add\",\"path\":\"/zz\",\"value\":{}}}]", list(count - 5));

@@ -1,6 +1,6 @@
-//! The quota of what Leases may take that are not the cluster's own.
+//! The quota for Leases of other namespaces than the cluster's own.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::exposition::Exposition;
 use support::lease;
 use support::server::TestServer;
 
-/// A server whose quota is that of so many short Leases.
+/// Starts a server whose quota fits `leases` short Leases.
 fn server_for(leases: usize) -> TestServer {
     TestServer::start_with(Config { lease_quota_bytes: leases * METERED_BYTES_MIN, ..Config::default() })
 }
@@ -50,16 +50,16 @@ fn what_would_pass_the_quota_is_refused_by_whatever_verb_until_there_is_room() {
         let refused = client.call(method, &target, &lease::new("b")).expect_failure(403, "Forbidden", &target);
         assert_eq!(refused.json()["message"], message.as_str(), "{method} {target}");
     }
-    client.call("GET", &free, "").expect_failure(404, "NotFound", "nothing was stored");
+    client.call("GET", &free, "").expect_failure(404, "NotFound", "the Lease was not stored");
 
-    client.call("DELETE", &lease::path("x", "a"), "").expect_status(200, "room");
+    client.call("DELETE", &lease::path("x", "a"), "").expect_status(200, "a deletion makes room");
     create(&mut client, "z", "b");
     client.call("DELETE", &lease::collection("z"), "").expect_status(200, "all of a namespace");
     expect_used(&mut client, 1);
 }
 
 #[test]
-fn who_holds_a_lease_goes_on_whatever_others_have() {
+fn holders_renew_whatever_the_quota() {
     let server = server_for(2);
     let mut client = server.client();
     let mut held: Value = serde_json::from_str(&lease::new("a")).unwrap();
@@ -73,7 +73,7 @@ fn who_holds_a_lease_goes_on_whatever_others_have() {
         held["spec"]["renewTime"] = format!("2026-01-02T03:04:0{second}.000000Z").into();
         held = client.call("PUT", &target, &held.to_string()).expect_status(200, holder).json();
     }
-    // What makes it much longer is another thing; and it can be made shorter again.
+    // A longer Lease needs quota.
     let mut long = held.clone();
     long["metadata"]["annotations"] = json!({"a": "x".repeat(METERED_BYTES_MIN)});
     client.call("PUT", &target, &long.to_string()).expect_failure(403, "Forbidden", "longer");
@@ -84,7 +84,7 @@ fn who_holds_a_lease_goes_on_whatever_others_have() {
          Content-Length: {}\r\n\r\n{patch}",
         patch.len()
     ));
-    client.recv_final("PATCH").expect_failure(403, "Forbidden", "longer, by a patch");
+    client.recv_final("PATCH").expect_failure(403, "Forbidden", "longer, with a patch");
     assert_eq!(client.call("GET", &target, "").json(), held);
 }
 
@@ -100,7 +100,7 @@ fn a_lease_that_is_longer_than_the_quota_has_left_can_be_made_shorter() {
     let target = lease::path("x", "a");
     for text in ["2", ""] {
         long["metadata"]["annotations"]["b"] = text.into();
-        long = client.call("PUT", &target, &long.to_string()).expect_status(200, "no longer than it was").json();
+        long = client.call("PUT", &target, &long.to_string()).expect_status(200, "not longer than before").json();
     }
     long["metadata"]["annotations"] = json!({});
     client.call("PUT", &target, &long.to_string()).expect_status(200, "short");

@@ -1,6 +1,6 @@
-//! Who gets a lock after a start: its holder.
+//! After a start a lock goes to its last holder.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::client::{Client, request};
 use support::lease;
 use support::server::TestServer;
 
-/// A lock that lasts so many seconds.
+/// Builds a lock that lasts `seconds` seconds.
 fn lock(holder: &str, seconds: u64) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -22,7 +22,7 @@ fn lock(holder: &str, seconds: u64) -> Value {
     })
 }
 
-/// `holder` cannot have the lock, by whatever creates one.
+/// Expects that `holder` cannot get the lock, whichever request creates it.
 #[track_caller]
 fn expect_kept(client: &mut Client, holder: &str) {
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
@@ -51,7 +51,7 @@ fn expect_kept(client: &mut Client, holder: &str) {
         assert_eq!(status["details"]["retryAfterSeconds"].to_string(), seconds);
         assert!((1..=40).contains(&seconds.parse().unwrap()), "{seconds}");
     }
-    client.call("GET", &path, "").expect_failure(404, "NotFound", "nothing was stored");
+    client.call("GET", &path, "").expect_failure(404, "NotFound", "the lock was not stored");
 }
 
 #[test]
@@ -60,43 +60,43 @@ fn the_holder_of_before_the_start_has_its_lock_again_and_nobody_else() {
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
     expect_kept(&mut client, "other");
-    // A renewal as client-go sends it, which it follows up with a creation.
+    // A renewal as client-go sends it. client-go then creates the Lease.
     let mut renewal = lock("leader", 40);
     renewal["metadata"]["uid"] = "6e1b0f0c-5d1c-4d7c-9f6a-7c0b4b1f2a3d".into();
     renewal["metadata"]["resourceVersion"] = "7".into();
     let renewal = renewal.to_string();
     client.call("PUT", &format!("{path}?dryRun=All"), &renewal).expect_failure(409, "Conflict", "a dry run");
     expect_kept(&mut client, "leader");
-    client.call("PUT", &path, &renewal).expect_failure(409, "Conflict", "its Lease is not there");
+    client.call("PUT", &path, &renewal).expect_failure(409, "Conflict", "the Lease does not exist");
     expect_kept(&mut client, "other");
     let held = client.call("POST", &collection, &lock("leader", 40).to_string()).expect_status(201, "its own").json();
     client.call("POST", &collection, &lock("other", 40).to_string()).expect_failure(409, "AlreadyExists", "held");
-    client.call("PUT", &path, &held.to_string()).expect_status(200, "it goes on");
+    client.call("PUT", &path, &held.to_string()).expect_status(200, "the holder renews");
 }
 
 #[test]
-fn a_lock_that_nobody_claims_is_free_when_it_has_run_out() {
+fn a_lock_without_its_holder_is_free_after_its_duration() {
     let server = TestServer::start_with(Config { reclaim_seconds: 60, ..Config::default() });
     let mut client = server.client();
     let collection = lease::collection("n");
     let began = Instant::now();
     let other = lock("other", 2).to_string();
     client.call("POST", &collection, &other).expect_failure(429, "TooManyRequests", "the first request for a lock");
-    // Meanwhile nodes come back, and what nobody holds is nobody's.
+    // Meanwhile nodes return, and a Lease without a holder is not reserved.
     client.call("POST", &lease::collection("kube-node-lease"), &lease::new("node-a")).expect_status(201, "a node");
     let unheld = json!({ "metadata": { "name": "unheld" }, "spec": {} });
     client.call("POST", &collection, &unheld.to_string()).expect_status(201, "unheld");
     while client.call("POST", &collection, &other).status() == 429 {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is never free");
+        assert!(began.elapsed() < Duration::from_secs(20), "the lock never becomes free");
         thread::sleep(Duration::from_millis(20));
     }
     // The server's clock counts whole milliseconds.
-    assert!(began.elapsed() > Duration::from_millis(1990), "it may be held");
-    client.call("GET", &lease::path("n", "lock"), "").expect_status(200, "its new holder's");
+    assert!(began.elapsed() > Duration::from_millis(1990), "the lock is free too early");
+    client.call("GET", &lease::path("n", "lock"), "").expect_status(200, "the lock of its new holder");
 }
 
 #[test]
-fn without_a_period_nothing_is_kept_for_anybody() {
+fn without_a_period_no_lock_is_reserved() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lock("other", 2).to_string()).expect_status(201, "free");
 }

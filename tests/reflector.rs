@@ -1,8 +1,8 @@
-//! Clients that keep a copy of the table, as controllers do: they list, follow with watches, and list anew when they
-//! are too late. Under random writes and a small window every copy must come to equal the table. `list_watch_model.rs`
-//! holds them to more, with selectors and at every version; here there are sockets, threads and time.
+//! Clients that keep a copy of the table, as controllers do: they list, watch, and list again when they lag too far.
+//! Under random writes and with a small window, every copy must become equal to the table. `list_watch_model.rs` checks
+//! more, with selectors and at every version. These tests have sockets, threads and real time.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -41,7 +41,7 @@ fn reflectors_converge_under_random_writes() {
     write_at_random(&mut server.client(), seed, WRITES);
     let list = server.client().call("GET", ALL, "").expect_status(200, ALL).json();
     last_version.set(lease::version(&list)).expect("set once");
-    // Wakes those who wait for an event that will not come; it is newer than the list they are compared with.
+    // Wakes clients that wait for another event. The new event is later than the list for the comparison.
     let mut want = table_of(&list);
     let woken = server.client().call("POST", &lease::collection("reflected-0"), &lease::new("wake"));
     let woken = lease::version(&woken.expect_status(201, "wake").json());
@@ -56,7 +56,7 @@ fn reflectors_converge_under_random_writes() {
     }
 }
 
-/// Creates, changes and deletes Leases of two namespaces.
+/// Creates, changes and deletes Leases of two namespaces at random.
 fn write_at_random(client: &mut Client, seed: u64, writes: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     for count in 0..writes {
@@ -72,7 +72,7 @@ fn write_at_random(client: &mut Client, seed: u64, writes: usize) {
     }
 }
 
-/// Namespaced names and versions of a list's items, by name.
+/// Returns namespaced names and versions of a list's items, sorted by name.
 fn table_of(list: &Value) -> Vec<(String, u64)> {
     let items = list["items"].as_array().unwrap();
     let mut table: Vec<_> = items.iter().map(|item| (key(item), lease::version(item))).collect();
@@ -84,12 +84,12 @@ fn key(object: &Value) -> String {
     format!("{}/{}", object["metadata"]["namespace"].as_str().unwrap_or_default(), lease::name(object))
 }
 
-/// A client that keeps a copy of the table: it lists, follows with watches, and lists anew when it is too late.
+/// A client that keeps a copy of the table. It lists, watches, and lists again when it lags too far.
 struct Reflector {
     endpoint: Endpoint,
     random: fastrand::Rng,
     table: Vec<(String, u64)>,
-    /// The version that `table` is of.
+    /// Version of `table`.
     version: u64,
     lists: usize,
 }
@@ -100,7 +100,7 @@ impl Reflector {
         Self { endpoint, random, table: Vec::new(), version: 0, lists: 0 }
     }
 
-    /// One watch, up to its end or to where this client hangs up.
+    /// Watches until the watch ends or this client closes it.
     fn follow(&mut self) {
         if self.version == 0 {
             self.list();
@@ -108,7 +108,7 @@ impl Reflector {
         let target =
             format!("{ALL}?watch=true&resourceVersion={}&timeoutSeconds=1&allowWatchBookmarks=true", self.version);
         let mut watch = Watch::open(&self.endpoint, &target);
-        // Now and then it sleeps until it is too late, and now and then it hangs up and resumes.
+        // Sometimes the client sleeps until it lags too far; sometimes it closes the watch and resumes.
         let (events_max, nap) = (self.random.usize(1..400), self.random.u8(..6) == 0);
         for number in 0..events_max {
             if nap && number == events_max / 2 {
@@ -129,7 +129,7 @@ impl Reflector {
         }
     }
 
-    /// Applies an event, which must fit what is there.
+    /// Applies an event, which must fit the copy.
     fn apply(&mut self, event: &Value) {
         let object = &event["object"];
         let version = lease::version(object);
@@ -150,7 +150,7 @@ impl Reflector {
         }
     }
 
-    /// Lists in pages, from the first again if a page comes too late.
+    /// Lists in pages, and starts again if a page is requested too late.
     fn list(&mut self) {
         let mut client = Client::open(&self.endpoint);
         'anew: loop {

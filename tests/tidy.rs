@@ -1,6 +1,6 @@
 //! Comments in plain English, as CONTRIBUTING.md asks for: a net for the worst patterns, and no more.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

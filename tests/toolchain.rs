@@ -1,4 +1,4 @@
-//! The version of the compiler, which stands in several files since each is read by another program.
+//! The version of the compiler is in several files, because different programs read them.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn the_image_is_built_by_the_compiler_that_everything_is_tested_with() {
     assert_eq!(value("Dockerfile", "ARG RUST_VERSION="), tested);
 }
 
-/// What stands behind `key` in the line of `file` that begins with it, without quotes.
+/// Returns the text after `key` in the line of `file` that begins with it, without quotes.
 #[track_caller]
 fn value(file: &str, key: &str) -> String {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("a file of the repository");

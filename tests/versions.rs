@@ -1,7 +1,6 @@
-//! `v1beta1` beside `v1`: the same Leases, whichever version a client speaks, and each answer in the version that was
-//! asked for.
+//! `v1beta1` beside `v1`: clients of both versions see the same Leases, and each answer has the requested version.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -31,7 +30,7 @@ fn lease(api_version: &str, name: &str) -> Value {
     })
 }
 
-/// A request with this media type for its body and these further field lines.
+/// Sends a request with this media type for its body and these additional field lines.
 fn send(client: &mut Client, request_line: &str, content_type: &str, fields: &str, body: &[u8]) -> Response {
     let method = request_line.split(' ').next().unwrap();
     let head = format!(
@@ -46,13 +45,13 @@ fn patch(client: &mut Client, target: &str, media_type: &str, body: &Value) -> R
     send(client, &format!("PATCH {target}"), media_type, "", body.to_string().as_bytes())
 }
 
-/// The object without its `apiVersion`.
+/// Returns the object without its `apiVersion`.
 fn bare(mut object: Value) -> Value {
     object.as_object_mut().unwrap().remove("apiVersion").expect("it has one");
     object
 }
 
-/// Managers with their versions.
+/// Returns the managers with their operations and versions.
 fn managers(object: &Value) -> Vec<(&str, &str, &str)> {
     fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
         entry[name].as_str().unwrap_or_default()
@@ -75,7 +74,7 @@ fn a_lease_is_the_same_in_both_versions() {
     assert_eq!(bare(read.clone()), bare(created));
     assert_eq!(managers(&read), [("test", "Update", V1BETA1)]);
 
-    // A renewal in v1 leaves what v1beta1 still owns, and takes the rest.
+    // A renewal in v1 takes over the fields that it changes. v1beta1 keeps the others.
     let mut renewed = read;
     renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.678901Z".into();
     let renewed = client.call("PUT", &path(new, "a"), &renewed.to_string()).expect_status(200, "renew").json();
@@ -87,7 +86,7 @@ fn a_lease_is_the_same_in_both_versions() {
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("LeaseList"), &json!(V1BETA1)));
         assert_eq!(list["items"][0], bare_of_type(renewed.clone()), "{target}");
     }
-    // A no-op in another version is one.
+    // A no-op in another version stays a no-op.
     let again = client.call("GET", &path(old, "a"), "").json();
     let same = client.call("PUT", &path(old, "a"), &again.to_string()).expect_status(200, "no-op").json();
     assert_eq!(same, again);
@@ -95,7 +94,7 @@ fn a_lease_is_the_same_in_both_versions() {
     client.call("GET", &path(new, "a"), "").expect_failure(404, "NotFound", "deleted");
 }
 
-/// An item of a list: without its type.
+/// Returns a list's item, which has no type.
 fn bare_of_type(object: Value) -> Value {
     let mut object = bare(object);
     object.as_object_mut().unwrap().remove("kind");
@@ -117,7 +116,7 @@ fn a_body_of_the_other_version_is_refused() {
         let words = format!("invalid object type: {group}/{version}, Kind=Lease");
         assert_eq!(apply.expect_failure(400, "BadRequest", "apply").json()["message"], words);
     }
-    // It is read all the same, and what a strict reading minds comes first.
+    // The body is still decoded, and complaints of strict decoding come first.
     let unknown = format!(r#"{{"apiVersion":"{V1BETA1}","kind":"Lease","metadata":{{"name":"a"}},"nope":1}}"#);
     let refused = client.call("POST", &collection(V1), &unknown).expect_failure(400, "BadRequest", &unknown);
     assert_eq!(refused.head.field("warning"), Some(r#"299 - "unknown field \"nope\"""#));
@@ -130,7 +129,7 @@ fn a_body_of_the_other_version_is_refused() {
     let refused = client.call("POST", &collection(V1BETA1), spec).expect_failure(400, "BadRequest", spec).json();
     let words = r#"Lease in version "v1beta1" cannot be handled as a Lease: json: cannot unmarshal number into Go struct field Lease.spec of type v1beta1.LeaseSpec"#;
     assert_eq!(refused["message"], words);
-    // A body that does not say is of the path's version.
+    // A body without a version has the path's version.
     let created =
         client.call("POST", &collection(V1BETA1), r#"{"metadata":{"name":"b"}}"#).expect_status(201, "b").json();
     assert_eq!(created["apiVersion"], V1BETA1);
@@ -166,14 +165,14 @@ fn ownership_crosses_versions() {
     };
     let applied = apply(client, V1BETA1, "one", json!({"holderIdentity": "x", "leaseTransitions": 1}));
     assert_eq!(managers(&applied.expect_status(201, "apply").json()), [("one", "Apply", V1BETA1)]);
-    // The same manager goes on in the other version: one entry, and what it no longer names is gone.
+    // The same manager continues in the other version: one entry, without the fields that it no longer names.
     let applied = apply(client, V1, "one", json!({"holderIdentity": "x"})).expect_status(200, "apply again").json();
     assert_eq!(managers(&applied), [("one", "Apply", V1)]);
     assert_eq!(applied["spec"], json!({"holderIdentity": "x"}));
     let conflict = apply(client, V1BETA1, "two", json!({"holderIdentity": "y"})).expect_failure(409, "Conflict", "two");
     let words = "Apply failed with 1 conflict: conflict with \"one\": .spec.holderIdentity";
     assert_eq!(conflict.json()["message"], words);
-    // An update's manager is told with its version.
+    // The conflict names an update's manager with its version.
     let change = json!({"spec": {"leaseTransitions": 7}});
     patch(client, &path(V1BETA1, "a"), "application/merge-patch+json", &change).expect_status(200, "patch");
     let conflict = apply(client, V1, "two", json!({"leaseTransitions": 8})).expect_failure(409, "Conflict", "two");
@@ -199,12 +198,12 @@ fn watches_tell_of_their_own_version() {
         assert_eq!((&old["object"]["apiVersion"], &new["object"]["apiVersion"]), (&json!(V1BETA1), &json!(V1)));
         assert_eq!(bare(old["object"].clone()), bare(new["object"].clone()));
     }
-    // What a watch tells of an error is of no version.
+    // The error of a watch has no version of the group.
     let mut expired = Watch::open(&server.endpoint(), &(collection(V1BETA1) + "?watch=true&resourceVersion=1"));
     support::watch::expect_expired(&expired.next());
 }
 
-/// `apiVersion` in the envelope of a body in protobuf.
+/// Returns `apiVersion` from the envelope of a protobuf body.
 fn envelope_version(body: &[u8]) -> &str {
     let rest = body.strip_prefix(b"k8s\0\x0a").expect("an envelope");
     let length = usize::from(rest[2]);
@@ -227,10 +226,10 @@ fn protobuf_yaml_and_tables_too() {
         assert_eq!(envelope_version(&object.body), version);
         let list = get(client, &collection(version), &accept);
         assert_eq!(envelope_version(&list.body), version);
-        // What is in the envelope, behind the type, is the same.
+        // The envelope's content after the type is the same.
         let type_end = object.body.windows(5).position(|part| part == b"Lease").expect("a kind") + 5;
         messages.push(object.body[type_end..].to_vec());
-        // What was read can be written back, in its own version and in no other.
+        // An object that was read can be written back in its own version only.
         let target = path(version, "a");
         send(client, &format!("PUT {target}"), PROTOBUF, "", &object.body).expect_status(200, "written back");
         let other = if version == V1 { V1BETA1 } else { V1 };

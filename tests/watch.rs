@@ -1,7 +1,7 @@
-//! Watches: every watcher sees every change that is for it, once and in order, or is told that it cannot.
-//! `reflector.rs` has what clients build on that.
+//! Watches: every watcher gets each of its changes once and in order, or an error. `reflector.rs` tests clients that
+//! build on that.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::watch::{Watch, expect_expired, kind};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
-/// What a test compares of an event.
+/// The parts of an event that tests compare.
 #[derive(Clone, PartialEq, Eq)]
 struct Seen {
     kind: String,
@@ -42,31 +42,31 @@ impl Seen {
     }
 }
 
-/// Creates a Lease; what a watcher is to see of it.
+/// Creates a Lease. Returns the event for a watcher.
 fn create(client: &mut Client, namespace: &str, name: &str) -> Seen {
     let created = client.call("POST", &lease::collection(namespace), &lease::new(name));
     Seen::new("ADDED", &created.expect_status(201, name).json())
 }
 
-/// Counts a Lease's transitions to `count`; what a watcher is to see of it.
+/// Sets a Lease's transitions to `count`. Returns the event for a watcher.
 fn modify(client: &mut Client, namespace: &str, name: &str, count: usize) -> Seen {
     let patch = json!({"spec": {"leaseTransitions": count}}).to_string();
     let modified = client.call("PATCH", &lease::path(namespace, name), &patch);
     Seen::new("MODIFIED", &modified.expect_status(200, &patch).json())
 }
 
-/// Deletes a Lease. Its answer does not have the version of the deletion.
+/// Deletes a Lease. The answer does not contain the version of the deletion.
 fn delete(client: &mut Client, namespace: &str, name: &str) {
     client.call("DELETE", &lease::path(namespace, name), "").expect_status(200, name);
 }
 
-/// Version of a namespace's list now.
+/// Returns the current version of a namespace's list.
 fn present_version(client: &mut Client, namespace: &str) -> u64 {
     let target = lease::collection(namespace);
     lease::version(&client.call("GET", &target, "").expect_status(200, &target).json())
 }
 
-/// Three watches that `name` in `namespace` is in, from `version` on: of its name, of its namespace, of all.
+/// Returns three watches from `version` that include `name` in `namespace`: of its name, of its namespace, of all.
 fn targets(namespace: &str, name: &str, version: u64) -> [String; 3] {
     let collection = lease::collection(namespace);
     [
@@ -115,7 +115,7 @@ fn a_hundred_watchers_see_a_thousand_events_each_once_and_in_order() {
     }
 }
 
-/// Checks that two histories are equal, and says where they part.
+/// Checks that two histories are equal, and names the first difference.
 #[track_caller]
 fn assert_same(who: &str, seen: &[Seen], want: &[Seen]) {
     let parted = seen.iter().zip(want).position(|(seen, want)| seen != want);
@@ -127,7 +127,7 @@ fn assert_same(who: &str, seen: &[Seen], want: &[Seen]) {
 }
 
 #[test]
-fn narrow_watchers_see_what_is_for_them_and_nothing_else() {
+fn watchers_of_a_name_see_only_its_events() {
     const LEASES: usize = 8;
     const ROUNDS: usize = 30;
     let namespace = "narrow";
@@ -144,7 +144,7 @@ fn narrow_watchers_see_what_is_for_them_and_nothing_else() {
                 0 => create(&mut client, namespace, &name),
                 _ => modify(&mut client, namespace, &name, round),
             });
-            // The same name elsewhere is another Lease.
+            // The same name in another namespace is another Lease.
             if round == 0 {
                 create(&mut client, "narrow-elsewhere", &name);
             }
@@ -169,7 +169,7 @@ fn a_watch_resumes_after_any_version() {
         history.push(create(&mut client, namespace, &name));
         history.push(modify(&mut client, namespace, &name, round + 1));
         delete(&mut client, namespace, &name);
-        // The next version is the deletion's, since nobody else writes.
+        // The next version is the deletion's, since there are no other writers.
         history.push(Seen { kind: "DELETED".to_owned(), name, version: present_version(&mut client, namespace) });
     }
     let versions: Vec<u64> = std::iter::once(start).chain(history.iter().map(|seen| seen.version)).collect();
@@ -178,7 +178,7 @@ fn a_watch_resumes_after_any_version() {
         .iter()
         .map(|version| (*version, Watch::open(&server.endpoint(), &targets(namespace, "x", *version)[1])))
         .collect();
-    // What comes after is the end of what was missed, and shows that nothing was added to it.
+    // A later event marks the end of the missed ones, and shows that no others follow.
     history.push(create(&mut client, namespace, "last"));
     for (version, watch) in &mut watches {
         let want: Vec<Seen> = history.iter().filter(|seen| seen.version > *version).cloned().collect();
@@ -242,7 +242,7 @@ fn a_quiet_watcher_does_not_expire_while_others_are_busy() {
     assert_eq!(kind(&selective.next()), "ADDED", "a change that makes a selector match");
 }
 
-/// A Lease of some ten kilobytes, so that what is queued in the kernel is soon full.
+/// Builds a patch of ten kilobytes, which soon fills the kernel's buffers.
 fn bulky(count: usize) -> String {
     json!({"metadata": {"annotations": {"bulk": "x".repeat(10_000)}}, "spec": {"leaseTransitions": count}}).to_string()
 }
@@ -270,7 +270,7 @@ fn a_watcher_that_does_not_read_is_ended_when_it_falls_off_the_window() {
         assert!(events.len() < WRITES, "{target}: all {WRITES} events fitted into the kernel's buffers");
         for (at, event) in events.iter().enumerate() {
             let got = (kind(event), lease::transitions(&event["object"]));
-            assert_eq!(got, ("MODIFIED", i64::try_from(at + 1).unwrap()), "{target}: event {at}, none left out");
+            assert_eq!(got, ("MODIFIED", i64::try_from(at + 1).unwrap()), "{target}: event {at}, without a gap");
         }
     }
     client.call("GET", "/healthz", "").expect_status(200, "the writer, after the watchers were ended");
@@ -331,7 +331,7 @@ fn initial_events_end_with_a_bookmark_for_those_who_ask() {
     assert_eq!(bookmark["type"], "BOOKMARK", "{bookmark}");
     assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true", "{bookmark}");
     assert!(lease::version(&bookmark["object"]) >= created[2].version, "{bookmark}");
-    // A watch from the bookmark's version sees what comes after it, and only that.
+    // A watch from the bookmark's version gets later events only.
     let mut resumed = Watch::open(&SERVER.endpoint(), &targets(namespace, "a", lease::version(&bookmark["object"]))[1]);
     let modified = modify(&mut client, namespace, "a", 1);
     assert_eq!(Seen::of(&watch.next()), modified);
@@ -355,7 +355,7 @@ fn a_long_initial_list_is_consistent_with_the_changes_behind_it() {
     }
     let options = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = Watch::open(&SERVER.endpoint(), &format!("{}?{options}", lease::collection(namespace)));
-    // The initial events do not fit into the buffers, so these happen while they are sent.
+    // The initial events do not fit into the buffers, so these changes happen while they are sent.
     let modified: Vec<Seen> = names.iter().rev().take(50).map(|name| modify(&mut client, namespace, name, 1)).collect();
     delete(&mut client, namespace, &names[0]);
     let mut initial = 0;
@@ -396,7 +396,7 @@ fn watches_over_tls_deliver_as_those_in_cleartext_do() {
     }
 }
 
-/// Types and names of all events up to the end of the watch at `target`, which ends within a second.
+/// Returns types and names of all events until the watch at `target` ends, within a second.
 fn events_of(target: &str) -> Vec<(String, String)> {
     let events = Watch::open(&SERVER.endpoint(), target).rest();
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -421,7 +421,7 @@ fn a_path_can_ask_for_a_watch() {
     let selected = "metadata.namespace%3Dby-path-too";
     let everywhere = "/apis/coordination.k8s.io/v1/watch/leases";
     assert_eq!(events_of(&format!("{everywhere}?timeoutSeconds=1&fieldSelector={selected}")), added(&["a"]));
-    // The end of what was there first is marked only for who says that it is a watch.
+    // The bookmark after the initial events is sent only for requests with the parameter `watch`.
     let mut marked = added(&["b"]);
     let bookmarks = format!("{root}/b?timeoutSeconds=1&allowWatchBookmarks=true");
     assert_eq!(events_of(&bookmarks)[..1], marked);
@@ -445,7 +445,7 @@ fn what_a_watch_by_path_does_not_take() {
         let refused = client.call("GET", &target, "").expect_failure(400, "BadRequest", &target).json();
         assert_eq!(refused["message"], "fieldSelector metadata.name doesn't match requested name");
     }
-    // Its options are those of a list as long as they do not say that it is a watch.
+    // Without the parameter `watch` its options are those of a list.
     let target = format!("{root}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
     let refused = client.call("GET", &target, "").expect_failure(422, "Invalid", &target).json();
     let message = refused["message"].as_str().unwrap();

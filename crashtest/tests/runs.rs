@@ -3,7 +3,7 @@
 //! The tests need the server beside this program. `cargo test --workspace` builds it; `cargo test -p crashtest` alone
 //! does not. Without it they print a message and test nothing.
 
-#![allow(clippy::print_stderr, reason = "a test that does nothing has to say so")]
+#![allow(clippy::print_stderr, reason = "a test that does nothing must say so")]
 
 use std::path::Path;
 use std::process::{Command, Output};

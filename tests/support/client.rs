@@ -1,5 +1,4 @@
-//! A small blocking HTTP/1.1 client (RFC 9112): it sends what it is told, right or wrong, and reads what a server may
-//! answer, strictly.
+//! A small blocking HTTP/1.1 client (RFC 9112). It sends any bytes, valid or not, and parses answers strictly.
 
 use super::response::{Response, ResponseHead};
 use super::shown;
@@ -7,23 +6,23 @@ use super::stream::{Endpoint, Stream};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-/// A connection with the bytes that have come and were not asked for yet.
+/// A connection with the bytes that arrived, but were not read by the test.
 pub(crate) struct Client {
-    /// The connection; public, so that a test may mistreat it.
+    /// The connection. Public, so that tests can misuse it.
     pub(crate) stream: Stream,
     received: Vec<u8>,
-    /// What was sent last, for messages.
+    /// Last bytes sent, for messages.
     sent: String,
 }
 
-/// Most field lines in a response head.
+/// Maximum number of field lines in a response head.
 const FIELDS_MAX: usize = 64;
 
 impl Client {
     /// Connects in cleartext.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection fails.
     #[track_caller]
     pub(crate) fn connect(address: SocketAddr) -> Self {
         Self::open(&Endpoint { address, tls: None })
@@ -32,48 +31,48 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection fails.
     #[track_caller]
     pub(crate) fn open(endpoint: &Endpoint) -> Self {
         Self::try_open(endpoint).unwrap_or_else(|error| panic!("no connection to {}: {error}", endpoint.address))
     }
 
-    /// Connects, if somebody listens.
+    /// Connects, or returns the error.
     pub(crate) fn try_open(endpoint: &Endpoint) -> io::Result<Self> {
         Ok(Self { stream: endpoint.connect()?, received: Vec::new(), sent: String::new() })
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Panics
-    /// If they cannot be written.
+    /// If the write fails.
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         self.try_send(bytes).unwrap_or_else(|error| panic!("not sent ({error}): {}", shown(bytes)));
     }
 
-    /// Sends bytes as they are, to a peer that may have hung up.
+    /// Sends bytes unchanged, to a peer that may have closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sent = shown(bytes);
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
 
-    /// Sends a request with a JSON body, or with none if it is empty, and reads the answer.
+    /// Sends a request and reads the answer. The body is JSON, or absent if empty.
     ///
     /// # Panics
-    /// If there is no whole answer.
+    /// If no complete answer arrives.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
         self.send(request(method, target, body));
         self.recv_final(method)
     }
 
-    /// The next response, whatever its status.
+    /// Reads the next response, whatever its status.
     ///
     /// # Panics
-    /// If none comes, or a broken one.
+    /// If none arrives, or a malformed one.
     #[track_caller]
     pub(crate) fn recv(&mut self, method: &str) -> Response {
         self.try_recv(method).unwrap_or_else(|error| {
@@ -81,7 +80,7 @@ impl Client {
         })
     }
 
-    /// The next final response: not `100 Continue` and its like.
+    /// Reads the next final response, and skips interim ones such as `100 Continue`.
     #[track_caller]
     pub(crate) fn recv_final(&mut self, method: &str) -> Response {
         loop {
@@ -92,7 +91,7 @@ impl Client {
         }
     }
 
-    /// The next response, if it comes whole. `method` says whether there is content (RFC 9112 §6.3).
+    /// Reads the next response, or returns the error. `method` decides whether there is content (RFC 9112 §6.3).
     pub(crate) fn try_recv(&mut self, method: &str) -> io::Result<Response> {
         let head = self.try_recv_head()?;
         let mut body = Vec::new();
@@ -114,7 +113,7 @@ impl Client {
         Ok(Response { head, body })
     }
 
-    /// The next response head; its content is still to be read.
+    /// Reads the next response head. Its content remains to be read.
     pub(crate) fn try_recv_head(&mut self) -> io::Result<ResponseHead> {
         let head = self.take_through(b"\r\n\r\n")?;
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
@@ -131,7 +130,7 @@ impl Client {
         Ok(ResponseHead { version, status, fields: fields.collect() })
     }
 
-    /// The next chunk's data; none after the last (RFC 9112 §7.1).
+    /// Reads the next chunk's data. `None` after the last chunk (RFC 9112 §7.1).
     pub(crate) fn recv_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.take_through(b"\r\n")?;
         let size =
@@ -145,12 +144,12 @@ impl Client {
         Ok((size > 0).then_some(data))
     }
 
-    /// The next `length` bytes of content.
+    /// Reads the next `length` bytes of content.
     pub(crate) fn take_body(&mut self, length: usize) -> io::Result<Vec<u8>> {
         self.take(length)
     }
 
-    /// All that still comes, up to the end of the connection, in an orderly way or not.
+    /// Reads all bytes until the connection ends, orderly or not.
     pub(crate) fn recv_rest(&mut self) -> Vec<u8> {
         let mut piece = [0; 4096];
         loop {
@@ -167,17 +166,17 @@ impl Client {
         std::mem::take(&mut self.received)
     }
 
-    /// Checks that the server has hung up and sent nothing more.
+    /// Checks that the server has closed the connection and sent nothing more.
     ///
     /// # Panics
-    /// If it did not.
+    /// If it has not.
     #[track_caller]
     pub(crate) fn expect_closed(&mut self) {
         let rest = self.recv_rest();
         assert!(rest.is_empty(), "want the connection closed; sent {}\ngot more: {}", self.sent, shown(&rest));
     }
 
-    /// The next `count` bytes.
+    /// Takes the next `count` bytes.
     fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < count {
             self.fill()?;
@@ -185,7 +184,7 @@ impl Client {
         Ok(self.received.drain(..count).collect())
     }
 
-    /// The next bytes up to and with `end`.
+    /// Takes the next bytes up to and including `end`.
     fn take_through(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut searched = 0;
         loop {
@@ -197,11 +196,11 @@ impl Client {
         }
     }
 
-    /// Reads once more.
+    /// Reads once.
     fn fill(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")),
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             count => {
                 self.received.extend_from_slice(&piece[..count]);
                 Ok(())
@@ -210,7 +209,7 @@ impl Client {
     }
 }
 
-/// A well-formed request with a JSON body, or with none if it is empty.
+/// Builds a well-formed request. The body is JSON, or absent if empty.
 pub(crate) fn request(method: &str, target: &str, body: &str) -> Vec<u8> {
     let content = if body.is_empty() {
         String::new()
@@ -224,12 +223,12 @@ pub(crate) fn request(method: &str, target: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Whether a read gave up waiting.
+/// Whether a read timed out.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What the server sent is no HTTP.
+/// Builds the error for a malformed answer.
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

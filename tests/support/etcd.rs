@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A running etcd, killed when this is dropped.
+/// A running etcd. Dropping it kills the process.
 #[allow(dead_code, reason = "only some of the tests restart it")]
 pub(crate) struct Etcd {
     child: Child,
@@ -24,18 +24,18 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts an etcd with `flags` besides; an `https` URL among them is one more for clients. None if this machine has
-    /// no etcd. `ETCD` names the binary; else it is the
-    /// one that `tests/e2e/controlplane/build` makes. With `REQUIRE_ETCD` a missing binary is a failure.
+    /// Starts an etcd with additional `flags`. An `https` URL among them adds an address for clients. Returns `None` if
+    /// this machine has no etcd. `ETCD` names the binary; the default is the one from `tests/e2e/controlplane/build`.
+    /// With `REQUIRE_ETCD` a missing binary is a failure.
     ///
     /// # Panics
-    /// If it does not answer soon.
+    /// If etcd does not answer in time.
     pub(crate) fn start(flags: &[&str]) -> Option<Self> {
         let Some(binary) = binary() else {
-            assert!(env::var_os("REQUIRE_ETCD").is_none(), "there is no etcd");
+            assert!(env::var_os("REQUIRE_ETCD").is_none(), "etcd is not installed");
             #[allow(clippy::print_stderr, reason = "a test that does not run must say so")]
             {
-                eprintln!("NOT RUN: there is no etcd; tests/e2e/controlplane/build makes one");
+                eprintln!("NOT RUN: etcd is not installed; tests/e2e/controlplane/build builds one");
             }
             return None;
         };
@@ -57,7 +57,7 @@ impl Etcd {
         self.call("kv/range", r#"{"key":"AA=="}"#).is_some_and(|answer| answer.contains("header"))
     }
 
-    /// Asks the gateway (etcd's API as JSON).
+    /// Sends a request to the gateway (etcd's API as JSON).
     pub(crate) fn call(&self, path: &str, body: &str) -> Option<String> {
         let endpoint = crate::support::stream::Endpoint { address: self.client, tls: None };
         let mut client = Client::try_open(&endpoint).ok()?;
@@ -66,10 +66,10 @@ impl Etcd {
         Some(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Writes a key.
+    /// Puts a key, and returns the revision.
     ///
     /// # Panics
-    /// If etcd refuses it.
+    /// If etcd refuses the request.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn put(&self, key: &str, value: &[u8]) -> u64 {
         let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
@@ -79,19 +79,19 @@ impl Etcd {
         revision.parse().expect("a number")
     }
 
-    /// Ends etcd with SIGKILL, and starts it again with what it has on its disk.
+    /// Kills etcd with SIGKILL, and starts it again on its data after `pause`.
     ///
     /// # Panics
-    /// If it does not answer soon.
+    /// If etcd does not answer in time.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart(&mut self, pause: Duration) {
         self.restart_after(|_| thread::sleep(pause));
     }
 
-    /// Ends etcd with SIGKILL, and starts it again when `act` has done something with its data folder.
+    /// Kills etcd with SIGKILL, and starts it again after `act` has changed the data folder.
     ///
     /// # Panics
-    /// If it does not answer soon.
+    /// If etcd does not answer in time.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart_after(&mut self, act: impl FnOnce(&Path)) {
         self.child.kill().expect("the child can be killed");
@@ -108,7 +108,7 @@ impl Etcd {
     /// Sends a signal by its name.
     ///
     /// # Panics
-    /// If it cannot be sent.
+    /// If the signal cannot be sent.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();

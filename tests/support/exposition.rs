@@ -1,19 +1,19 @@
-//! Prometheus' text format, version 0.0.4, read strictly: what a lenient scraper would forgive is an error here.
+//! A strict parser of Prometheus' text format, version 0.0.4. Faults that a scraper may forgive are errors here.
 
 use crate::support::response::Response;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was read: every series, by its name with its labels as they were written, and its value.
+/// The parsed metrics: each series by its name and labels as written, with its value.
 #[derive(Debug, Default)]
 pub(crate) struct Exposition {
     pub(crate) series: BTreeMap<String, f64>,
 }
 
 impl Exposition {
-    /// The metrics that a client is answered, read strictly.
+    /// Parses the metrics of a response strictly.
     ///
     /// # Panics
-    /// If they are not answered, or not in this format.
+    /// If the response is not 200, or not in this format.
     #[track_caller]
     pub(crate) fn of(response: Response) -> Self {
         let response = response.expect_status(200, "/metrics");
@@ -22,27 +22,27 @@ impl Exposition {
         parse(&text).unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
-    /// The value of a series.
+    /// Returns the value of a series.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the series does not exist.
     #[track_caller]
     pub(crate) fn value(&self, series: &str) -> f64 {
         *self.series.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.series))
     }
 
-    /// The sum of all series of a name whose labels contain all of `labels`.
+    /// Returns the sum of all series of a name whose labels contain all of `labels`.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let is_meant =
             |series: &str| series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label));
-        // Not `sum`, which of none is the negative zero.
+        // `sum` would return negative zero for no series.
         self.series.iter().filter(|(series, _)| is_meant(series)).fold(0.0, |sum, (_, value)| sum + value)
     }
 
-    /// [`Exposition::sum`] of what is counted in whole numbers.
+    /// Returns [`Exposition::sum`] as a whole number.
     ///
     /// # Panics
-    /// If it is none, or if there is no series of this name at all where no labels are asked for.
+    /// If the sum is not a whole number, or if `labels` is empty and no series has the name.
     #[track_caller]
     pub(crate) fn count(&self, name: &str, labels: &[&str]) -> usize {
         let is_there = !labels.is_empty() || self.series.keys().any(|series| series.split('{').next() == Some(name));
@@ -52,23 +52,23 @@ impl Exposition {
     }
 }
 
-/// A family, as its comments announce it.
+/// A family, as its comments declare it.
 struct Family<'t> {
     name: &'t str,
     kind: &'t str,
 }
 
-/// One sample line.
+/// A sample line.
 struct Sample<'t> {
     name: &'t str,
     labels: Vec<(&'t str, String)>,
     value: f64,
 }
 
-/// Reads the whole text.
+/// Parses the whole text.
 ///
 /// # Errors
-/// What is wrong, with the line.
+/// The first fault, with its line.
 pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
     let mut exposition = Exposition::default();
     let mut families = BTreeSet::new();
@@ -86,7 +86,7 @@ pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
                 return Err(wrong("HELP"));
             }
             if !families.insert(name) {
-                return Err(wrong("a family in two places"));
+                return Err(wrong("the family occurs twice"));
             }
             help = Some(name);
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -109,11 +109,11 @@ pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
                 _ => false,
             };
             if !is_right || (family.kind != "gauge" && sample.value < 0.0) {
-                return Err(wrong("a sample that its family has not"));
+                return Err(wrong("the sample does not belong to its family"));
             }
             let series = line.rsplit_once(' ').map_or(line, |(series, _)| series);
             if exposition.series.insert(series.to_owned(), sample.value).is_some() {
-                return Err(wrong("a series twice"));
+                return Err(wrong("the series occurs twice"));
             }
             if let Some(bound) = bound {
                 let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().map_err(|_| wrong("le"))? };
@@ -123,7 +123,7 @@ pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
                 let of = buckets.get(&format!("{}{:?}", family.name, sample.labels.iter().collect::<Vec<_>>()));
                 let last = of.and_then(|of| of.last()).ok_or_else(|| wrong("a count without buckets"))?;
                 if last.0.is_finite() || (last.1 - sample.value).abs() > f64::EPSILON {
-                    return Err(wrong("the count is not that of the last bucket"));
+                    return Err(wrong("the count differs from the last bucket"));
                 }
             }
         }
@@ -139,7 +139,7 @@ pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
     Ok(exposition)
 }
 
-/// A sample: name, labels, one space, value, and nothing else.
+/// Parses a sample: name, labels, one space and the value.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let name_end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(name_end);
@@ -168,7 +168,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     is_name(name, true).then_some(Sample { name, labels, value })
 }
 
-/// The rest of a quoted value, and what follows it.
+/// Parses a quoted value. Returns it with the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -186,7 +186,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Whether a backslash only stands where it may.
+/// Whether all escapes are valid.
 fn are_escapes_known(text: &str) -> bool {
     let mut characters = text.chars();
     while let Some(c) = characters.next() {

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand (RFC 9113 §4 and §6): frames written octet by octet, right or wrong, and read as they come.
+//! HTTP/2 by hand (RFC 9113 §4 and §6): tests write frames octet by octet, valid or not, and read the server's frames.
 
 use super::stream::{Endpoint, Stream};
 use super::{eventually, shown};
@@ -23,50 +23,50 @@ pub(crate) const END_HEADERS: u8 = 0x4;
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// What a client sends first.
+/// The client's connection preface.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame.
+/// Encodes a frame.
 pub(crate) fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a test writes no such frame").to_be_bytes();
+    let length = u32::try_from(payload.len()).expect("the payload is short").to_be_bytes();
     [&length[1..], &[frame_type, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// SETTINGS with these values.
+/// Encodes SETTINGS with these values.
 pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> =
         values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
     frame(SETTINGS, 0, 0, &payload)
 }
 
-/// WINDOW_UPDATE.
+/// Encodes WINDOW_UPDATE.
 pub(crate) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
 }
 
-/// RST_STREAM that says CANCEL.
+/// Encodes RST_STREAM with the code CANCEL.
 pub(crate) fn cancel(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
 }
 
-/// HEADERS of a request, in one frame.
+/// Encodes HEADERS of a request, in one frame.
 pub(crate) fn request(stream: u32, method: &str, path: &str, more: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
     let block = request_block(method, path, more);
     frame(HEADERS, END_HEADERS | if end_stream { END_STREAM } else { 0 }, stream, &block)
 }
 
-/// The field block of a request; it refers to no dynamic table and leaves none changed.
+/// Encodes the field block of a request, without the dynamic table.
 pub(crate) fn request_block(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
     pseudo.iter().chain(more).flat_map(|(name, value)| literal(name, value)).collect()
 }
 
-/// A literal field that is not indexed, its name neither (RFC 7541 §6.2.2).
+/// Encodes a literal field with a literal name, without indexing (RFC 7541 §6.2.2).
 pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     [&[0][..], &string(name), &string(value)].concat()
 }
 
-/// A string literal without Huffman coding (RFC 7541 §5.2).
+/// Encodes a string literal without Huffman coding (RFC 7541 §5.2).
 fn string(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.len();
@@ -85,7 +85,7 @@ fn string(text: &str) -> Vec<u8> {
     out
 }
 
-/// A frame that the server sent.
+/// A frame from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) frame_type: u8,
@@ -95,12 +95,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Whether it ends its stream.
+    /// Whether the frame ends its stream.
     pub(crate) fn ends_stream(&self) -> bool {
         matches!(self.frame_type, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
 
-    /// The code of RST_STREAM or GOAWAY.
+    /// Returns the code of RST_STREAM or GOAWAY.
     pub(crate) fn code(&self) -> Option<u32> {
         let at = match self.frame_type {
             RST_STREAM => 0,
@@ -111,25 +111,25 @@ impl Frame {
     }
 }
 
-/// A connection on which the test writes and reads frames itself.
+/// A connection on which the test writes and reads frames.
 pub(crate) struct Frames {
-    /// The connection; public, so that a test may mistreat it.
+    /// The connection. Public, so that tests can misuse it.
     pub(crate) stream: Stream,
     received: Vec<u8>,
     decoder: Decoder,
 }
 
 impl Frames {
-    /// Connects with prior knowledge, or ALPN, and sends preface and empty SETTINGS.
+    /// Connects with prior knowledge or ALPN, and sends the preface and empty SETTINGS.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection fails.
     #[track_caller]
     pub(crate) fn open(endpoint: &Endpoint) -> Self {
         Self::open_with(endpoint, &[])
     }
 
-    /// The same with these settings.
+    /// Does the same as [`Frames::open`], with these settings.
     #[track_caller]
     pub(crate) fn open_with(endpoint: &Endpoint, values: &[(u16, u32)]) -> Self {
         let mut frames = Self::connect(endpoint);
@@ -137,7 +137,7 @@ impl Frames {
         frames
     }
 
-    /// Connects, and sends nothing.
+    /// Connects, but sends nothing.
     #[track_caller]
     pub(crate) fn connect(endpoint: &Endpoint) -> Self {
         let stream = endpoint.with_alpn(b"h2").connect();
@@ -146,34 +146,34 @@ impl Frames {
         Self { stream, received: Vec::new(), decoder: Decoder::new(4096, limits) }
     }
 
-    /// Sends octets as they are.
+    /// Sends octets unchanged.
     ///
     /// # Panics
-    /// If they cannot be written.
+    /// If the write fails.
     #[track_caller]
     pub(crate) fn send(&mut self, octets: impl AsRef<[u8]>) {
         let octets = octets.as_ref();
         self.try_send(octets).unwrap_or_else(|error| panic!("not sent ({error}): {}", shown(octets)));
     }
 
-    /// Sends octets as they are, to a peer that may have hung up.
+    /// Sends octets unchanged, to a peer that may have closed the connection.
     pub(crate) fn try_send(&mut self, octets: &[u8]) -> io::Result<()> {
         self.stream.write_all(octets)?;
         self.stream.flush()
     }
 
-    /// Sends octets from a thread of its own, so that reading can go on; the server may hang up meanwhile. Cleartext
-    /// only.
+    /// Sends octets from another thread, so that the test can read meanwhile. The server may close the connection.
+    /// Cleartext only.
     ///
     /// # Panics
-    /// If this is TLS.
+    /// If the connection uses TLS.
     pub(crate) fn send_aside(&self, octets: Vec<u8>) -> JoinHandle<()> {
         let Stream::Cleartext(socket) = &self.stream else { panic!("TLS has one user") };
         let mut socket = socket.try_clone().expect("a socket can be cloned");
         thread::spawn(move || _ = socket.write_all(&octets))
     }
 
-    /// The next octets, up to and with `end`: of HTTP/1.1, before an upgrade.
+    /// Reads octets of HTTP/1.1 up to and including `end`, before an upgrade.
     #[track_caller]
     pub(crate) fn recv_through(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
@@ -184,7 +184,7 @@ impl Frames {
         }
     }
 
-    /// The next frame, if one comes.
+    /// Reads the next frame, or returns the error.
     pub(crate) fn try_recv(&mut self) -> io::Result<Frame> {
         loop {
             if let Some((head, rest)) = self.received.split_first_chunk::<9>() {
@@ -200,16 +200,16 @@ impl Frames {
         }
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     ///
     /// # Panics
-    /// If none comes.
+    /// If none arrives.
     #[track_caller]
     pub(crate) fn recv(&mut self) -> Frame {
         self.try_recv().unwrap_or_else(|error| panic!("no frame ({error}); got {}", shown(&self.received)))
     }
 
-    /// The next frame that `is_wanted`; those before are dropped.
+    /// Reads frames until one is wanted, and drops the others.
     #[track_caller]
     pub(crate) fn recv_until(&mut self, is_wanted: impl Fn(&Frame) -> bool) -> Frame {
         loop {
@@ -221,7 +221,7 @@ impl Frames {
         }
     }
 
-    /// All frames until this stream ends, its own and others.
+    /// Reads all frames, also of other streams, until this stream ends.
     #[track_caller]
     pub(crate) fn recv_to_end_of(&mut self, stream: u32) -> Vec<Frame> {
         let mut frames = Vec::new();
@@ -236,7 +236,8 @@ impl Frames {
         }
     }
 
-    /// Reads the status of a response's HEADERS. All of them must be read, in order, since they share a table.
+    /// Decodes the status of a response's HEADERS. All HEADERS must be decoded in order, since they share a dynamic
+    /// table.
     #[track_caller]
     pub(crate) fn status_of(&mut self, headers: &Frame) -> u16 {
         self.fields_of(headers)
@@ -246,7 +247,7 @@ impl Frames {
             .unwrap_or_else(|| panic!("no status: {headers:?}"))
     }
 
-    /// The fields of HEADERS.
+    /// Decodes the fields of HEADERS.
     #[track_caller]
     pub(crate) fn fields_of(&mut self, headers: &Frame) -> Vec<(String, String)> {
         assert!(headers.frame_type == HEADERS && headers.flags & END_HEADERS != 0, "{headers:?}");
@@ -256,20 +257,20 @@ impl Frames {
         fields.iter().map(|field| (text(field.name), text(field.value))).collect()
     }
 
-    /// A round trip: all that was sent before has been seen.
+    /// Makes a round trip: afterwards the server has read everything that was sent before.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// If no answer arrives.
     #[track_caller]
     pub(crate) fn round_trip(&mut self) {
         self.send(frame(PING, 0, 0, b"all seen"));
         self.recv_until(|frame| frame.frame_type == PING && frame.flags & ACK != 0);
     }
 
-    /// Reads up to the end of the connection. Gives the code of the GOAWAY that ends it.
+    /// Reads until the connection ends. Returns the code of the last GOAWAY.
     ///
     /// # Panics
-    /// If there is none, or the connection stays open.
+    /// If there is no GOAWAY, or the connection stays open.
     #[track_caller]
     pub(crate) fn recv_goaway(&mut self) -> u32 {
         let mut last = None;
@@ -284,7 +285,7 @@ impl Frames {
         code.unwrap_or_else(|| panic!("no GOAWAY at the end but {last:?}"))
     }
 
-    /// Waits until nothing more comes for a moment; gives the octets that came, frames and all.
+    /// Reads until nothing arrives for [`QUIET`]. Returns the number of octets, frame heads included.
     pub(crate) fn drain(&mut self) -> usize {
         let before = self.received.len();
         self.stream.set_read_timeout(Some(QUIET));
@@ -298,11 +299,11 @@ impl Frames {
         got - before
     }
 
-    /// Reads once more.
+    /// Reads once.
     fn fill(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")),
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             count => {
                 self.received.extend_from_slice(&piece[..count]);
                 Ok(())
@@ -311,5 +312,5 @@ impl Frames {
     }
 }
 
-/// How long nothing comes from a server that has nothing to say.
+/// Time without data after which the server counts as quiet.
 const QUIET: std::time::Duration = std::time::Duration::from_millis(300);

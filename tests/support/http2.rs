@@ -1,4 +1,4 @@
-//! A blocking HTTP/2 client: many requests at once on one connection, by the library's own state machine.
+//! A blocking HTTP/2 client with many concurrent requests on one connection. It uses the library's own state machine.
 
 use super::response::{Response, ResponseHead};
 use super::shown;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
-/// A request, its field names in lower case.
+/// A request. Its field names are in lower case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
     pub(crate) method: String,
@@ -21,7 +21,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A well-formed request with a JSON body, or with none if it is empty.
+    /// Builds a well-formed request. The body is JSON, or absent if empty.
     pub(crate) fn new(method: &str, target: &str, body: &str) -> Self {
         let message = Self { method: method.into(), target: target.into(), ..Self::default() };
         let message = message.with("user-agent", "test/1.0").with("accept", "application/json");
@@ -33,7 +33,7 @@ impl Message {
         Self { body: body.into(), ..message }
     }
 
-    /// With one field more.
+    /// Adds a field.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
         self
@@ -43,16 +43,16 @@ impl Message {
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With END_STREAM.
+    /// By END_STREAM.
     Whole,
-    /// With RST_STREAM.
+    /// By RST_STREAM.
     Reset(ErrorCode),
 }
 
-/// What has come on a stream.
+/// The data that arrived on a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    /// Statuses below 200 that came first.
+    /// Interim statuses, below 200.
     pub(crate) interim: Vec<u16>,
     pub(crate) head: Option<ResponseHead>,
     pub(crate) body: Vec<u8>,
@@ -67,29 +67,29 @@ pub(crate) struct Http2Client {
     out: Vec<u8>,
     received: Vec<u8>,
     exchanges: HashMap<StreamKey, Exchange>,
-    /// Every GOAWAY that has come.
+    /// All received GOAWAYs.
     pub(crate) goaways: Vec<(StreamId, ErrorCode)>,
-    /// Streams in the order in which they have ended.
+    /// Streams in the order of their ends.
     pub(crate) ended: Vec<StreamKey>,
 }
 
 impl Http2Client {
-    /// Connects: with prior knowledge in the clear, by ALPN over TLS.
+    /// Connects with prior knowledge in cleartext, or with ALPN over TLS.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection fails.
     #[track_caller]
     pub(crate) fn open(endpoint: &Endpoint) -> Self {
         Self::open_with(endpoint, Config::default())
     }
 
-    /// The same with these settings.
+    /// Does the same as [`Http2Client::open`], with these settings.
     #[track_caller]
     pub(crate) fn open_with(endpoint: &Endpoint, config: Config) -> Self {
         Self::try_open(endpoint, config).unwrap_or_else(|error| panic!("no HTTP/2 at {}: {error}", endpoint.address))
     }
 
-    /// Connects, if somebody listens and speaks HTTP/2.
+    /// Connects, or returns the error. The server must speak HTTP/2.
     pub(crate) fn try_open(endpoint: &Endpoint, config: Config) -> io::Result<Self> {
         let mut out = Vec::new();
         let connection = Connection::client(config, 0, &mut out);
@@ -113,7 +113,7 @@ impl Http2Client {
         Ok(client)
     }
 
-    /// Begins a request, without sending its body.
+    /// Starts a request without its body.
     pub(crate) fn try_send_head(&mut self, message: &Message, end_stream: bool) -> Result<StreamKey, OpenError> {
         let line = RequestLine {
             method: message.method.as_bytes(),
@@ -128,16 +128,16 @@ impl Http2Client {
         Ok(key)
     }
 
-    /// Begins a request, without sending its body; nothing is written yet.
+    /// Queues the start of a request without its body. Nothing is written yet.
     ///
     /// # Panics
-    /// If there can be no new stream.
+    /// If no stream can be opened.
     #[track_caller]
     pub(crate) fn queue_head(&mut self, message: &Message, end_stream: bool) -> StreamKey {
         self.try_send_head(message, end_stream).unwrap_or_else(|error| panic!("no stream for {message:?}: {error}"))
     }
 
-    /// Makes a request whose body the windows let through at once; nothing is written yet.
+    /// Queues a request whose body fits into the windows. Nothing is written yet.
     #[track_caller]
     pub(crate) fn queue(&mut self, message: &Message) -> StreamKey {
         let key = self.queue_head(message, message.body.is_empty());
@@ -148,7 +148,7 @@ impl Http2Client {
         key
     }
 
-    /// Sends a request, waiting for windows if need be.
+    /// Sends a request, and waits for windows if necessary.
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Message) -> StreamKey {
         let key = self.queue_head(message, message.body.is_empty());
@@ -159,7 +159,7 @@ impl Http2Client {
         key
     }
 
-    /// Sends a part of a body, waiting for windows if need be. The rest is dropped if the stream ends meanwhile.
+    /// Sends a part of a body, and waits for windows if necessary. The rest is dropped if the stream ends meanwhile.
     #[track_caller]
     pub(crate) fn send_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool) {
         let mut rest = data;
@@ -177,7 +177,7 @@ impl Http2Client {
     #[track_caller]
     pub(crate) fn send_trailers(&mut self, key: StreamKey, fields: &[(String, String)]) {
         let fields: Vec<_> = send_fields(fields).collect();
-        self.connection.send_trailers(key, &fields, &mut self.out).expect("the stream is there");
+        self.connection.send_trailers(key, &fields, &mut self.out).expect("the stream is open");
         self.flush_or_panic();
     }
 
@@ -188,26 +188,26 @@ impl Http2Client {
         self.flush_or_panic();
     }
 
-    /// Sends a request with a JSON body, or with none if it is empty, and reads the answer.
+    /// Sends a request and reads the answer. The body is JSON, or absent if empty.
     ///
     /// # Panics
-    /// If there is no whole answer.
+    /// If no complete answer arrives.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
         let key = self.send(&Message::new(method, target, body));
         self.recv(key)
     }
 
-    /// The whole response on a stream.
+    /// Reads the complete response of a stream.
     ///
     /// # Panics
-    /// If it does not come, or the stream is reset.
+    /// If none arrives, or if the stream is reset.
     #[track_caller]
     pub(crate) fn recv(&mut self, key: StreamKey) -> Response {
         self.try_recv(key).unwrap_or_else(|error| panic!("no response on {key:?} ({error})"))
     }
 
-    /// The whole response on a stream, if it comes.
+    /// Reads the complete response of a stream, or returns the error.
     pub(crate) fn try_recv(&mut self, key: StreamKey) -> io::Result<Response> {
         self.wait(key, |exchange| exchange.end.is_some())?;
         let exchange = self.exchanges.remove(&key).unwrap_or_default();
@@ -217,17 +217,17 @@ impl Http2Client {
         }
     }
 
-    /// Waits until the stream is over, and gives all that came on it.
+    /// Waits until the stream ends, and returns its data.
     ///
     /// # Panics
-    /// If it stays open.
+    /// If the stream stays open.
     #[track_caller]
     pub(crate) fn recv_exchange(&mut self, key: StreamKey) -> Exchange {
         self.wait(key, |exchange| exchange.end.is_some()).unwrap_or_else(|error| panic!("{key:?} is open ({error})"));
         self.exchanges.remove(&key).expect("the stream was opened")
     }
 
-    /// The head of the response on a stream; its content is still to come.
+    /// Reads the head of a stream's response. Its content remains to be read.
     pub(crate) fn try_recv_head(&mut self, key: StreamKey) -> io::Result<ResponseHead> {
         self.wait(key, |exchange| exchange.head.is_some() || exchange.end.is_some())?;
         let head = self.exchanges.get(&key).and_then(|exchange| exchange.head.clone());
@@ -237,7 +237,7 @@ impl Http2Client {
     /// Waits for an interim response.
     ///
     /// # Panics
-    /// If none comes.
+    /// If none arrives.
     #[track_caller]
     pub(crate) fn recv_interim(&mut self, key: StreamKey) -> u16 {
         let waited = self.wait(key, |exchange| !exchange.interim.is_empty() || exchange.end.is_some());
@@ -248,7 +248,7 @@ impl Http2Client {
             .expect("an interim response comes first")
     }
 
-    /// The next event of a watch; none once its stream has ended as it should.
+    /// Reads the next event of a watch. `None` after its stream has ended in order.
     pub(crate) fn try_next_event(&mut self, key: StreamKey) -> io::Result<Option<Value>> {
         self.wait(key, |exchange| exchange.end.is_some() || exchange.body.contains(&b'\n'))?;
         let exchange = self.exchanges.get_mut(&key).ok_or_else(|| io::Error::other("no such stream"))?;
@@ -262,10 +262,10 @@ impl Http2Client {
         serde_json::from_slice(&line).map(Some).map_err(io::Error::other)
     }
 
-    /// The next event of a watch.
+    /// Reads the next event of a watch.
     ///
     /// # Panics
-    /// If none comes.
+    /// If none arrives.
     #[track_caller]
     pub(crate) fn next_event(&mut self, key: StreamKey) -> Value {
         match self.try_next_event(key) {
@@ -278,7 +278,7 @@ impl Http2Client {
     /// Opens a watch.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     #[track_caller]
     pub(crate) fn watch(&mut self, target: &str) -> StreamKey {
         let key = self.send(&Message::new("GET", target, ""));
@@ -290,7 +290,7 @@ impl Http2Client {
     /// Reads until the server has closed the connection.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the server does not.
     #[track_caller]
     pub(crate) fn recv_close(&mut self) {
         loop {
@@ -302,7 +302,7 @@ impl Http2Client {
         }
     }
 
-    /// Reads until `is_done` of the exchange on a stream.
+    /// Reads until the exchange of a stream fulfils `is_done`.
     fn wait(&mut self, key: StreamKey, is_done: impl Fn(&Exchange) -> bool) -> io::Result<()> {
         self.flush()?;
         while !self.exchanges.get(&key).is_none_or(&is_done) {
@@ -311,7 +311,7 @@ impl Http2Client {
         Ok(())
     }
 
-    /// Writes what is queued.
+    /// Writes all queued bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.out)?;
         self.out.clear();
@@ -323,12 +323,12 @@ impl Http2Client {
         self.flush().unwrap_or_else(|error| panic!("not sent: {error}"));
     }
 
-    /// Reads once and takes what has come.
+    /// Reads once and processes the data.
     fn pump(&mut self) -> io::Result<()> {
         let mut piece = [0; 32 * 1024];
         let count = self.stream.read(&mut piece)?;
         if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
         self.received.extend_from_slice(&piece[..count]);
         let mut at = 0;
@@ -377,7 +377,7 @@ fn on_event(
     };
     if let Some(end) = end {
         let exchange = exchanges.entry(stream).or_default();
-        // A reset after the whole response only says that the rest of the request is not wanted (RFC 9113 §8.1).
+        // A reset after the complete response means only that the rest of the request is not needed (RFC 9113 §8.1).
         if exchange.end.is_none() {
             exchange.end = Some(end);
             ended.push(stream);

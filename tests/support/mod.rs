@@ -1,7 +1,7 @@
-//! What the tests that drive the server through a socket share: servers, clients, certificates, Leases.
+//! Shared code of tests over sockets: servers, clients, certificates, Leases.
 //!
-//! Nothing here uses the server's own protocol code, since a mistake made twice would not be seen, but for the HTTP/2
-//! client: what its state machine does wrong at both ends is for h2spec and for the tests that write frames by hand.
+//! This code does not use the server's protocol code, because the same mistake at both ends would go unnoticed. The
+//! HTTP/2 client is the exception: h2spec and the tests with handwritten frames find the mistakes of its state machine.
 
 #![allow(dead_code, reason = "every test binary compiles this module and uses a part of it")]
 
@@ -18,10 +18,10 @@ pub(crate) mod watch;
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that a working server does at once. Long, since CI machines stall.
+/// Time after which a wait for a quick operation fails. Long, since CI machines stall.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until `done`, looking often.
+/// Waits until `done` returns true.
 ///
 /// # Panics
 /// After [`PATIENCE`], with `what`.
@@ -33,7 +33,7 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes as a failure message shows them: escaped, and cut in the middle if they are many.
+/// Formats bytes for a failure message: escaped, and shortened in the middle if they are many.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 2_000;
     let escaped = |part: &[u8]| part.escape_ascii().to_string().replace("\\r\\n", "\\r\\n\n").replace("\\\"", "\"");

@@ -1,4 +1,4 @@
-//! The real binary, as a process.
+//! The real program, as a process.
 
 use crate::support::client::{Client, request};
 use crate::support::stream::Endpoint;
@@ -12,21 +12,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A running server, killed when this is dropped.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Process {
     child: Child,
     endpoint: Endpoint,
-    /// Certificates, the log, and Leases.
+    /// Folder with certificates, the log and Leases.
     folder: TempDir,
-    /// The command line after the program's name, for a restart.
+    /// Arguments of the program, for a restart.
     words: Vec<OsString>,
 }
 
 impl Process {
-    /// Starts the server with cleartext and TLS on free ports, `flags` besides, and at most `files_max` open files.
+    /// Starts the server with cleartext and TLS on free ports, additional `flags`, and at most `files_max` open files.
     ///
     /// # Panics
-    /// If it does not answer soon.
+    /// If the server does not answer in time.
     pub(crate) fn start(flags: &[&str], files_max: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (insecure, secure) = (free_port(), free_port());
@@ -43,36 +43,36 @@ impl Process {
         process
     }
 
-    /// Starts the server again, which has ended, with the same ports and folders.
+    /// Restarts a server that has ended, with the same ports and folders.
     ///
     /// # Panics
-    /// If it does not answer soon.
+    /// If the server does not answer in time.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart(&mut self) {
         self.respawn();
         eventually("the process answers", || self.answers());
     }
 
-    /// Starts the server again, which has ended, and does not wait for it.
+    /// Restarts a server that has ended, without waiting for it.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn respawn(&mut self) {
         self.child = spawn(&self.words, self.folder.path());
     }
 
-    /// Ends the server with SIGKILL.
+    /// Kills the server with SIGKILL.
     ///
     /// # Panics
-    /// If it cannot be ended.
+    /// If that fails.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the child can be killed");
         self.child.wait().expect("the child can be waited for");
     }
 
-    /// Whether the process has not ended.
+    /// Whether the process runs.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not tell.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child can be waited for").is_none()
@@ -84,13 +84,13 @@ impl Process {
         self.child.id()
     }
 
-    /// The folder of the server's store.
+    /// Folder of the server's store.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.folder.path().join("certs/data")
     }
 
-    /// What the server has logged since its first start.
+    /// Returns the server's log since its first start.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
@@ -101,7 +101,7 @@ impl Process {
         &self.endpoint
     }
 
-    /// Whether it answers a new connection, and is ready.
+    /// Whether the server answers a new connection and is ready.
     pub(crate) fn answers(&self) -> bool {
         let Ok(mut client) = Client::try_open(&self.endpoint) else { return false };
         client.stream.set_read_timeout(Some(Duration::from_millis(500)));
@@ -109,10 +109,10 @@ impl Process {
         sent.and_then(|()| client.try_recv("GET")).is_ok_and(|got| got.status() == 200)
     }
 
-    /// Lets it have at most so many open files from now on (prlimit(1)).
+    /// Limits the open files of the process from now on (prlimit(1)).
     ///
     /// # Panics
-    /// If it cannot be told.
+    /// If that fails.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn limit_files(&self, files_max: u32) {
         let limit = format!("--nofile={files_max}");
@@ -123,17 +123,17 @@ impl Process {
     /// Sends a signal by its name.
     ///
     /// # Panics
-    /// If it cannot be sent.
+    /// If the signal cannot be sent.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
     }
 
-    /// Waits for the end.
+    /// Waits until the process ends.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If it does not end in time.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -146,10 +146,10 @@ impl Process {
         }
     }
 
-    /// Share of one core that it uses while `span` passes, of 1.
+    /// Measures the share of one core that the process uses during `span`.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not tell.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_share_over(&self, span: Duration) -> f64 {
         let (before, begun) = (self.cpu_seconds(), Instant::now());
@@ -157,11 +157,11 @@ impl Process {
         (self.cpu_seconds() - before) / begun.elapsed().as_secs_f64()
     }
 
-    /// The most memory that it has had in RAM so far, in bytes (proc(5), `/proc/pid/status`, `VmHWM`).
+    /// Returns the peak of the process's resident memory so far, in bytes (proc(5), `/proc/pid/status`, `VmHWM`).
     ///
     /// # Panics
-    /// If the kernel does not say.
-    #[allow(dead_code, reason = "only some of the tests weigh it")]
+    /// If the kernel does not tell.
+    #[allow(dead_code, reason = "only some of the tests measure it")]
     pub(crate) fn memory_peak_bytes(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is there");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has the peak");
@@ -169,16 +169,16 @@ impl Process {
         kib * 1024
     }
 
-    /// User and system time so far (proc(5), `/proc/pid/stat`, fields 14 and 15).
+    /// Returns the user and system time so far, in seconds (proc(5), `/proc/pid/stat`, fields 14 and 15).
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not tell.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        /// `USER_HZ`: the unit of these fields on every Linux.
+        /// `USER_HZ`, the unit of these fields on every Linux.
         const TICKS_PER_SECOND: f64 = 100.0;
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process is there");
-        // Field 2, the name, may hold anything; it ends with the last parenthesis.
+        // Field 2 is the name, which may contain anything. It ends at the last parenthesis.
         let (_, after_name) = stat.rsplit_once(')').expect("stat has a name");
         let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().expect("a number"));
         ticks.sum::<f64>() / TICKS_PER_SECOND
@@ -199,7 +199,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts `sh` with these words; what it says goes to the end of the log in `folder`.
+/// Starts `sh` with these words. Its output is appended to the log in `folder`.
 fn spawn(words: &[OsString], folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("the log can be written");
     Command::new("sh")
@@ -211,7 +211,7 @@ fn spawn(words: &[OsString], folder: &Path) -> Child {
         .expect("sh can be started")
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("the listener has an address")

@@ -1,4 +1,4 @@
-//! A response as it came, and what the tests ask of it.
+//! Responses and checks of them.
 
 use super::shown;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Status line and field lines.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseHead {
-    /// Of HTTP: `1.0`, `1.1` or `2`.
+    /// Version of HTTP: `1.0`, `1.1` or `2`.
     pub(crate) version: &'static str,
     /// Status code.
     pub(crate) status: u16,
@@ -14,7 +14,7 @@ pub(crate) struct ResponseHead {
     pub(crate) fields: Vec<(String, String)>,
 }
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     /// Status line and field lines.
@@ -24,7 +24,7 @@ pub(crate) struct Response {
 }
 
 impl ResponseHead {
-    /// The value of the last field line of this name.
+    /// Returns the value of the last field line of this name.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -50,25 +50,25 @@ impl Response {
         self.head.status
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the body is not JSON.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("the body is no JSON ({error}): {self}"))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("the body is not JSON ({error}): {self}"))
     }
 
-    /// The same response, once its status is `status`.
+    /// Checks the status, and returns the response.
     ///
     /// # Panics
-    /// With `sent` and the response, if it is another.
+    /// With `sent` and the response, if the status differs.
     #[track_caller]
     pub(crate) fn expect_status(self, status: u16, sent: &str) -> Self {
         assert_eq!(self.head.status, status, "want {status}; sent {sent}\ngot {self}");
         self
     }
 
-    /// Checks that the body is a `Status` object of a failure with this code and this reason.
+    /// Checks that the body is a `Status` of a failure with this code and reason.
     ///
     /// # Panics
     /// With `sent` and the response, if it is not.

@@ -1,4 +1,4 @@
-//! A server in a thread of its own, on free ports of loopback.
+//! A server in its own thread, on free ports of loopback.
 
 use super::client::Client;
 use super::stream::Endpoint;
@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
-/// A running server, stopped when this is dropped.
+/// A running server. Dropping it stops the server.
 pub(crate) struct TestServer {
     insecure: SocketAddr,
     secure: Option<SocketAddr>,
@@ -23,37 +23,37 @@ pub(crate) struct TestServer {
     reloads: UpdateSender<Reload>,
     namespaces: UpdateSender<NamespaceChange>,
     thread: Option<JoinHandle<io::Result<()>>>,
-    /// The data folder, if Leases are kept on disk.
+    /// The data folder, if Leases are on disk.
     _data: Option<TempDir>,
 }
 
-/// Environment variable that says where the servers of all tests keep their Leases: `memory`, the default, `disk`, or
-/// the URL of an etcd, where each server has a prefix of its own.
+/// Environment variable for the storage of all tests' servers: `memory` (default), `disk`, or the URL of an etcd. In
+/// etcd each server has its own prefix.
 const STORAGE: &str = "TEST_STORAGE";
 
 /// Any free port of loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 impl TestServer {
-    /// A server of cleartext with the default limits.
+    /// Starts a server with cleartext and default limits.
     pub(crate) fn start() -> Self {
         Self::start_with(Config::default())
     }
 
-    /// A server of cleartext and of TLS with the default limits.
+    /// Starts a server with cleartext, TLS and default limits.
     pub(crate) fn start_secure() -> Self {
         Self::start_secure_with(Config::default())
     }
 
-    /// A server of cleartext and of TLS with these limits.
+    /// Starts a server with cleartext, TLS and these limits.
     pub(crate) fn start_secure_with(config: Config) -> Self {
         Self::start_with(Config { secure: Some((ANY_PORT, AUTHORITY.server_config())), ..config })
     }
 
-    /// A server with these limits, of cleartext and of what `config` says.
+    /// Starts a server with cleartext and this configuration.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the server does not start.
     pub(crate) fn start_with(config: Config) -> Self {
         let kind = env::var(STORAGE).unwrap_or_default();
         let data = (kind == "disk").then(|| TempDir::new().expect("a data folder"));
@@ -84,7 +84,7 @@ impl TestServer {
         Endpoint { address: self.insecure, tls: None }
     }
 
-    /// Address of the TLS port.
+    /// Returns the address of the TLS port.
     ///
     /// # Panics
     /// If the server has none.
@@ -92,38 +92,38 @@ impl TestServer {
         self.secure.expect("the server was started with TLS")
     }
 
-    /// The TLS port, for a client that may do everything.
+    /// The TLS port, for a client with all rights.
     pub(crate) fn secure_endpoint(&self) -> Endpoint {
         Endpoint { address: self.secure_address(), tls: Some(admin_client_config()) }
     }
 
-    /// A new connection to the cleartext port.
+    /// Opens a new connection to the cleartext port.
     #[track_caller]
     pub(crate) fn client(&self) -> Client {
         Client::open(&self.endpoint())
     }
 
-    /// What hands the server other certificates and authorities.
+    /// Returns the sender of new certificates and authorities.
     pub(crate) fn reload_sender(&self) -> UpdateSender<Reload> {
         self.reloads.clone()
     }
 
-    /// What hands the server other namespaces.
+    /// Returns the sender of changes of namespaces.
     pub(crate) fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
         self.namespaces.clone()
     }
 
-    /// What makes the server stop.
+    /// Returns the handle that stops the server.
     pub(crate) fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
 
-    /// Waits for the end of `run`, which somebody has asked for.
+    /// Waits until `run` returns, after a stop.
     ///
     /// # Panics
-    /// If the server's thread did.
+    /// If the server's thread has panicked.
     pub(crate) fn join(mut self) -> io::Result<()> {
-        let thread = self.thread.take().expect("the thread is there until the end");
+        let thread = self.thread.take().expect("join is called once");
         thread.join().expect("the server does not panic")
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn is_durable() -> bool {
     !matches!(kind.as_str(), "" | "memory")
 }
 
-/// A store in etcd that no other server has.
+/// Returns a configuration of etcd with a new prefix.
 fn new_store(url: &str) -> etcd::Config {
     etcd::Config {
         endpoints: vec![url.to_owned()],

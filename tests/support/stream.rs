@@ -8,25 +8,25 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a server is and how it is spoken to.
+/// Address of a server, and whether to use TLS.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     /// Address of the port.
     pub(crate) address: SocketAddr,
-    /// Of TLS; none is cleartext.
+    /// Configuration of TLS; `None` for cleartext.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-/// One connection, blocking.
+/// One blocking connection.
 pub(crate) enum Stream {
-    /// Bytes as they are.
+    /// A socket without TLS.
     Cleartext(TcpStream),
-    /// Through rustls.
+    /// A socket with TLS by rustls.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Endpoint {
-    /// The same, spoken to in this protocol of ALPN.
+    /// Returns the endpoint with only this protocol of ALPN.
     pub(crate) fn with_alpn(&self, protocol: &[u8]) -> Self {
         let tls = self.tls.as_deref().map(|config| {
             let mut config = config.clone();
@@ -36,7 +36,7 @@ impl Endpoint {
         Self { tls, ..self.clone() }
     }
 
-    /// Connects. With TLS the handshake runs with the first bytes read or written.
+    /// Connects. With TLS the first read or write runs the handshake.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         socket.set_nodelay(true)?;
@@ -50,7 +50,7 @@ impl Endpoint {
 }
 
 impl Stream {
-    /// What ALPN has agreed on, once something was read or written.
+    /// Returns the protocol that ALPN has chosen, after the first read or write.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match self {
             Self::Cleartext(_) => None,
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// The socket below.
+    /// Returns the socket.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Cleartext(socket) => socket,
@@ -66,12 +66,12 @@ impl Stream {
         }
     }
 
-    /// How long a read waits; none is for ever.
+    /// Sets how long a read waits; `None` for no limit.
     pub(crate) fn set_read_timeout(&self, patience: Option<Duration>) {
         self.socket().set_read_timeout(patience).expect("a time-out can be set");
     }
 
-    /// Says that nothing more will be sent, and goes on reading.
+    /// Closes the sending side. Reading remains possible.
     pub(crate) fn finish_sending(&mut self) {
         if let Self::Tls(stream) = self {
             stream.conn.send_close_notify();

@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew in each process: an authority, a serving certificate, clients.
+//! Certificates for tests, new in each process: an authority, a serving certificate, and client certificates.
 
 use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure};
 use coordination_apiserver::tls::reload::Reloader;
@@ -14,17 +14,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-/// The authority that servers of this process trust and are certified by.
+/// The authority that issues serving certificates and that servers of this process trust.
 pub(crate) static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
 /// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one, that nobody knows yet.
+    /// Creates a new authority, which no server trusts yet.
     ///
     /// # Panics
-    /// If the key cannot be made.
+    /// If the key cannot be generated.
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "test-ca");
@@ -34,10 +34,10 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority can be made"))
     }
 
-    /// Configuration of a server that asks its clients for a certificate of this authority.
+    /// Returns the configuration of a server that requests client certificates of this authority.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If a step of its creation fails.
     pub(crate) fn server_config(&self) -> Secure {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let [cert_file, key_file, ca_file] = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.path().join(name));
@@ -53,15 +53,15 @@ impl Authority {
         Reloader::new(sources).expect("the files fit").1
     }
 
-    /// The authority itself.
+    /// Returns the authority's certificate.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Writes a new serving certificate and its key, `tls.crt` and `tls.key`.
+    /// Writes a new serving certificate and its key to `tls.crt` and `tls.key`.
     ///
     /// # Panics
-    /// If they cannot be made.
+    /// If that fails.
     pub(crate) fn write_serving(&self, folder: &Path) {
         let key = KeyPair::generate().expect("a key can be made");
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -72,18 +72,19 @@ impl Authority {
         fs::write(folder.join("tls.key"), key.serialize_pem()).expect("the key can be written");
     }
 
-    /// Configuration of a client that trusts [`AUTHORITY`] and shows a certificate of this one that is valid no more.
+    /// Returns the configuration of a client that trusts [`AUTHORITY`] and has an expired certificate of this
+    /// authority.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the certificate cannot be created.
     pub(crate) fn expired_client_config(&self, user: &str) -> Arc<ClientConfig> {
         self.client_config_of(user, &[], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1))
     }
 
-    /// Configuration of a client that trusts [`AUTHORITY`] and shows a certificate of this one.
+    /// Returns the configuration of a client that trusts [`AUTHORITY`] and has a certificate of this authority.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the certificate cannot be created.
     pub(crate) fn client_config(&self, user: &str, groups: &[&str]) -> Arc<ClientConfig> {
         self.client_config_of(user, groups, |_| {})
     }
@@ -108,28 +109,30 @@ impl Authority {
     }
 }
 
-/// Configuration of a client that trusts [`AUTHORITY`] and shows nothing.
+/// Returns the configuration of a client that trusts [`AUTHORITY`] and has no certificate.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If a step of its creation fails.
 pub(crate) fn anonymous_client_config() -> Arc<ClientConfig> {
     client_config(None)
 }
 
-/// Configuration of a client that trusts [`AUTHORITY`] and may do everything.
+/// Returns the configuration of a client that trusts [`AUTHORITY`] and has all rights.
 pub(crate) fn admin_client_config() -> Arc<ClientConfig> {
     AUTHORITY.client_config("test-admin", &["system:masters"])
 }
 
 fn client_config(identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(AUTHORITY.0.der().clone()).expect("the authority is one");
+    roots.add(AUTHORITY.0.der().clone()).expect("the certificate is valid");
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has the versions")
         .with_root_certificates(roots);
     Arc::new(match identity {
-        Some((cert, key)) => builder.with_client_auth_cert(vec![cert], key).expect("the key is the certificate's"),
+        Some((cert, key)) => {
+            builder.with_client_auth_cert(vec![cert], key).expect("the key belongs to the certificate")
+        }
         None => builder.with_no_client_auth(),
     })
 }

@@ -1,4 +1,4 @@
-//! A watch: a chunked response of one JSON event a line.
+//! A watch: a chunked response with one JSON event in each line.
 
 use super::client::{Client, request};
 use super::response::{Response, ResponseHead};
@@ -8,28 +8,28 @@ use std::io;
 
 /// An open watch.
 pub(crate) struct Watch {
-    /// The connection, which serves nothing else.
+    /// The connection of the watch.
     pub(crate) client: Client,
-    /// How the response began.
+    /// Head of the response.
     pub(crate) head: ResponseHead,
     line: Vec<u8>,
 }
 
 impl Watch {
-    /// Opens a watch at `target` (path with its query).
+    /// Opens a watch at `target` (path and query).
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     #[track_caller]
     pub(crate) fn open(endpoint: &Endpoint, target: &str) -> Self {
         let opened = Self::try_open(endpoint, target, &request("GET", target, ""));
         opened.unwrap_or_else(|refusal| panic!("want a watch at {target}\ngot {refusal}"))
     }
 
-    /// Sends `request` and goes on with its response as a watch, unless it is a refusal.
+    /// Sends `request` and reads its response as a watch. Returns a refusal as an error.
     ///
     /// # Panics
-    /// If no response comes.
+    /// If no response arrives.
     #[track_caller]
     pub(crate) fn try_open(endpoint: &Endpoint, target: &str, request: &[u8]) -> Result<Self, Response> {
         let mut client = Client::open(endpoint);
@@ -37,10 +37,10 @@ impl Watch {
         Self::try_recv(client, target)
     }
 
-    /// Goes on with the response that `client` waits for as a watch, unless it is a refusal.
+    /// Reads the next response of `client` as a watch. Returns a refusal as an error.
     ///
     /// # Panics
-    /// If no response comes.
+    /// If no response arrives.
     #[track_caller]
     pub(crate) fn try_recv(mut client: Client, target: &str) -> Result<Self, Response> {
         let head = client.try_recv_head().unwrap_or_else(|error| panic!("no answer to the watch {target}: {error}"));
@@ -52,7 +52,7 @@ impl Watch {
         Err(Response { head, body })
     }
 
-    /// The next event; none once the stream has ended as it should, with its last chunk.
+    /// Reads the next event. `None` after the last chunk of the stream.
     pub(crate) fn try_next(&mut self) -> io::Result<Option<Value>> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.line) {
@@ -70,10 +70,10 @@ impl Watch {
         }
     }
 
-    /// The next event.
+    /// Reads the next event.
     ///
     /// # Panics
-    /// If none comes or the stream ends.
+    /// If none arrives or the stream ends.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Value {
         match self.try_next() {
@@ -83,10 +83,10 @@ impl Watch {
         }
     }
 
-    /// All events up to the orderly end of the stream.
+    /// Reads all events until the orderly end of the stream.
     ///
     /// # Panics
-    /// If the stream breaks instead.
+    /// If the stream breaks.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
@@ -100,16 +100,16 @@ impl Watch {
     }
 }
 
-/// `type` of an event.
+/// Returns the `type` of an event.
 ///
 /// # Panics
-/// If it has none.
+/// If the event has none.
 #[track_caller]
 pub(crate) fn kind(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_else(|| panic!("an event without type: {event}"))
 }
 
-/// Checks that an event says that its watcher is too late.
+/// Checks that an event says that the watch's version is too old.
 ///
 /// # Panics
 /// If it does not.

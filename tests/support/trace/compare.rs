@@ -1,11 +1,11 @@
-//! A recorded value beside the one that came.
+//! Compares a recorded value with a received one.
 //!
-//! The walk goes as deep as the recorded value, which is a file of this repository, and no deeper.
+//! The recursion is as deep as the recorded value, which is a file of this repository.
 
 use super::symbols::{Bindings, Place, Symbol, is_age, is_time};
 use serde_json::{Map, Value};
 
-/// Compares bodies, binding the symbols that it meets, and collects what differs.
+/// A comparison of bodies, which binds their symbols and collects differences.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     bindings: &'a mut Bindings,
@@ -14,17 +14,17 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// A comparison of what was met at `place`.
+    /// Starts a comparison of values at `place`.
     pub(crate) fn new(bindings: &'a mut Bindings, place: Place) -> Self {
         Self { bindings, place, differences: Vec::new() }
     }
 
-    /// What differs, a line each; empty if nothing does.
+    /// Returns the differences, one in each line.
     pub(crate) fn differences(self) -> Vec<String> {
         self.differences
     }
 
-    /// Compares `got`, found at the path `at`, with what was recorded.
+    /// Compares `got`, at the path `at`, with the recorded value.
     pub(crate) fn compare(&mut self, at: &str, want: &Value, got: &Value) {
         match (want, got) {
             (Value::Object(want), Value::Object(got)) => self.compare_objects(at, want, got),
@@ -35,8 +35,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Every member that either side has. `metadata` comes first: it says which object it is, and so which symbol the
-    /// rest refers to.
+    /// Compares all members of either side. `metadata` comes first: it identifies the object, which the symbols of
+    /// other members refer to.
     fn compare_objects(&mut self, at: &str, want: &Map<String, Value>, got: &Map<String, Value>) {
         let unexpected = got.keys().filter(|key| !want.contains_key(*key));
         let mut keys: Vec<&String> = want.keys().chain(unexpected).collect();
@@ -51,7 +51,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Item by item, in order.
+    /// Compares arrays item by item, in order.
     fn compare_arrays(&mut self, at: &str, want: &[Value], got: &[Value]) {
         let want = &self.in_order_of_names(want);
         if want.len() != got.len() {
@@ -63,8 +63,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// A list is ordered by name, and generated names have another order here than where they were recorded: the items
-    /// in the order of their names here, if some of these were generated.
+    /// Returns the recorded items in the order of their names here. A list is sorted by name, and generated names have
+    /// another order than in the recording.
     fn in_order_of_names(&self, items: &[Value]) -> Vec<Value> {
         let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut items = items.to_vec();
@@ -74,7 +74,7 @@ impl<'a> Comparison<'a> {
         items
     }
 
-    /// A symbol, a text with symbols in it, or plain text.
+    /// Compares a symbol, a text with symbols, or plain text.
     fn compare_strings(&mut self, at: &str, want: &str, got: &str) {
         if let Some(symbol) = Symbol::parse(want) {
             if let Err(why) = self.bindings.bind(symbol, got, self.place) {
@@ -84,9 +84,9 @@ impl<'a> Comparison<'a> {
         }
         match want {
             "${time}" if is_time(got) => {}
-            "${time}" => self.differ(at, &format!("{got:?} is no time in whole seconds")),
+            "${time}" => self.differ(at, &format!("{got:?} is not a time in whole seconds")),
             "${age}" if is_age(got) => {}
-            "${age}" => self.differ(at, &format!("{got:?} is no age")),
+            "${age}" => self.differ(at, &format!("{got:?} is not an age")),
             _ => {
                 let want = self.bindings.fill(want);
                 if want != got {
@@ -101,7 +101,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// A value on one line that can be read.
+/// Formats a value on one line of limited length.
 pub(crate) fn short(value: &Value) -> String {
     const CHARS_MAX: usize = 400;
     let text = value.to_string();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(comparison.differences(), [""; 0]);
         let mut comparison = Comparison::new(&mut bindings, Place::Answer);
         comparison.compare("listed", &listed, &json!([item("gen-b", 1), item("gen-a", 2)]));
-        assert_eq!(comparison.differences().len(), 4, "a list that is not ordered by name");
+        assert_eq!(comparison.differences().len(), 4, "a list that is not sorted by name");
     }
 
     #[test]

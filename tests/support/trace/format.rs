@@ -1,41 +1,41 @@
-//! The trace file.
+//! The format of trace files.
 //!
 //! ```text
 //! {"name": …, "about": …, "steps": [STEP, …]}
 //!
 //! STEP  {"request": REQUEST, "response": RESPONSE}
-//!       {"watch": ID, "request": REQUEST, "response": RESPONSE}   opens a stream, which goes on beside the next steps
-//!       {"events": ID, "body": [EVENT, …]}                        all that the stream carried, now that it has ended
+//!       {"watch": ID, "request": REQUEST, "response": RESPONSE}   opens a stream, which continues during later steps
+//!       {"events": ID, "body": [EVENT, …]}                        all events of the stream, which has ended
 //!       {"sleep": SECONDS}
 //! ```
 //!
-//! A body is JSON where the media type is JSON, else a string. Bookmarks whose time depends on the clock are left out.
+//! A body is JSON if its media type is JSON, and a string otherwise. Bookmarks that depend on the clock are left out.
 
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One file.
+/// A trace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trace {
-    /// Name of the file, without its end.
+    /// Name of the file, without the extension.
     pub(crate) name: String,
-    /// The rule that it shows, in a line.
+    /// The rule that the trace shows, in a line.
     pub(crate) about: String,
-    /// What was done, in order.
+    /// The steps, in order.
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing that was done.
+/// A step of a trace.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Step {
-    /// A stream has ended.
+    /// The end of a stream.
     Events(Events),
-    /// A request with its answer; or, with an ID, one that opened a stream.
+    /// A request and its answer, which may open a stream.
     Exchange(Exchange),
-    /// Nothing, for a while.
+    /// A pause.
     Sleep(Sleep),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Step {
 pub(crate) struct Events {
     /// ID of the stream.
     pub(crate) events: String,
-    /// All that it carried.
+    /// All events of the stream.
     pub(crate) body: Value,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct Events {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exchange {
-    /// ID of the stream that the answer opened, if it did.
+    /// ID of the stream that the answer opened, if any.
     pub(crate) watch: Option<String>,
-    /// What was asked.
+    /// The request.
     pub(crate) request: Request,
-    /// What was answered.
+    /// The answer.
     pub(crate) response: Response,
 }
 
@@ -65,11 +65,11 @@ pub(crate) struct Exchange {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sleep {
-    /// How long.
+    /// Duration in seconds.
     pub(crate) sleep: f64,
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
@@ -77,36 +77,37 @@ pub(crate) struct Request {
     pub(crate) method: String,
     /// Path with its query, with symbols.
     pub(crate) path: String,
-    /// Fields in place of the usual ones; one that is null is not sent.
+    /// Fields in place of the default ones; a null field is not sent.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Option<String>>,
-    /// JSON, or a string to be sent as it is.
+    /// JSON, or a string that is sent unchanged.
     pub(crate) body: Option<Value>,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Response {
     /// Status code.
     pub(crate) status: u16,
-    /// Those of [`COMPARED_FIELDS`] that it had.
+    /// Fields of the answer, of those in [`COMPARED_FIELDS`].
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
-    /// None where a stream was opened.
+    /// Body; `None` if a stream was opened.
     pub(crate) body: Option<Value>,
-    /// Only the status and the body's `code`, `reason` and `status` count: the rest is in the words of Go's decoders.
+    /// Whether only the status and the body's `code`, `reason` and `status` are compared. The rest is in the words of
+    /// Go's decoders.
     #[serde(default)]
     pub(crate) loose: bool,
 }
 
-/// The fields of a response that a client decides on, in lower case.
+/// Fields of a response that clients depend on, in lower case.
 pub(crate) const COMPARED_FIELDS: [&str; 4] = ["allow", "content-type", "retry-after", "warning"];
 
-/// Annotation of the bookmark that ends the initial events, the only one whose time does not depend on the clock.
+/// Annotation of the bookmark that ends the initial events. Only this bookmark does not depend on the clock.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Whether an event belongs in a trace.
+/// Whether traces contain such an event.
 pub(crate) fn is_recorded(event: &Value) -> bool {
     event["type"] != "BOOKMARK" || !event["object"]["metadata"]["annotations"][INITIAL_EVENTS_END].is_null()
 }

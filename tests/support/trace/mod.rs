@@ -1,9 +1,9 @@
-//! Replays a conformance trace: what a real kube-apiserver was asked and answered, step by step.
+//! Replays a conformance trace: recorded requests and answers of a real kube-apiserver, step by step.
 //!
 //! - [`format`](mod@format): the file, as types.
-//! - [`symbols`]: `${uid:1}` and its like, and the values that they stand for here.
-//! - [`compare`]: a recorded body beside the one that came.
-//! - [`replay`]: the steps, against a server.
+//! - [`symbols`]: symbols such as `${uid:1}`, and their values in the replay.
+//! - [`compare`]: the comparison of recorded and received bodies.
+//! - [`replay`]: the steps, run against a server.
 
 pub(crate) mod compare;
 pub(crate) mod format;

@@ -1,4 +1,4 @@
-//! The steps of a trace, against a server.
+//! Runs the steps of a trace against a server.
 
 use super::compare::{Comparison, short};
 use super::format::{COMPARED_FIELDS, Exchange, Request, Response, Step, Trace, is_recorded};
@@ -16,48 +16,48 @@ use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How requests are carried.
+/// HTTP version of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Each on a connection of its own.
+    /// HTTP/1.1, with a connection for each request.
     Http1,
-    /// All on one connection.
+    /// HTTP/2, with one connection for all requests.
     Http2,
 }
 
-/// Replays traces against one server.
+/// Replays one trace against a server.
 pub(crate) struct Replayer {
     endpoint: Endpoint,
     bindings: Bindings,
-    /// The connection of HTTP/2, once there is one; none of HTTP/1.1.
+    /// The HTTP/2 connection after the first request; `None` for HTTP/1.1.
     http2: Option<Option<Http2Client>>,
-    /// The streams under way, by ID.
+    /// The open streams, by ID.
     watches: BTreeMap<String, OpenWatch>,
 }
 
-/// A stream of events that will be looked at when it has ended.
+/// A stream of events, compared after its end.
 enum OpenWatch {
-    /// Read by a thread, so that it is not the reader who is slow.
+    /// Read by a thread, so that the reader is never slow.
     Http1(JoinHandle<Result<Vec<Value>, String>>),
-    /// Read with everything else on the connection.
+    /// Read with all other streams of the connection.
     Http2(StreamKey),
 }
 
 impl Replayer {
-    /// For one trace, whose namespace is empty on the server.
+    /// Creates the replayer of one trace. The trace's namespace must be empty.
     pub(crate) fn new(endpoint: Endpoint, protocol: Protocol) -> Self {
         let http2 = (protocol == Protocol::Http2).then_some(None);
         Self { endpoint, bindings: Bindings::default(), http2, watches: BTreeMap::new() }
     }
 
-    /// Does the steps up to the first whose outcome differs, unless it is one of `otherwise`: these must differ.
+    /// Runs the steps up to the first one that differs. The steps in `otherwise` must differ.
     ///
     /// # Errors
-    /// Which one that was, what was sent, what came, and how it differs.
+    /// The failing step, with the request, the answer and the differences.
     pub(crate) fn run(mut self, trace: &Trace, otherwise: &[usize]) -> Result<(), String> {
         for (number, step) in trace.steps.iter().enumerate() {
             let outcome = match (self.run_step(step), otherwise.contains(&number)) {
-                (Ok(()), true) => Err("it does not differ any more".to_owned()),
+                (Ok(()), true) => Err("the answer no longer differs".to_owned()),
                 (Err(_), true) => Ok(()),
                 (outcome, false) => outcome,
             };
@@ -77,7 +77,7 @@ impl Replayer {
         }
     }
 
-    /// Waits for the end of a stream and compares all that it carried.
+    /// Waits for the end of a stream and compares all its events.
     fn finish_watch(&mut self, id: &str, want: &Value) -> Result<(), String> {
         let watch = self.watches.remove(id).ok_or_else(|| format!("no watch {id} is open"))?;
         let events = match (watch, &mut self.http2) {
@@ -141,7 +141,7 @@ impl Replayer {
         report(found, sent, || got.to_string())
     }
 
-    /// How status and fields differ from what was recorded.
+    /// Returns the differences of status and fields from the recorded ones.
     fn head_differences(&self, want: &Response, got: &ResponseHead) -> Vec<String> {
         let mut found = Vec::new();
         if want.status != got.status {
@@ -160,7 +160,7 @@ impl Replayer {
         found
     }
 
-    /// How the body differs from what was recorded.
+    /// Returns the differences of the body from the recorded one.
     fn body_differences(&mut self, want: &Response, got: &Got) -> Vec<String> {
         let Some(want_body) = &want.body else { return Vec::new() };
         let got_body = body_value(got);
@@ -175,14 +175,14 @@ impl Replayer {
     }
 }
 
-/// A body as a trace has it: JSON where the media type is JSON, else text.
+/// Converts a body to the form of a trace: JSON if the media type is JSON, text otherwise.
 fn body_value(got: &Got) -> Value {
     let is_json = got.head.field("content-type").is_some_and(|value| value.starts_with("application/json"));
     let parsed = if is_json { serde_json::from_slice(&got.body).ok() } else { None };
     parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(&got.body)))
 }
 
-/// The connection, which is made for the first request.
+/// Returns the connection, and opens it for the first request.
 fn connected<'c>(client: &'c mut Option<Http2Client>, endpoint: &Endpoint) -> io::Result<&'c mut Http2Client> {
     match client {
         Some(client) => Ok(client),
@@ -190,7 +190,7 @@ fn connected<'c>(client: &'c mut Option<Http2Client>, endpoint: &Endpoint) -> io
     }
 }
 
-/// The request, with values in place of symbols.
+/// Builds the request, with values in place of symbols.
 fn message(request: &Request, bindings: &Bindings) -> Message {
     let body = request.body.as_ref().map(|body| match bindings.fill_value(body) {
         Value::String(text) => text,
@@ -213,20 +213,20 @@ fn message(request: &Request, bindings: &Bindings) -> Message {
     Message { method, target, fields, body: body.unwrap_or_default().into_bytes() }
 }
 
-/// The request as HTTP/1.1 has it on the wire.
+/// Encodes the request for HTTP/1.1.
 fn in_http1(message: &Message) -> Vec<u8> {
     let Message { method, target, fields, body } = message;
     let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     [format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n").as_bytes(), body].concat()
 }
 
-/// The request as HTTP/2 wants it: names in lower case (RFC 9113 §8.2.1).
+/// Converts the request for HTTP/2: field names in lower case (RFC 9113 §8.2.1).
 fn in_http2(message: &Message) -> Message {
     let fields = message.fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
     Message { fields, ..message.clone() }
 }
 
-/// All events of a stream.
+/// Reads all events of a stream.
 fn read_to_end(mut next: impl FnMut() -> io::Result<Option<Value>>) -> Result<Vec<Value>, String> {
     let mut events = Vec::new();
     loop {
@@ -238,7 +238,7 @@ fn read_to_end(mut next: impl FnMut() -> io::Result<Option<Value>>) -> Result<Ve
     }
 }
 
-/// An error that says what was sent, what came, and each difference; none if there is none.
+/// Builds an error with the request, the answer and each difference. `Ok` if there are no differences.
 fn report(found: Vec<String>, sent: impl FnOnce() -> String, got: impl FnOnce() -> String) -> Result<(), String> {
     if found.is_empty() {
         return Ok(());

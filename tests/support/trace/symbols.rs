@@ -1,9 +1,9 @@
-//! Symbols: names for the values that differ from server to server.
+//! Symbols for values that differ from server to server.
 //!
 //! ```text
-//! ${uid:N} ${name:N} ${continue:N}   the same symbol is the same value, and another symbol another value
+//! ${uid:N} ${name:N} ${continue:N}   equal symbols have equal values, and different ones different values
 //! ${rv:N}                            an object's resourceVersion; a greater N is a greater number
-//! ${listrv:N}                        a list's or a bookmark's resourceVersion; a list's is not below any ${rv} so far
+//! ${listrv:N}                        a list's or a bookmark's resourceVersion; a list's is not below any earlier ${rv}
 //! ${time}                            any RFC 3339 time in whole seconds
 //! ${age}                             a Table's age cell: 5s, 3m12s
 //! ```
@@ -12,10 +12,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a symbol names.
+/// Kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A token for the next page.
+    /// A continue token.
     Continue,
     /// The resourceVersion of a list or a bookmark.
     ListVersion,
@@ -27,17 +27,17 @@ pub(crate) enum Kind {
     Version,
 }
 
-/// A symbol with a number.
+/// A numbered symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Symbol {
-    /// What it names.
+    /// Kind of the symbol.
     pub(crate) kind: Kind,
-    /// Which of its kind.
+    /// Number within the kind.
     pub(crate) number: u32,
 }
 
 impl Symbol {
-    /// The symbol that `text` is, if it is one and nothing else.
+    /// Parses `text` if it is exactly one symbol.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (kind, number) = text.strip_prefix("${")?.strip_suffix('}')?.split_once(':')?;
         let kind = match kind {
@@ -65,24 +65,24 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// The symbols met so far, with their values here.
+/// The symbols so far, with their values in this replay.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings(BTreeMap<Symbol, String>);
 
-/// Where a value is met, which says how far versions can be compared.
+/// Origin of a value, which limits the comparison of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In what a request was answered: now.
+    /// The answer to a request, which shows the current versions.
     Answer,
-    /// Among a stream's events, which are read long after they came.
+    /// The events of a stream, which are read later than they arrived.
     Events,
 }
 
 impl Bindings {
-    /// Gives `symbol` the value `got`, or checks that it is the one that it has.
+    /// Binds `symbol` to the value `got`, or checks its earlier value.
     ///
     /// # Errors
-    /// What cannot be about it, in a line.
+    /// The contradiction, in a line.
     pub(crate) fn bind(&mut self, symbol: Symbol, got: &str, place: Place) -> Result<(), String> {
         if let Some(value) = self.0.get(&symbol) {
             return if value == got { Ok(()) } else { Err(format!("{symbol} was {value}, now {got}")) };
@@ -99,9 +99,9 @@ impl Bindings {
         Ok(())
     }
 
-    /// Checks that a version stands to the known ones as its symbol does.
+    /// Checks that a version has the order of its symbol among the known versions.
     fn check_order(&self, symbol: Symbol, got: &str, place: Place) -> Result<(), String> {
-        let version: u64 = got.parse().map_err(|_| format!("{got:?} is no resourceVersion"))?;
+        let version: u64 = got.parse().map_err(|_| format!("{got:?} is not a resourceVersion"))?;
         for (other, value) in self.0.iter().filter(|(other, _)| other.kind == Kind::Version) {
             let known: u64 = value.parse().expect("only numbers are bound to versions");
             let in_order = if symbol.kind == Kind::Version {
@@ -116,7 +116,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// `text` with the values in place of the symbols. Those that have none yet stay.
+    /// Replaces the symbols in `text` by their values. Symbols without a value stay.
     pub(crate) fn fill(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -133,7 +133,7 @@ impl Bindings {
         filled
     }
 
-    /// `value` with every string in it filled, keys too.
+    /// Replaces the symbols in all strings of `value`, keys included.
     pub(crate) fn fill_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.fill(text)),
@@ -156,7 +156,7 @@ pub(crate) fn is_time(text: &str) -> bool {
             .all(|(byte, shape)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == *shape })
 }
 
-/// Whether `text` is a duration as kubectl prints it: numbers, each with its unit.
+/// Whether `text` is a duration in kubectl's form: numbers with units.
 pub(crate) fn is_age(text: &str) -> bool {
     let parts: Vec<&str> = text.split_inclusive(|c: char| !c.is_ascii_digit()).collect();
     !parts.is_empty() && parts.iter().all(|part| part.len() > 1 && part.ends_with(['s', 'm', 'h', 'd', 'y']))
@@ -210,7 +210,7 @@ mod tests {
             let refused = refusal(&known, symbol, value, Place::Answer).unwrap();
             assert!(refused.contains("out of order"), "{symbol}={value}: {refused}");
         }
-        assert!(refusal(&known, "${rv:3}", "x", Place::Answer).unwrap().contains("no resourceVersion"));
+        assert!(refusal(&known, "${rv:3}", "x", Place::Answer).unwrap().contains("is not a resourceVersion"));
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(refusal(&known, "${listrv:1}", "100", Place::Answer), None);
         assert!(refusal(&known, "${listrv:1}", "99", Place::Answer).unwrap().contains("out of order"));
         assert_eq!(refusal(&known, "${listrv:1}", "99", Place::Events), None);
-        // Lists of one state have one version.
+        // Lists of the same state have the same version.
         assert_eq!(refusal(&[("${listrv:1}", "100")], "${listrv:2}", "100", Place::Answer), None);
     }
 
