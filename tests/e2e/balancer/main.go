@@ -1,9 +1,9 @@
-// Balancer passes TCP connections on to several servers in turns, as kube-proxy does for a Service with several Pods. A
-// server that does not accept a connection is left out for that connection.
+// Balancer forwards TCP connections to several servers in turn, as kube-proxy does for a Service with several Pods. If
+// a server refuses a connection, the next one gets it.
 //
 //	balancer FILE LISTEN SERVER...
 //
-// FILE names the server that gets no new connection; it need not be there.
+// FILE names the server that gets no new connections. It may be missing.
 package main
 
 import (
@@ -39,13 +39,13 @@ func main() {
 	}
 }
 
-// chosen are the servers without the one that the file names.
+// chosen returns the servers without the one that the file names.
 func chosen(servers []string, file string) []string {
 	name, _ := os.ReadFile(file)
 	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool { return server == strings.TrimSpace(string(name)) })
 }
 
-// pass connects a client to the first server from `first` on that accepts.
+// pass connects a client to the first server that accepts, starting with number `first`.
 func pass(client *net.TCPConn, servers []string, first int) {
 	defer client.Close()
 	for i := range servers {
@@ -66,7 +66,7 @@ func pass(client *net.TCPConn, servers []string, first int) {
 	}
 }
 
-// copyAll copies one direction until it ends. An error, such as a reset, ends both.
+// copyAll copies one direction until it ends. An error, such as a reset, ends both directions.
 func copyAll(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		to.Close()

@@ -1,20 +1,20 @@
 # shellcheck shell=bash
-# What the scripts of this directory share: where things are, which ports are used, and how a process is started,
-# found again and ended. Sourced, never run.
+# Shared code of the scripts in this folder: paths, ports, and functions that start, find and end processes. This file
+# is sourced, not run.
 #
-#   E2E_KUBERNETES an older control plane: the folder beside this file whose go.mod pins it (the one that ../go.mod pins)
+#   E2E_KUBERNETES an older control plane: the folder beside this file with its go.mod (the default is ../go.mod's)
 #   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
 #   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
-#   E2E_KUBECTL    kubectl to use                         (the one that `build` made)
+#   E2E_KUBECTL    kubectl to use                         (the one that `build` compiled)
 
 controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck disable=SC2034 # these are for the scripts that source this
+# shellcheck disable=SC2034 # for the scripts that source this file
 {
   e2e=$(dirname "$controlplane")
   repository=$(cd "$e2e/../.." && pwd)
   cache=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coordination-apiserver/e2e}
-  # What pins the control plane, and where its binaries are. The tests' own are in $cache/bin.
+  # Folder with the pins of the control plane, and folder of its binaries. The tests' binaries are in $cache/bin.
   pins=$e2e bin=$cache/bin
   [[ -z ${E2E_KUBERNETES:-} ]] || pins=$controlplane/$E2E_KUBERNETES bin=$cache/$E2E_KUBERNETES/bin
   state=${E2E_STATE:-$repository/target/e2e}
@@ -35,12 +35,12 @@ fail() {
   exit 1
 }
 
-[[ -f $pins/go.mod ]] || fail "E2E_KUBERNETES: nothing pins $E2E_KUBERNETES, there is no $pins/go.mod"
+[[ -f $pins/go.mod ]] || fail "E2E_KUBERNETES: $pins/go.mod does not exist"
 
 # need TOOL WHY: ends the script if a tool is missing
 need() { command -v "$1" >/dev/null || fail "$1 is missing: $2"; }
 
-# as NAME ARG...: kubectl as one of the users that `pki` made
+# as NAME ARG...: runs kubectl as one of the users that `pki` created
 as() {
   local user=$1
   shift
@@ -48,32 +48,32 @@ as() {
 }
 admin() { as admin "$@"; }
 
-# direct NAME ARG...: kubectl past kube-apiserver, straight to our server
+# direct NAME ARG...: runs kubectl directly against our server, without kube-apiserver
 direct() {
   local user=$1
   shift
   "$kubectl" --kubeconfig "$state/$user.direct.kubeconfig" "$@"
 }
 
-# within SECONDS COMMAND...: repeats a command until it succeeds; its last output is shown when the time is over
+# within SECONDS COMMAND...: repeats a command until it succeeds; after a timeout its last output is printed
 within() {
   local until=$((SECONDS + $1)) said
   shift
   until said=$("$@" 2>&1); do
     ((SECONDS < until)) || {
-      note "in vain: $*: $said"
+      note "failed repeatedly: $*: $said"
       return 1
     }
     sleep 0.2
   done
 }
 
-# born PID: when a process was started, in clock ticks since boot (proc_pid_stat(5), field 22). PID and time together tell
-# a process from every other, and never change; its command line does, and is empty while the kernel loads a program.
+# born PID: prints the start time of a process, in clock ticks since boot (proc_pid_stat(5), field 22). PID and start
+# time together identify a process. Its command line can change, and is empty while the kernel loads a program.
 born() {
   local fields
   fields=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  # The second field is a name in parentheses that may hold anything; the third comes first after it.
+  # The second field is a name in parentheses, which may contain anything. The third field is the first one after it.
   read -ra fields <<<"${fields##*) }"
   printf '%s\n' "${fields[19]}"
 }
@@ -86,7 +86,7 @@ alive() {
   printf '%s\n' "$pid"
 }
 
-# define NAME BINARY ARG...: writes down how a process is started
+# define NAME BINARY ARG...: stores the command line of a process
 define() {
   local name=$1
   shift
@@ -94,31 +94,31 @@ define() {
   printf '%s\0' "$@" >"$state/run/$name.cmd"
 }
 
-# launch NAME: starts what `define` has written down, unless it runs; its output goes to log/NAME.log
+# launch NAME: starts the process of `define`, unless it runs; its output goes to log/NAME.log
 launch() {
   local name=$1 command pid
   [[ -s $state/run/$name.cmd ]] || fail "$name was never defined"
   ! alive "$name" >/dev/null || return 0
   mapfile -d '' -t command <"$state/run/$name.cmd"
   [[ -x ${command[0]} ]] || fail "${command[0]} is missing"
-  # A session of its own: a Ctrl-C on the terminal is for the tests, the processes are ended in order by `down`.
+  # A separate session, so that Ctrl-C reaches only the tests. `down` ends the processes in order.
   setsid "${command[@]}" >>"$state/log/$name.log" 2>&1 </dev/null &
   pid=$!
   disown
-  # One that is gone already has no time of birth, and `alive` does not find it.
+  # A process that has ended already has no start time, and `alive` does not find it.
   born "$pid" >"$state/run/$name.born" || true
   printf '%s\n' "$pid" >"$state/run/$name.pid"
 }
 
-# ended PID: whether nothing is left of a process but perhaps its exit status. Its main thread goes first, and its
-# sockets with the last of the others.
+# ended PID: whether a process has ended, except for its exit status. The main thread ends first, and the last of the
+# other threads closes the sockets.
 ended() {
   local status
   status=$(cat "/proc/$1/status" 2>/dev/null) || return 0
   [[ $status =~ State:[[:space:]]*Z && $status =~ Threads:[[:space:]]*1[[:space:]] ]]
 }
 
-# members NAME: the processes that NAME stands for. Over etcd our server is two replicas behind a balancer, which stays.
+# members NAME: prints the processes that NAME stands for. Over etcd these are two replicas, without their balancer.
 members() {
   if [[ $1 == coordination-apiserver && -e $state/run/replica-1.cmd ]]; then
     printf '%s\n' replica-1 replica-2
@@ -127,7 +127,7 @@ members() {
   fi
 }
 
-# halt NAME [SIGNAL]: ends a process and waits for its end, with SIGKILL after 20 s
+# halt NAME [SIGNAL]: ends a process and waits for its end; sends SIGKILL after 20 s
 halt() {
   local name=$1 pid tries
   if pid=$(alive "$name"); then
@@ -144,19 +144,19 @@ halt() {
   rm -f "$state/run/$name".{pid,born}
 }
 
-# ready_at PORT: whether one of our servers does its work. kubectl forgets the name for TLS with the server that it is of.
+# ready_at PORT: whether one of our servers is ready. With --server, kubectl ignores the kubeconfig's name for TLS.
 ready_at() {
   direct admin get --raw /readyz --server "https://127.0.0.1:$1" \
     --tls-server-name "$server_name"
 }
 
-# ready NAME: whether a process does its work
+# ready NAME: whether a process is ready
 ready() {
   case $1 in
   etcd) (exec 3<>"/dev/tcp/127.0.0.1/$etcd_port") ;;
   kube-apiserver) admin get --raw /readyz ;;
   kube-apiserver-2) admin get --raw /readyz --server "https://127.0.0.1:$apiserver_2_port" ;;
-  # Well is not enough: before it leads it does nothing.
+  # Health is not enough: before it leads, it does no work.
   kube-controller-manager)
     admin get --raw /metrics --server "https://127.0.0.1:$kcm_port" |
       grep '^leader_election_master_status{name="kube-controller-manager"} 1$'
@@ -164,20 +164,20 @@ ready() {
   coordination-apiserver | balancer) direct admin get --raw /readyz ;;
   replica-1) ready_at "$replica_1_port" ;;
   replica-2) ready_at "$replica_2_port" ;;
-  *) fail "nothing is known of $1" ;;
+  *) fail "unknown process $1" ;;
   esac
 }
 
-# await NAME SECONDS: until it is ready; its log is shown if it is not
+# await NAME SECONDS: waits until a process is ready; prints its log if it is not
 await() {
   local name=$1 until=$((SECONDS + $2))
   until ready "$name" >/dev/null 2>&1; do
     if ! alive "$name" >/dev/null; then
       tail -n 15 "$state/log/$name.log" >&2
-      fail "$name has ended before it was ready; all of its log is in $state/log/$name.log"
+      fail "$name ended before it was ready; its whole log is in $state/log/$name.log"
     elif ((SECONDS >= until)); then
       tail -n 15 "$state/log/$name.log" >&2
-      fail "$name is not ready after $2 s; all of its log is in $state/log/$name.log"
+      fail "$name is not ready after $2 s; its whole log is in $state/log/$name.log"
     fi
     sleep 0.1
   done

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A sequence must follow from its seed alone, and each of its steps must have a request, whatever was seen before.
+// A seed determines its sequence, and each step has a request, whatever the memory of the answers.
 func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 	empty, full := newMemory(namespacesOf(0)), newMemory(namespacesOf(0))
 	for _, name := range []string{"l0", "l1", "l2"} {
@@ -29,7 +29,7 @@ func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 	}
 }
 
-// What must differ is named alike on both sides; what may not stays.
+// Values that must differ get the same name on both sides. Other differences stay.
 func TestWhatMustDifferIsNamed(t *testing.T) {
 	body := `{"kind":"Lease","metadata":{"name":"l0","uid":"%s","resourceVersion":"%d"},"spec":{"leaseDurationSeconds":%d}}`
 	normals := func(uid string, version, seconds int) string {
@@ -46,7 +46,7 @@ func TestWhatMustDifferIsNamed(t *testing.T) {
 	}
 }
 
-// A UID that was sent as a time is refused wherever it ceases to look like one.
+// A UID in place of a time is refused, wherever it stops looking like a time.
 func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	words := func(uid, rest, expected string) string {
 		body := fmt.Sprintf(`{"message":"parsing time \"%s\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"%s\" as \"%s\"","code":422}`, uid, rest, expected)
@@ -59,7 +59,7 @@ func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	}
 }
 
-// What Kubernetes 1.34 says in other words is known; what it says besides is not.
+// Kubernetes 1.34's other wordings are known. Additional causes are not.
 func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 	said := func(code int, reason, message string, causes ...string) string {
 		text := fmt.Sprintf(`{"kind":"Status","message":%q,"reason":%q,"details":{"causes":[%s]},"code":%d}`,

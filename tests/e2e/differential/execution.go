@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sequence is what a seed leads to.
+// sequence is the steps of a seed.
 type sequence struct {
 	seed    int64
 	version int // 0: HTTP/2, 1: HTTP/1.1
@@ -33,7 +33,7 @@ func namespacesOf(place int) [2]string {
 	return [2]string{fmt.Sprintf("differential-%02d", place), fmt.Sprintf("differential-%02d-other", place)}
 }
 
-// difference is where two answers differ.
+// difference is a step whose two answers differ.
 type difference struct {
 	at     int // step; behind the last one are the events of the watches
 	step   step
@@ -42,8 +42,8 @@ type difference struct {
 	before []step // the shortest sequence that leads to it
 }
 
-// check runs a sequence and reports what differs, once it has differed twice: a second that ends between two answers, or a
-// cache that lags, does not.
+// check runs a sequence, and reports a difference only if it occurs again. The end of a second between two answers, or
+// a cache that lags, does not cause it again.
 func (x *execution) check(ctx context.Context, sequence sequence, found *report) error {
 	began := time.Now()
 	first, requests, err := x.run(ctx, sequence)
@@ -87,7 +87,7 @@ func (x *execution) check(ctx context.Context, sequence sequence, found *report)
 	return nil
 }
 
-// shrink leaves out steps as long as the same difference is left.
+// shrink removes steps while the same difference remains.
 func (x *execution) shrink(ctx context.Context, whole sequence, found *difference) (*difference, error) {
 	steps := append([]step{}, whole.steps[:min(found.at+1, len(whole.steps))]...)
 	for size := max(len(steps)/2, 1); size >= 1; size /= 2 {
@@ -113,7 +113,7 @@ func (x *execution) shrink(ctx context.Context, whole sequence, found *differenc
 	return found, nil
 }
 
-// run runs a sequence up to the first difference in what was changed.
+// run runs a sequence up to the first difference in the changes.
 func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, int, error) {
 	var found []*difference
 	namespaces := namespacesOf(x.place)
@@ -151,7 +151,7 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		if answers[0].stream != nil && answers[1].stream != nil {
 			open = append(open, watch(at, asked, answers))
 		} else {
-			// Only one of them began a watch: the headers alone tell it.
+			// Only one server started a watch: the headers show the difference.
 			for _, answer := range answers {
 				if answer.stream != nil {
 					answer.stream.Close()
@@ -174,11 +174,11 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		events := watch.wait()
 		var normals [2]normal
 		for at := range normals {
-			// One watch may see what the other server does not show, and the next must not suffer for it.
+			// A watch may show values that the other server does not show. They must not affect the names of the next watch.
 			memory := memories[at].clone()
 			text := strings.Join(events[at], "\n")
 			if !strings.HasPrefix(text, `{"type"`) {
-				// It was a list after all.
+				// The watch was a list.
 				text = memory.withoutListVersion(text, watch.asked[at].target)
 			}
 			normals[at] = memory.name(text)
@@ -195,9 +195,9 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 	return found, len(sequence.steps), nil
 }
 
-// beat renews a Lease elsewhere on both servers, so that the version of a list is above those of its items. Else it would be
-// the version of the last write or a greater one, by what other sequences write meanwhile, and whether a deletion as of that
-// list finds its precondition true would be chance.
+// beat renews another Lease on both servers, so that a list has a higher version than its items. Otherwise other
+// sequences' writes would decide whether it has. Then chance would decide whether a deletion at the list's version
+// finds its precondition true.
 func (x *execution) beat(ctx context.Context) error {
 	object := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"beat-%02d"},"spec":{"renewTime":%q}}`,
 		x.place, time.Now().UTC().Format(metav1.RFC3339Micro))
@@ -217,7 +217,8 @@ func (x *execution) beat(ctx context.Context) error {
 	return nil
 }
 
-// awayFromSecond waits for the next second if that begins soon. Times of managed fields are seconds, and decide their order.
+// awayFromSecond waits for the next second if it begins soon. The times of managed fields are in seconds and decide
+// their order.
 func awayFromSecond() {
 	const soon = 60 * time.Millisecond
 	if left := time.Until(time.Now().Truncate(time.Second).Add(time.Second)); left < soon {
@@ -225,13 +226,13 @@ func awayFromSecond() {
 	}
 }
 
-// changes tells whether the answers may have left the servers in different states.
+// changes returns whether the answers may have left the servers in different states.
 func (s *step) changes(answers [2]answer) bool {
 	refused := answers[0].status >= 400 && answers[1].status >= 400
 	return s.method != http.MethodGet && s.method != http.MethodHead && !refused
 }
 
-// ask asks both servers at the same time.
+// ask sends a request to both servers at the same time.
 func (x *execution) ask(ctx context.Context, version int, asked [2]message, watch bool) ([2]answer, error) {
 	var answers [2]answer
 	var problems [2]error
@@ -269,7 +270,7 @@ func said(normals [2]normal) [2]string {
 	return texts
 }
 
-// clear leaves two empty namespaces on both servers.
+// clear empties two namespaces on both servers.
 func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
 	for _, server := range x.both {
 		for _, namespace := range namespaces {
@@ -302,7 +303,7 @@ func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
 	return nil
 }
 
-// list gives the names of the Leases of a namespace, and whether finalizers hold them.
+// list returns the names of the Leases of a namespace, and whether finalizers hold them.
 func (x *execution) list(ctx context.Context, server *server, namespace string) (map[string]bool, error) {
 	answer, err := server.ask(ctx, 0, message{method: http.MethodGet, target: leasesOf(namespace)}, false)
 	if err != nil {
@@ -330,13 +331,13 @@ func leasesOf(namespace string) string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases"
 }
 
-// goingAway is a namespace that is being deleted as long as somebody holds it.
+// goingAway is a namespace that is being deleted while a finalizer holds it.
 const goingAway = "differential-going-away"
 
-// beats is the namespace of what beat renews.
+// beats is the namespace of the Leases that beat renews.
 const beats = "differential-beats"
 
-// makeNamespaces makes the namespaces of all workers, and waits until both servers know them.
+// makeNamespaces creates the namespaces of all workers, and waits until both servers know them.
 func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 	names := []string{goingAway, beats}
 	for place := range parallel {
@@ -370,7 +371,8 @@ func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 	return nil
 }
 
-// knows waits until Leases can be created in a namespace, or, of the one that is going away, no longer.
+// knows waits until both servers allow the creation of Leases in a namespace. For goingAway it waits until they refuse
+// it.
 func knows(ctx context.Context, both pair, name string) error {
 	for _, server := range both {
 		for until := time.Now().Add(20 * time.Second); ; {

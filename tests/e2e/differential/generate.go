@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// generate makes the sequence of a seed.
+// generate returns the sequence of a seed.
 func generate(seed int64, steps int) sequence {
 	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1}
 	sequence := sequence{seed: seed, version: map[bool]int{true: 1}[seed%4 == 0]}
@@ -24,20 +24,20 @@ func generate(seed int64, steps int) sequence {
 	return sequence
 }
 
-// theme is how often what is asked for, in a sequence.
+// theme is the weights of the kinds of requests in a sequence.
 type theme []struct {
 	times int
 	make  func(*gen) step
 }
 
-// themes follow each other from seed to seed.
+// themes alternate from seed to seed.
 var themes = []theme{
-	// A little of all.
+	// A mixture of all requests.
 	{
 		{14, (*gen).create}, {20, (*gen).update}, {7, (*gen).jsonPatched}, {7, (*gen).merged}, {7, (*gen).strategic}, {12, (*gen).apply},
 		{6, (*gen).remove}, {2, (*gen).removeAll}, {6, (*gen).get}, {11, (*gen).list_}, {5, (*gen).watch}, {3, (*gen).odd},
 	},
-	// Who owns which field.
+	// Ownership of fields.
 	{
 		{5, (*gen).create}, {20, (*gen).update}, {4, (*gen).jsonPatched}, {8, (*gen).merged}, {8, (*gen).strategic}, {45, (*gen).apply}, {3, (*gen).remove},
 	},
@@ -55,7 +55,7 @@ var themes = []theme{
 	},
 }
 
-// step is a random request of a theme.
+// step returns a random request of a theme.
 func (g *gen) step(theme theme) step {
 	all := 0
 	for _, choice := range theme {
@@ -87,19 +87,19 @@ func (g *gen) strategic() step {
 	return g.patch("patch-strategic", "application/strategic-merge-patch+json", g.mergePatch(true))
 }
 
-// collection is the path of the Leases of a namespace: the sequence's own, but for a few.
+// collection returns the path of a namespace's Leases: mostly that of the sequence's namespace.
 func (g *gen) collection() string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + g.mostly(25, "${ns}", "${other}", "${other}", goingAway, "differential-missing", "UPPER", "a%20b", "%E9", "${ns}%2F") + "/leases"
 }
 
 func (g *gen) item(name string) string { return g.collection() + "/" + name }
 
-// pathName is a name as it stands in a path.
+// pathName returns a name as part of a path.
 func (g *gen) pathName() string {
 	return g.mostly(25, g.name(), "${name:0}", "l%30", "L0", "a%2Fb", "..", ".", "%2e%2e", "l0.", "%C3%A9", "a%20b", strings.Repeat("n", 253), strings.Repeat("n", 254), "%00", "a;b", "l0,l1", "~", "a+b", "%25")
 }
 
-// query joins parameters, each of which may be empty.
+// query appends the parameters that are not empty.
 func query(target string, parameters ...string) string {
 	separator := "?"
 	for _, parameter := range parameters {
@@ -111,7 +111,7 @@ func query(target string, parameters ...string) string {
 	return target
 }
 
-// accept is what the client takes.
+// accept returns the Accept header, if any.
 func (g *gen) accept(list bool) [][2]string {
 	if !g.odds(3) {
 		return [][2]string{{"Accept", g.one("application/json", "application/json", "application/vnd.kubernetes.protobuf")}}
@@ -132,7 +132,7 @@ func (g *gen) accept(list bool) [][2]string {
 	return [][2]string{{"Accept", value}}
 }
 
-// agent is who the client says it is.
+// agent returns the User-Agent header.
 func (g *gen) agent() [][2]string {
 	value := g.mostly(5, "differential/1.0", "m1/1.0 (linux)", "kubectl/v1.34.4 (linux/amd64)", "curl/8.5.0", "", "Mozilla/5.0 (X11)", strings.Repeat("a", 200)+"/x", "\u00e9/1", "no-slash", "/x", "x /y", "a\tb/1")
 	if value == "" {
@@ -141,7 +141,7 @@ func (g *gen) agent() [][2]string {
 	return [][2]string{{"User-Agent", value}}
 }
 
-// writing gives the parameters of a write.
+// writing returns the parameters of a write.
 func (g *gen) writing() []string {
 	var parameters []string
 	if g.odds(4) {
@@ -225,7 +225,7 @@ func (g *gen) apply() step {
 	return step{label: "apply", method: "PATCH", target: query(g.item(path), parameters...), body: sent, header: append(contentType(media), append(g.accept(false), g.agent()...)...)}
 }
 
-// deleting gives the options of a deletion, in the body or in the query.
+// deleting returns the options of a deletion, for the body or for the query.
 func (g *gen) deleting() (body, [][2]string, []string) {
 	type option struct{ name, json, query string }
 	var options []option
@@ -252,7 +252,7 @@ func (g *gen) deleting() (body, [][2]string, []string) {
 		options = append(options, option{g.one("unknown", "kind"), g.one("1", "true", `"x"`, "null"), "true"})
 	}
 	if g.odds(20) {
-		// Kubernetes 1.34 ignores true, and 1.37 and this server do not.
+		// Kubernetes 1.34 ignores true; 1.37 and this server do not.
 		options = append(options, option{"ignoreStoreReadErrorWithClusterBreakingPotential", g.one("1", "false", `"x"`, "null"), "false"})
 	}
 	if g.odds(3) {
@@ -300,8 +300,8 @@ func (g *gen) removeAll() step {
 	return step{label: "deletecollection", method: "DELETE", target: query(g.collection(), parameters...), body: body, header: append(header, append(g.acceptOfList(), g.agent()...)...)}
 }
 
-// asOf makes of a deletion of a collection one that asks for a version: mostly that of a list which comes first, with one
-// change between them, in which no Lease can go and come again: see notSent.
+// asOf turns a deletion of a collection into one at a version, mostly that of a list which comes first. One change
+// comes between them, in which no Lease is deleted and created again: see notSent.
 func (g *gen) asOf(removal step, theme theme) []step {
 	collection, _, _ := strings.Cut(removal.target, "?")
 	change := g.step(theme)
@@ -321,7 +321,7 @@ func (g *gen) asOf(removal step, theme theme) []step {
 	return []step{{label: "list", method: "GET", target: collection, settle: true}, change, removal}
 }
 
-// acceptOfList is accept without what suits only one object: see notSent.
+// acceptOfList is accept without the forms for one object: see notSent.
 func (g *gen) acceptOfList() [][2]string {
 	for {
 		accept := g.accept(true)
@@ -349,7 +349,7 @@ func (g *gen) get() step {
 	return made
 }
 
-// selecting gives selectors.
+// selecting returns the parameters of selectors.
 func (g *gen) selecting() []string {
 	var parameters []string
 	if g.odds(2) {
@@ -360,14 +360,15 @@ func (g *gen) selecting() []string {
 		parameters = append(parameters, "fieldSelector="+url.QueryEscape(g.mostly(6, g.one("metadata.name=l0", "metadata.name!=l0", "metadata.namespace=${ns}", "metadata.name=l1,metadata.namespace=${ns}", ""),
 			"spec.holderIdentity=a", "metadata.name", "metadata.name=", "metadata.name=a/b", "metadata.name=..", "metadata.name=a%b", "=", "metadata.name==l0", "metadata.name=l0,metadata.name=l1", "metadata.name=a\\,b", "metadata.name=a\\b", "metadata.namespace=x", "metadata.name=L0", ",", "metadata.name=l0,", "metadata.labels=x")))
 	}
-	// The symbols were escaped as well.
+	// The symbols were escaped too.
 	for at := range parameters {
 		parameters[at] = strings.NewReplacer("%24%7B", "${", "%7D", "}").Replace(parameters[at])
 	}
 	return parameters
 }
 
-// everywhere asks for all namespaces, but for nothing that belongs to others. The first of two selectors counts.
+// everywhere returns the target for all namespaces, with a selector for those of the sequence. The first of two
+// selectors counts.
 func everywhere(parameters []string) (string, []string) {
 	return "/apis/coordination.k8s.io/v1/leases", append([]string{"fieldSelector=metadata.namespace%3D${ns}"}, parameters...)
 }
@@ -440,7 +441,7 @@ func (g *gen) watch() step {
 	return made
 }
 
-// odd is a request that the API does not know.
+// odd returns a request that the API does not know.
 func (g *gen) odd() step {
 	base, item := "/apis/coordination.k8s.io/v1/namespaces/${ns}/leases", "/apis/coordination.k8s.io/v1/namespaces/${ns}/leases/l0"
 	made := step{label: "odd", method: g.one("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "PROPFIND")}

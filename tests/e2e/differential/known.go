@@ -9,59 +9,59 @@ import (
 	"strings"
 )
 
-// knownDifference is one that may be, and why.
+// knownDifference is an accepted difference, with the reason.
 type knownDifference struct {
 	reason string
 	is     func(d *difference) bool
 }
 
-// known are the differences that are left, and why. docs/compatibility.md cites this list, and the one below.
+// known are the accepted differences. docs/compatibility.md cites this list and the one below.
 var known = []knownDifference{
 	{
-		"versions from before our server's start are gone (410); etcd has those from before its last compaction",
+		"versions from before our server's start are gone (410); etcd has those since its last compaction",
 		func(d *difference) bool {
 			return before.MatchString(d.asked[1].target)
 		},
 	},
 	{
-		"a watch from a version to come ends with 410; kube-apiserver waits for the version without a word",
+		"a watch from a future version ends with 410; kube-apiserver waits silently for the version",
 		func(d *difference) bool {
 			return strings.HasPrefix(d.step.label, "watch") && strings.Contains(d.asked[1].target, "resourceVersion="+future) && strings.Contains(d.said[1], "is above the newest")
 		},
 	},
 	{
-		"a dry run of a creation that names a version which is no number does not show it",
+		"a dry run of a creation does not show a resourceVersion that is not a number",
 		func(d *difference) bool {
 			return strings.Contains(d.asked[1].target, "dryRun=All") && strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"") || strings.Contains(d.said[0], "resourceVersion: x")
 		},
 	},
 	{
-		"bytes that are no UTF-8 and are quoted in a message are replaced in protobuf too",
+		"bytes that are not UTF-8 are replaced in quotations of a message, in protobuf too",
 		func(d *difference) bool {
 			return strings.Contains(d.said[0], `\ufffd`) && strings.ReplaceAll(d.said[0], `\ufffd`, "\ufffd") == d.said[1]
 		},
 	},
 	{
-		"a text that is no YAML may have several mistakes, of which each parser tells one, and mistakes that only one of them minds",
+		"invalid YAML may have several mistakes: each parser reports one, and some mistakes only one parser refuses",
 		func(d *difference) bool {
 			spoiled := d.step.body.encoding == "yaml" && !json.Valid([]byte(d.step.body.text))
 			return spoiled || strings.Contains(d.said[0], notYAML) || strings.Contains(d.said[1], notYAML)
 		},
 	},
 	{
-		"which kinds there are besides Leases is not known here: one is said to be no Lease, when kube-apiserver does not know it at all",
+		"our server knows no kinds besides Leases: it says that an object is not a Lease where kube-apiserver does not know the kind",
 		func(d *difference) bool {
 			return strings.Contains(d.said[0], "no kind ") && strings.Contains(d.said[1], "unknown conversion")
 		},
 	},
 	{
-		"a strategic merge patch that names finalizers and finalizers to delete does the one or the other first, at random",
+		"a strategic merge patch with finalizers to set and to delete applies them in random order",
 		func(d *difference) bool {
 			return d.step.label == "patch-strategic" && strings.Contains(d.step.body.text, "$deleteFromPrimitiveList/finalizers") && strings.Contains(d.step.body.text, `"finalizers":`)
 		},
 	},
 	{
-		"of several wrong directives in a strategic merge patch kube-apiserver tells of any, in random order",
+		"of several wrong directives in a strategic merge patch kube-apiserver reports a random one",
 		func(d *difference) bool {
 			return d.step.label == "patch-strategic" && refused(d.said[0]) && refused(d.said[1]) && strings.Count(d.step.body.text, "\"$") > 1
 		},
@@ -74,7 +74,7 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"kube-apiserver may try a patch on what its cache still has, with warnings, before it finds that the Lease has gone",
+		"kube-apiserver may try a patch on the Lease in its cache, with warnings, before it finds that the Lease is deleted",
 		func(d *difference) bool {
 			return strings.HasPrefix(d.said[0], "404\n") && strings.HasPrefix(d.said[1], "404\n") && strings.Contains(d.said[0], "\nWarning: ")
 		},
@@ -92,40 +92,40 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"an object with a control character in it is no YAML to kube-apiserver, which then fails with 500; ours is escaped",
+		"an object with a control character is not valid YAML for kube-apiserver, which answers 500; our server escapes the character",
 		func(d *difference) bool {
 			return strings.HasPrefix(d.said[0], "500\n") && strings.Contains(d.said[0], "yaml: control characters are not allowed")
 		},
 	},
 	{
-		"a namespace in the path that is no UTF-8 is quoted byte by byte in a message",
+		"a namespace in the path that is not UTF-8 is quoted byte by byte in a message",
 		func(d *difference) bool { return strings.Contains(d.asked[1].target, "/namespaces/%E9/") },
 	},
 	{
-		"a body in protobuf of another kind is refused without being decoded",
+		"a protobuf body of another kind is refused without being decoded",
 		func(d *difference) bool {
 			return strings.Contains(d.said[1], "unknown conversion") && strings.Contains(d.step.template(), "[Content-Type: application/vnd.kubernetes.protobuf]")
 		},
 	},
 }
 
-// notSent is what no sequence asks for, since the servers differ in it and would stay different.
+// notSent names requests that no sequence contains, because the servers would stay different after them.
 //
 //   - A deletion of a collection whose answer is not acceptable, as metadata of one object: kube-apiserver deletes, and then
-//     finds out that it cannot answer (406). Ours refuses before it deletes.
-//   - A deletion of a collection as of a version since which a Lease has gone and come again: kube-apiserver deletes it, by
-//     its name. Ours leaves it.
+//     finds that it cannot answer (406). Our server refuses before it deletes.
+//   - A deletion of a collection at a version since which a Lease was deleted and created again: kube-apiserver deletes the
+//     new Lease by its name. Our server keeps it.
 
-// columns are those of a Table.
+// columns matches the columns of a Table.
 var columns = regexp.MustCompile(`"columnDefinitions":(?:null|\[(?:\{[^}]*\},?)*\])`)
 
-// refused tells whether a server said that it will not or cannot.
+// refused returns whether the status is an error.
 func refused(said string) bool { return said[0] == '4' || said[0] == '5' }
 
-// notYAML is said of a text that the parser does not understand.
+// notYAML replaces the parser's words about a text that is not YAML.
 const notYAML = "yaml: (not understood)"
 
-// before finds a version that is older than our server.
+// before matches a version from before our server's start.
 var before = regexp.MustCompile(`resourceVersion=0*1(&|$)`)
 
 func knownReason(known []knownDifference, d *difference) (string, bool) {
@@ -137,19 +137,19 @@ func knownReason(known []knownDifference, d *difference) (string, bool) {
 	return "", false
 }
 
-// rewritings make alike what differs in texts for people alone, or differs from one kube-apiserver to the next.
+// rewritings unify texts that are for people only, or that differ between kube-apiservers.
 var rewritings = []struct {
 	reason  string
 	pattern *regexp.Regexp
 	rewrite func(string) string
 }{
 	{
-		"where a kube-apiserver was compiled decides what it calls its own scheme",
+		"kube-apiserver's name for its scheme depends on where it was compiled",
 		regexp.MustCompile(`in scheme \\*"[a-z/]+\.go:\d+`),
 		func(string) string { return "in scheme (one of kube-apiserver's)" },
 	},
 	{
-		"kube-apiserver walks maps in random order: it lists what is wrong with an applied configuration in any order",
+		"kube-apiserver iterates over maps in random order, so the order of the errors of an applied configuration is random",
 		regexp.MustCompile(`errors:(?:\\n  |\n  )(?:[^"\\]|\\[^"n]|\\"|\\n  )*`),
 		func(list string) string {
 			separator := "\n  "
@@ -162,41 +162,41 @@ var rewritings = []struct {
 		},
 	},
 	{
-		"in the same random order it stops at the first field that is not in the schema",
+		"in the same random order kube-apiserver stops at the first field that is not in the schema",
 		regexp.MustCompile(`failed to create typed patch object (?:[^"\\]|\\.)*?field not declared in schema(?:[^"\\]|\\.)*`),
 		func(string) string { return "failed to create typed patch object: field not declared in schema" },
 	},
 	{
-		"the words about a text that is no YAML are those of the parser",
+		"the words about invalid YAML are the parser's",
 		regexp.MustCompile(`(yaml: )(line \d+: )?(did not find|could not find|mapping values|found (character|unexpected)|block sequence|unclosed|unexpected|expected|invalid|while|simple key|tabs|[a-z ]*bracket)[^"]*`),
 		func(string) string { return notYAML },
 	},
 	{
-		"how far a UID, of which none is like another, looks like a time",
+		"how far a UID, which is random, looks like a time",
 		regexp.MustCompile(`parsing time \\*"\$\{uid \d+\}\\*" as \\*"[^"\\]*\\*": cannot parse \\*"[^"\\]*\\*" as \\*"[^"\\]*\\*"`),
 		func(string) string { return "parsing time (a UID)" },
 	},
 	{
-		"what a strategic merge patch that led to no Lease is shown as: kube-apiserver shows what merging has left of it",
+		"the form of a strategic merge patch whose result is not a Lease: kube-apiserver shows the part that merging has left",
 		regexp.MustCompile(`Invalid value: \\"map\[(?:[^"\\]|\\.)*?\]\\": `),
 		func(string) string { return "Invalid value: (the patch): " },
 	},
 	{
-		"the object that a refused patch led to is shown in alphabetical order; kube-apiserver shows what it left alone as it was",
+		"the result of a refused patch is shown in alphabetical order; kube-apiserver shows unchanged parts in their order",
 		regexp.MustCompile(`patch: Invalid value: \\"(?:[^"\\]|\\\\|\\[^"\\]|\\\\\\")*\\": |Invalid value: \\"\{(?:[^"\\]|\\\\|\\[^"\\]|\\\\\\")*\\": `),
 		inOrder,
 	},
 	{
-		"numbers in a patch are read before they are refused",
+		"numbers in a patch are parsed before they are refused",
 		regexp.MustCompile(`Invalid value: \{.*?json: cannot unmarshal number \S+ into`),
 		func(text string) string { return text[:strings.LastIndex(text, "number ")] },
 	},
 }
 
-// bare is a number that was named.
+// bare matches a number that was replaced by a name.
 var bare = regexp.MustCompile(`:(\$\{[^}]*\})`)
 
-// odd are numbers that can be written in several ways.
+// odd matches numbers that can be written in several ways.
 var odd = regexp.MustCompile(`":-?\d+(?:[.eE][-+.eE\d]*)?`)
 
 // plain writes a number in one way.
@@ -207,7 +207,7 @@ func plain(member string) string {
 
 var shown = regexp.MustCompile(`Invalid value: \\"(.*)\\": $`)
 
-// inOrder rewrites the JSON that a message shows, which is quoted as text and stands in a string of JSON.
+// inOrder rewrites the JSON that a message shows. It is quoted as text inside a JSON string.
 func inOrder(message string) string {
 	inner := shown.FindStringSubmatch(message)
 	if inner == nil {
@@ -232,8 +232,8 @@ func inOrder(message string) string {
 	return "Invalid value: " + odd.ReplaceAllStringFunc(string(ordered), plain) + ": "
 }
 
-// causesInOrder sorts the causes in a Status where kube-apiserver names them in random order: those of labels and
-// annotations, which it walks as a map and whose words are repeated in the message, and the conflicts of an apply.
+// causesInOrder sorts the causes in a Status where kube-apiserver's order is random: conflicts of an apply, and causes
+// of labels and annotations. The message repeats the latter.
 func causesInOrder(text string) string {
 	var status struct {
 		Kind, Message, Reason string

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// knownOf gives the known differences from the kube-apiserver that is compared, by the version that it tells.
+// knownOf returns the known differences for the version of the kube-apiserver.
 func knownOf(ctx context.Context, kube *server) ([]knownDifference, error) {
 	answer, err := kube.ask(ctx, 0, message{method: http.MethodGet, target: "/version"}, false)
 	if err != nil {
@@ -30,7 +30,7 @@ func knownOf(ctx context.Context, kube *server) ([]knownDifference, error) {
 	return known, nil
 }
 
-// known134 are the further differences from Kubernetes 1.34, whose rules docs/compatibility.md#kubernetes-134 lists.
+// known134 are the additional differences from Kubernetes 1.34. docs/compatibility.md#kubernetes-134 lists their rules.
 var known134 = []knownDifference{
 	{
 		"1.34: DeleteOptions that do not decode are 500 without a reason; in 1.37 they are 400, BadRequest",
@@ -43,14 +43,14 @@ var known134 = []knownDifference{
 		},
 	},
 	{
-		"1.34: a patch that is no JSON is refused when it is tried, after the name and the Lease; in 1.37 at once",
+		"1.34: a patch that is not JSON is refused when it is applied, after the name and the Lease are checked; in 1.37 at once",
 		func(d *difference) bool {
 			now := statusOf(d.said[1])
 			return refused(d.said[0]) && !json.Valid(d.asked[0].body) && now.Code == 400 && now.Message == "invalid JSON patch"
 		},
 	},
 	{
-		"1.34: an applied configuration that does not decode is an error decoding YAML, after the name; in 1.37 one of a patch",
+		"1.34: an applied configuration that does not decode is an error decoding YAML, after the check of the name; in 1.37 one of a patch",
 		func(d *difference) bool {
 			old, now := statusOf(d.said[0]), statusOf(d.said[1])
 			return d.step.label == "apply" && refused(d.said[0]) && now.Code == 400 &&
@@ -59,7 +59,7 @@ var known134 = []knownDifference{
 		},
 	},
 	{
-		"1.34: a JSON patch that replaces the whole Lease by what is no object is passed over; in 1.37 it is 422",
+		"1.34: a JSON patch that replaces the whole Lease by a value that is not an object is ignored; in 1.37 it is 422",
 		func(d *difference) bool {
 			var patch []struct {
 				Op, Path string
@@ -86,14 +86,14 @@ var known134 = []knownDifference{
 		},
 	},
 	{
-		"1.34: the options of a list or a watch are looked at before the form of its answer; in 1.37 the form comes first",
+		"1.34: the options of a list or a watch are checked before the form of its answer; in 1.37 the form comes first",
 		func(d *difference) bool {
 			code := statusOf(d.said[0]).Code
 			return d.step.method == http.MethodGet && (code == 400 || code == 422) && strings.HasPrefix(d.said[1], "406\n")
 		},
 	},
 	{
-		"1.34: causes stand twice or three times; in 1.37 once",
+		"1.34: causes are repeated two or three times; in 1.37 they are not",
 		func(d *difference) bool {
 			causes := causesOf(statusOf(d.said[0]))
 			slices.Sort(causes)
@@ -101,34 +101,34 @@ var known134 = []knownDifference{
 		},
 	},
 	{
-		"1.34: causes of wrong owner references have no index, and what is missing is invalid; in 1.37 it is required",
+		"1.34: causes of wrong owner references have no index, and missing fields are invalid; in 1.37 they are required",
 		func(d *difference) bool { return strings.Contains(d.said[0], "ownerReferences") && inOtherWords(d) },
 	},
 	{
-		"1.34: label keys and values have characters, not bytes; a label key is a qualified name; a configuration is YAML, not a patch",
+		"1.34: limits of labels are in characters, not bytes; a label key is a qualified name; a configuration is YAML, not a patch",
 		inOtherWords,
 	},
 }
 
 var (
-	// The line of the source that names the scheme differs, too.
+	// The source line after the scheme's name differs too.
 	scheme = regexp.MustCompile(`in scheme .*`)
-	// In JSON or YAML, and not as `f:deletionTimestamp` in managedFields, which both keep.
+	// In JSON or YAML, but not as `f:deletionTimestamp` in managedFields, which both versions keep.
 	dropped = regexp.MustCompile(`(?m)(?:"|^ +)(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)"?:`)
 	index   = regexp.MustCompile(`^(metadata\.ownerReferences)\[\d+\]`)
 )
 
-// statusOf gives the Status in what a server said, which has code 0 if it said something else.
+// statusOf returns the Status in an answer. Its code is 0 if the answer is not a Status.
 func statusOf(said string) (status metav1.Status) {
 	_, body, _ := strings.Cut(said, "\n\n")
-	// Behind JSON that was protobuf stands what its envelope said.
+	// The content of the protobuf envelope follows the JSON.
 	if yaml.NewYAMLOrJSONDecoder(strings.NewReader(body), 1<<20).Decode(&status) != nil || status.Kind != "Status" {
 		return metav1.Status{}
 	}
 	return status
 }
 
-// causesOf tells each cause in a line.
+// causesOf returns a line for each cause.
 func causesOf(status metav1.Status) (causes []string) {
 	if status.Details != nil {
 		for _, cause := range status.Details.Causes {
@@ -138,11 +138,11 @@ func causesOf(status metav1.Status) (causes []string) {
 	return causes
 }
 
-// inOtherWords tells whether both servers refuse for the same causes, in the words of the one and of the other.
+// inOtherWords returns whether both servers refuse for the same causes, in different words.
 func inOtherWords(d *difference) bool {
 	old, now := reworded(statusOf(d.said[0])), reworded(statusOf(d.said[1]))
 	if causesAlone := "(the causes)"; old.Message == causesAlone || now.Message == causesAlone {
-		// See causesInOrder, which leaves a Status with one cause as it is.
+		// See causesInOrder, which does not change a Status with one cause.
 		old, now = withCausesAlone(old), withCausesAlone(now)
 	}
 	oldHead, _, _ := strings.Cut(d.said[0], "\n\n")
@@ -157,15 +157,15 @@ func withCausesAlone(status metav1.Status) metav1.Status {
 	return metav1.Status{Code: status.Code, Reason: status.Reason, Details: &metav1.StatusDetails{Causes: status.Details.Causes}}
 }
 
-// words are those of 1.34 and of 1.37.
+// words translates words of 1.34 to words of 1.37.
 var words = strings.NewReplacer(
 	"must be no more than 63 characters", "must be no more than 63 bytes",
 	"a qualified name must", "a valid label key must",
 	"error strict decoding YAML: ", "error strict decoding patch: ",
 )
 
-// reworded gives a Status in the words of 1.37 and with its causes, without indexes of owners. A message that repeats
-// the causes is cut off before them.
+// reworded translates a Status to the words and causes of 1.37, without the indexes of owners. It cuts off the part of
+// the message that repeats the causes.
 func reworded(status metav1.Status) metav1.Status {
 	status.Message = words.Replace(status.Message)
 	if status.Details == nil || len(status.Details.Causes) == 0 {

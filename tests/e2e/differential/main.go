@@ -1,17 +1,17 @@
-// Command differential sends random sequences of requests for Leases to two servers at once, kube-apiserver with its own
-// Leases and ours, and tells where the answers differ.
+// Command differential sends random sequences of requests for Leases to two servers at once, kube-apiserver with its
+// own Leases and ours. It reports where the answers differ.
 //
-// A sequence has two namespaces for itself on both servers. Its requests go out in lockstep: both servers answer one before
-// the next is sent. What must differ (UIDs, versions, times, generated names, tokens) is replaced by a name for what it
-// is, numbered in the order of appearance, and what is left must be equal to the byte. The requests of a sequence follow
-// from its seed alone; they name versions, UIDs and objects by when they were seen ("the version of l1 before its last"),
-// which each server fills in with its own. So a sequence can be run again, and run with steps left out.
+// A sequence has two namespaces on both servers. Its requests run in lockstep: both servers answer one before the next is
+// sent. Values that must differ (UIDs, versions, times, generated names, tokens) are replaced by names, numbered in the
+// order of appearance. The rest must be equal byte for byte. The seed determines the requests of a sequence. They refer to
+// versions, UIDs and objects by the order in which they were seen, such as "the last version of l1 but one". Each server
+// gets its own values. So a sequence can be repeated, also without some of its steps.
 //
 //	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16]
-//	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     runs one sequence again
+//	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     repeats one sequence
 //
-// It exits with 1 if there was a difference that neither known.go nor known_1_34.go names. Nobody else may touch the
-// Leases of the two namespaces, so kube-controller-manager, which collects garbage, must not run meanwhile.
+// The exit status is 1 if there was a difference that neither known.go nor known_1_34.go names. No other client may
+// change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must not run meanwhile.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// run runs the sequences on workers that have two namespaces each.
+// run runs the sequences on workers, each with two namespaces.
 func run(ctx context.Context, builtin, server string, seed, count int64, steps, parallel, examples int, verbose bool) (*report, error) {
 	began := time.Now()
 	both, err := connect(builtin, server)

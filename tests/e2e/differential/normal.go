@@ -18,16 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// normal is an answer in which nothing is left that must differ between the servers.
+// normal is an answer without the values that must differ between the servers.
 type normal struct {
 	text  string      // status, headers and body, line by line
 	times []time.Time // that stood there, in their order
 }
 
-// ignored are headers that name the connection, the request or the server, or that follow from the length of what differs.
+// ignored are headers that describe the connection, the request or the server, or that depend on the length of values
+// that differ.
 var ignored = map[string]bool{
 	"Audit-Id": true, "Content-Length": true, "Date": true, "Connection": true, "Transfer-Encoding": true,
-	// Of priority and fairness, which protect kube-apiserver's slower work.
+	// Headers of priority and fairness, which protects kube-apiserver's slower work.
 	"X-Kubernetes-Pf-Flowschema-Uid": true, "X-Kubernetes-Pf-Prioritylevel-Uid": true,
 }
 
@@ -36,7 +37,7 @@ var (
 	second  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z| \+0000 UTC)`)
 	version = regexp.MustCompile(`(resourceVersion\\*"?:\s*\\*"?)(\d{2,})`)
 	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
-	// Names begin as `create` has it, and end with five characters out of these.
+	// Generated names begin with the prefixes that `create` uses, and end with five of these characters.
 	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
 	current   = regexp.MustCompile(`(, current: )\d+`)
 	next      = regexp.MustCompile(`("?continue"?:\s*"?)([A-Za-z0-9_=-]{20,})`)
@@ -48,8 +49,8 @@ var (
 	listKind  = regexp.MustCompile(`(?m)^kind: \w*List$`)
 )
 
-// normalOf names what is moving in the answer to a request, whose target may fix a version. What only one of the servers
-// showed is not to be learnt.
+// normalOf replaces the varying values in the answer to a request, whose target may fix a version. With learns it also
+// remembers them; values that only one server showed must not be learnt.
 func (m *memory) normalOf(answer answer, asked message, learns bool) normal {
 	var lines []string
 	for name, values := range answer.header {
@@ -74,7 +75,7 @@ func (m *memory) normalOf(answer answer, asked message, learns bool) normal {
 	return normal
 }
 
-// inJSON gives a Status in YAML as JSON if its message is one of those that are rewritten, which YAML breaks into lines.
+// inJSON converts a Status from YAML to JSON if its message is one of the rewritten ones, which YAML breaks into lines.
 func inJSON(text string) string {
 	if strings.HasPrefix(text, "{") || !rewritten.MatchString(text) {
 		return text
@@ -88,7 +89,7 @@ func inJSON(text string) string {
 
 var rewritten = regexp.MustCompile(`is invalid|Invalid\s+value|typed\s+patch|yaml:|Apply\s+failed|precondition`)
 
-// name names what is moving in a text, but for versions of lists.
+// name replaces the varying values in a text, except for versions of lists.
 func (m *memory) name(text string) normal {
 	var found normal
 	text = uid.ReplaceAllStringFunc(text, func(value string) string { return m.symbol("uid", value) })
@@ -105,7 +106,7 @@ func (m *memory) name(text string) normal {
 	now := time.Now()
 	text = second.ReplaceAllStringFunc(text, func(value string) string {
 		at, err := time.Parse("2006-01-02T15:04:05Z", strings.Replace(strings.TrimSuffix(value, " +0000 UTC"), " ", "T", 1)+map[bool]string{true: "Z"}[!strings.HasSuffix(value, "Z")])
-		// Those that the steps bring along are years away.
+		// The times in the steps are years away.
 		if err != nil || now.Sub(at).Abs() > time.Hour {
 			return value
 		}
@@ -122,8 +123,8 @@ func (m *memory) name(text string) normal {
 	return found
 }
 
-// withoutListVersion names the version of a list. It is the newest, and so not the same thing on both servers, unless
-// the request fixed it or the list is a further page of another.
+// withoutListVersion replaces the version of a list. The newest version is not comparable between the servers. The
+// version is comparable if the request fixed it, or if the list is a further page of another one.
 func (m *memory) withoutListVersion(text, asked string) string {
 	pattern := version
 	switch {
@@ -141,7 +142,7 @@ func (m *memory) withoutListVersion(text, asked string) string {
 	value := text[at[4]:at[5]]
 	name := "${newest}"
 	if strings.Contains(asked, "="+value) {
-		// Without Exact it may be so by chance.
+		// Without Exact the versions may be equal by chance.
 		if strings.Contains(asked, "Exact") {
 			name = "${asked}"
 		}
@@ -161,8 +162,8 @@ func isCollection(target string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(path, "/"), "/leases")
 }
 
-// readable gives the text of a body that is compared, and the same as JSON if it can be read. What is protobuf is
-// decoded, and must be what Go makes of it again.
+// readable returns the text of a body for the comparison, and its JSON if it can be decoded. A protobuf body is
+// decoded, and must equal Go's encoding of the result.
 func readable(contentType string, body []byte) (text string, decoded []byte) {
 	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) || len(body) == 0 {
 		return string(body), body
@@ -176,7 +177,7 @@ type coded interface {
 	Marshal() ([]byte, error)
 }
 
-// fromProtobuf decodes an object with its envelope.
+// fromProtobuf decodes an object and its envelope.
 func fromProtobuf(body []byte) ([]byte, string) {
 	raw, found := bytes.CutPrefix(body, protobufPrefix)
 	if !found {
@@ -226,7 +227,7 @@ func objectOf(kind string) coded {
 	}
 }
 
-// readEvents gives the events of a watch one after the other, readable.
+// readEvents passes each event of a watch to found, in readable form.
 func readEvents(contentType string, stream io.ReadCloser, found func(string)) error {
 	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) {
 		decoder := json.NewDecoder(stream)
@@ -257,7 +258,7 @@ func readEvents(contentType string, stream io.ReadCloser, found func(string)) er
 	}
 }
 
-// isBookmark tells whether an event is a bookmark of the clock, which comes when it comes.
+// isBookmark returns whether an event is a bookmark of the clock, whose time varies.
 func isBookmark(event string) bool {
 	return strings.HasPrefix(event, `{"type":"BOOKMARK"`) && !strings.Contains(event, "initial-events-end")
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// meta gives fields of metadata: the name, if there is one, and what else comes along.
+// meta returns fields of metadata: the name, if any, and random ones.
 func (g *gen) meta(name string) []string {
 	var fields []string
 	if name != "" {
@@ -40,7 +40,7 @@ func (g *gen) meta(name string) []string {
 	return fields
 }
 
-// spec gives fields of a Lease's spec.
+// spec returns random fields of a Lease's spec.
 func (g *gen) spec() []string {
 	var fields []string
 	if !g.odds(5) {
@@ -70,7 +70,7 @@ func (g *gen) spec() []string {
 	return fields
 }
 
-// lease is a Lease of a name, in JSON; the name is JSON too.
+// lease returns a Lease as JSON. The name is JSON too.
 func (g *gen) lease(name string) string {
 	fields := []string{
 		`"apiVersion":` + g.mostly(40, `"coordination.k8s.io/v1"`, `"coordination.k8s.io/v2"`, `"v1"`, `""`, `"a/b/c"`, "5", "null", `"apps/v1"`),
@@ -86,7 +86,7 @@ func (g *gen) lease(name string) string {
 	return g.spoiled(g.object(fields))
 }
 
-// spoiled is hardly ever no longer JSON.
+// spoiled rarely makes a text invalid JSON.
 func (g *gen) spoiled(text string) string {
 	if !g.wrong(60) {
 		return text
@@ -97,7 +97,7 @@ func (g *gen) spoiled(text string) string {
 		strings.Replace(text, `"metadata":{`, `"metadata":{"name":"dup",`, 1), strings.Replace(text, ":", " : ", -1), strings.Replace(text, ",", ",,", 1))
 }
 
-// edits are changes to an object that was read: those of a client that renews or takes over, mostly.
+// edits returns changes of an object that was read, mostly those of a renewal or an acquisition.
 func (g *gen) edits() []edit {
 	edits := []edit{{[]string{"spec", "renewTime"}, g.validTime()}}
 	if g.odds(2) {
@@ -116,7 +116,7 @@ func (g *gen) validTime() string {
 	return fmt.Sprintf(`"2024-06-07T08:09:%02d.%06dZ"`, g.Intn(60), g.Intn(3)*250000)
 }
 
-// anEdit changes any field. Its value is JSON that Go's encoder can carry on.
+// anEdit returns a change of any field. Go's JSON encoder can encode its value.
 func (g *gen) anEdit() edit {
 	meta := func(name string, values ...string) edit { return edit{[]string{"metadata", name}, g.one(values...)} }
 	spec := func(name string, values ...string) edit { return edit{[]string{"spec", name}, g.one(values...)} }
@@ -160,13 +160,13 @@ func (g *gen) anEdit() edit {
 	}
 }
 
-// oneOwner is an owner that can be edited in.
+// oneOwner returns an ownerReference for an edit.
 func (g *gen) oneOwner() string {
 	return g.one(`{"apiVersion":"v1","kind":"Node","name":"n1","uid":"u1"}`, `{"apiVersion":"v1","kind":"Node","name":"n2","uid":"u2","controller":true}`,
 		`{"apiVersion":"v1","kind":"Node","name":"n3","uid":"u1","controller":true,"blockOwnerDeletion":true}`, `{"apiVersion":"v1","kind":"","name":"n3","uid":"u4"}`)
 }
 
-// encoded puts a body into a media type, in the words of Content-Type.
+// encoded returns a body in a random encoding, with its Content-Type.
 func (g *gen) encoded(text string, kind string) (body, [][2]string) {
 	switch g.Intn(12) {
 	case 0, 1:

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// jsonPatch is a patch of RFC 6902.
+// jsonPatch returns a patch of RFC 6902.
 func (g *gen) jsonPatch() string {
 	operations := make([]string, 1+g.Intn(3))
 	for at := range operations {
@@ -20,7 +20,7 @@ func (g *gen) jsonPatch() string {
 			fields = append(fields, `"value":`+g.anyValue())
 		}
 		if strings.Contains(fields[0], "copy") || strings.Contains(fields[0], "move") || g.odds(25) {
-			// A version that is copied elsewhere would not be known for one.
+			// A version that is copied elsewhere would not be recognized as one.
 			fields = append(fields, `"from":`+strings.Replace(g.pointer(), "resourceVersion", "name", 1))
 		}
 		operations[at] = g.object(fields)
@@ -43,7 +43,7 @@ func (g *gen) pointer() string {
 		`"/spec/unknown"`, `"/metadata"`, `"/kind"`, `"/apiVersion"`, `"/metadata/namespace"`, `"/metadata/deletionTimestamp"`, `"/metadata/creationTimestamp"`)
 }
 
-// anyValue is one for whatever stands at a pointer.
+// anyValue returns a value for any pointer.
 func (g *gen) anyValue() string {
 	switch g.Intn(12) {
 	case 0:
@@ -67,7 +67,7 @@ func (g *gen) anyValue() string {
 	}
 }
 
-// mergePatch is a patch of RFC 7386, or one of the strategic kind.
+// mergePatch returns a patch of RFC 7386, or a strategic merge patch.
 func (g *gen) mergePatch(strategic bool) string {
 	var fields []string
 	if !g.odds(4) {
@@ -90,7 +90,7 @@ func (g *gen) mergePatch(strategic bool) string {
 func (g *gen) patchOfMeta(strategic bool) []string {
 	var fields []string
 	for _, field := range g.meta("") {
-		// A patch may take away what an object only lacks.
+		// A patch may remove a field that an object would lack.
 		if g.odds(8) {
 			key, _, _ := strings.Cut(field, ":")
 			field = key + ":null"
@@ -125,7 +125,7 @@ func (g *gen) directives(strategic bool, _ string) []string {
 		`"$retainKeys":"x"`, `"$setElementOrder/x":[]`, `"$deleteFromPrimitiveList/x":["a"]`, `"$unknown":1`)}
 }
 
-// configuration is what an applier wants of a Lease.
+// configuration returns an applied configuration of a Lease.
 func (g *gen) configuration(name string) string {
 	meta := []string{`"name":` + g.mostly(20, quoted(name), `"l1"`, `""`, "null", "5")}
 	if g.odds(5) {

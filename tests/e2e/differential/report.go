@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// report gathers what the sequences found.
+// report is the result of all sequences.
 type report struct {
 	mutex     sync.Mutex
 	examples  int
@@ -48,7 +48,7 @@ func (r *report) flaked(seed int64, d *difference) {
 	r.flakes = append(r.flakes, fmt.Sprintf("seed %d, step %d, %s\n%s", seed, d.at, d.step.label, indent(d.compared())))
 }
 
-// isNew counts a difference, and tells whether it is to be shown.
+// isNew counts a difference, and returns whether to show it.
 func (r *report) isNew(d *difference) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -70,7 +70,7 @@ func (r *report) print(to io.Writer) {
 		fmt.Fprintln(to, text)
 	}
 	for _, text := range r.flakes {
-		fmt.Fprintln(to, "--- differed once and not again:", text)
+		fmt.Fprintln(to, "--- differed only once:", text)
 	}
 	if len(r.seen) > 0 {
 		fmt.Fprintf(to, "%d kinds of differences:\n", len(r.seen))
@@ -112,7 +112,7 @@ func sorted(of map[string]int) []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// signature tells one kind of difference from another: what was tried and the first that differs.
+// signature identifies the kind of a difference: the step's label and the first line that differs.
 func (d *difference) signature() string {
 	a, b := lines(d.said[0]), lines(d.said[1])
 	for at := 0; at < max(len(a), len(b)); at++ {
@@ -129,7 +129,7 @@ func (d *difference) signature() string {
 	return d.step.label + ": times"
 }
 
-// around is where two texts differ, with a little of what stands before it.
+// around returns the places where two texts differ, with some text before them.
 func around(a, b string) (string, string) {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {
@@ -150,7 +150,7 @@ func line(of []string, at int) string {
 	return ""
 }
 
-// story tells how a difference comes about.
+// story describes the steps that lead to a difference.
 func (d *difference) story() string {
 	var text strings.Builder
 	for at, step := range d.before {
@@ -165,7 +165,7 @@ func (d *difference) story() string {
 	return text.String()
 }
 
-// compared shows lines that differ, and how the rest begins.
+// compared returns the lines that differ, and the beginning of the rest.
 func (d *difference) compared() string {
 	a, b := lines(d.said[0]), lines(d.said[1])
 	var text strings.Builder
@@ -179,7 +179,7 @@ func (d *difference) compared() string {
 	return text.String()
 }
 
-// template shows a step with its symbols.
+// template formats a step with its symbols.
 func (s *step) template() string {
 	text := s.method + " " + s.target
 	for _, field := range s.header {
@@ -196,7 +196,7 @@ func (s *step) template() string {
 	return text
 }
 
-// describe shows a request as it went to both servers.
+// describe formats a request as it was sent to both servers.
 func describe(asked [2]message) string {
 	show := func(m message) string { return fmt.Sprintf("%s %s %q %q", m.method, m.target, m.header, m.body) }
 	if a, b := show(asked[0]), show(asked[1]); a != b {

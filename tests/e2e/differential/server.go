@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// server is one of the two that are compared, reached over HTTP/2 and over HTTP/1.1.
+// server is one of the two compared servers, reached over HTTP/2 and over HTTP/1.1.
 type server struct {
 	name   string
 	host   string
 	client [2]*http.Client
 }
 
-// pair is kube-apiserver and our server, in this order wherever there are two of something.
+// pair is kube-apiserver and our server. All pairs of values have this order.
 type pair [2]*server
 
 func connect(builtin, ours string) (pair, error) {
@@ -39,7 +39,7 @@ func connect(builtin, ours string) (pair, error) {
 		}
 		both[at] = &server{name: []string{"kube-apiserver", "our server"}[at], host: strings.TrimPrefix(config.Host, "https://")}
 		for version := range both[at].client {
-			// What is sent and what comes back is to be what stands in the step: nothing is added, followed or unpacked.
+			// Requests and answers are compared as they are: the transport adds, follows and unpacks nothing.
 			transport := &http.Transport{
 				TLSClientConfig: trust.Clone(), DisableCompression: true, MaxIdleConnsPerHost: 64, ForceAttemptHTTP2: version == 0,
 			}
@@ -55,14 +55,14 @@ func connect(builtin, ours string) (pair, error) {
 	return both, nil
 }
 
-// message is a request with all its symbols filled in.
+// message is a request with values in place of symbols.
 type message struct {
 	method, target string // target: path and query as they are sent
 	header         [][2]string
 	body           []byte
 }
 
-// answer is what came back; of a watch, what came before its events.
+// answer is an answer; for a watch, the part before its events.
 type answer struct {
 	status int
 	header http.Header
@@ -70,12 +70,12 @@ type answer struct {
 	stream io.ReadCloser // of a watch that is open
 }
 
-// patience is for one answer. kube-apiserver itself waits 3 s for versions that do not exist yet.
+// patience is the maximum time for an answer. kube-apiserver itself waits 3 s for future versions.
 const patience = 20 * time.Second
 
-// ask sends a request. The body of a watch that has begun is left to be read.
+// ask sends a request. The body of a started watch remains to be read.
 func (s *server) ask(ctx context.Context, version int, message message, watch bool) (answer, error) {
-	// A watch is read long after this function.
+	// A watch is read after this function returns.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(patience, cancel)
 	path, query, _ := strings.Cut(message.target, "?")
@@ -115,7 +115,7 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 	return answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }
 
-// cancelled is a body whose end ends its request.
+// cancelled is a body that cancels its request when it is closed.
 type cancelled struct {
 	io.ReadCloser
 	cancel context.CancelFunc

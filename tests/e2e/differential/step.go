@@ -21,14 +21,14 @@ import (
 // step is one request of a sequence, the same for both servers. Target, header values and body may hold symbols:
 //
 //	${ns} ${other}      the two namespaces of the sequence
-//	${rv:l1:0}          version of the Lease l1 that was seen last; 1 is the one before, and so on
-//	${uid:l1:0}         its UID, in the same way
-//	${list:0}           version of the list that was seen last
-//	${continue:0}       token of the page that was seen last at the same path
-//	${name:0}           name that was generated last
+//	${rv:l1:0}          last seen version of the Lease l1; 1 is the one before, and so on
+//	${uid:l1:0}         last seen UID of the Lease l1, with the same numbers
+//	${list:0}           last seen version of a list
+//	${continue:0}       last seen token of a page at the same path
+//	${name:0}           last generated name
 //	${future}           a version that does not exist yet
 //
-// One that has nothing to stand for yet is 0, and a token empty.
+// A symbol without a value is 0, and a token without a value is empty.
 type step struct {
 	label  string // what is tried, for the summary
 	method string
@@ -40,17 +40,17 @@ type step struct {
 	sleep  time.Duration // before it
 }
 
-// body is what a step sends.
+// body is the body of a step.
 type body struct {
 	text string // of JSON, or whatever is to be sent
-	// from is a Lease whose object, as it was seen last, is sent with edits; text is sent if it was never seen.
+	// from names a Lease whose last seen object is sent with edits. If there is none, text is sent.
 	from  string
 	edits []edit
-	// encoding is "" for the text as it is, "yaml", or the kind of object that becomes protobuf.
+	// encoding is "" for the unchanged text, "yaml", or the kind of an object for protobuf.
 	encoding string
 }
 
-// edit sets a field of an object, or deletes it.
+// edit sets or deletes a field of an object.
 type edit struct {
 	path  []string
 	value string // JSON; empty deletes
@@ -58,9 +58,9 @@ type edit struct {
 
 var symbols = regexp.MustCompile(`\$\{(ns|other|future|rv|uid|list|continue|name)(?::([^:}]*))?(?::(\d+))?\}`)
 
-// message fills the symbols of a step in, for one server.
+// message replaces the symbols of a step for one server.
 func (s *step) message(m *memory) message {
-	// A token belongs to the path that gave it.
+	// A token belongs to the path that returned it.
 	path, _, _ := strings.Cut(s.target, "?")
 	m.path = m.fill(path)
 	filled := message{method: s.method, target: m.fill(s.target), body: s.body.bytes(m)}
@@ -115,12 +115,12 @@ func (e *edit) apply(tree map[string]any, m *memory) {
 	}
 	var value any
 	if err := json.Unmarshal([]byte(m.fill(e.value)), &value); err != nil {
-		panic(fmt.Sprintf("%s is no JSON: %v", e.value, err))
+		panic(fmt.Sprintf("%s is not JSON: %v", e.value, err))
 	}
 	tree[last] = value
 }
 
-// protobufOf encodes what JSON says as a client of Kubernetes would.
+// protobufOf encodes an object in JSON as a Kubernetes client would.
 func protobufOf(kind string, text []byte) ([]byte, error) {
 	var object interface {
 		Marshal() ([]byte, error)
@@ -148,11 +148,11 @@ func protobufOf(kind string, text []byte) ([]byte, error) {
 	return append(append([]byte{}, protobufPrefix...), encoded...), err
 }
 
-// protobufPrefix stands before each object in protobuf.
+// protobufPrefix precedes each object in protobuf.
 var protobufPrefix = []byte("k8s\x00")
 
-// memory is what one server has shown in a sequence. Both see the same steps, so what is at the same place of both
-// memories is the same thing.
+// memory is the values that one server has shown in a sequence. Both servers get the same steps, so the same place in
+// both memories means the same thing.
 type memory struct {
 	namespaces [2]string
 	versions   map[string][]string // by Lease
@@ -174,7 +174,7 @@ func newMemory(namespaces [2]string) *memory {
 	}
 }
 
-// clone is a memory of the same things, that names further ones by itself.
+// clone returns a copy that learns independently.
 func (m *memory) clone() *memory {
 	copied := *m
 	copied.symbolOf, copied.counts = maps.Clone(m.symbolOf), maps.Clone(m.counts)
@@ -190,7 +190,7 @@ func (m *memory) fill(text string) string {
 		kind, of := parts[1], parts[2]
 		back, err := strconv.Atoi(parts[3])
 		if err != nil {
-			// Those that are of no Lease.
+			// The symbol belongs to no Lease.
 			back, _ = strconv.Atoi(of)
 		}
 		values := map[string][]string{
@@ -210,10 +210,10 @@ func (m *memory) fill(text string) string {
 	})
 }
 
-// future is above every version of either server: ours are microseconds, and end after it in the year 2255.
+// future is above every version of both servers. Ours are microseconds, and exceed it in the year 2255.
 const future = "9000000000000000"
 
-// learn takes from an answer what later steps may ask for.
+// learn remembers the values of an answer that later steps may use.
 func (m *memory) learn(decoded []byte) {
 	var object struct {
 		Kind     string
@@ -256,7 +256,7 @@ func (m *memory) learn(decoded []byte) {
 	}
 }
 
-// learnItem learns an item of a list, which does not say its kind.
+// learnItem remembers an item of a list, which has no kind.
 func (m *memory) learnItem(item json.RawMessage) {
 	m.learn(append([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`), bytes.TrimPrefix(item, []byte("{"))...))
 }
@@ -277,7 +277,7 @@ func remember(of map[string][]string, name, value string) {
 	}
 }
 
-// symbol is the name of a value that differs between the servers, the same whenever the value appears again.
+// symbol returns the name of a value that differs between the servers. The same value always gets the same name.
 func (m *memory) symbol(kind, value string) string {
 	known, is := m.symbolOf[kind+value]
 	if !is {
@@ -291,7 +291,7 @@ func (m *memory) symbol(kind, value string) string {
 	return known
 }
 
-// above is how many of the versions that were seen are greater than this one.
+// above returns how many known versions are greater than this one.
 func (m *memory) above(value string) (count int) {
 	for known := range m.symbolOf {
 		if version, is := strings.CutPrefix(known, "rv"); is && less(value, version) {
@@ -301,5 +301,5 @@ func (m *memory) above(value string) (count int) {
 	return count
 }
 
-// less compares numbers of any length.
+// less compares decimal numbers of any length.
 func less(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }

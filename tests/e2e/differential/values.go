@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// gen makes what is random. All that it gives follows from the seed.
+// gen generates random values. The seed determines all of them.
 type gen struct {
 	*rand.Rand
 	serial int  // of generateName prefixes
 	calm   bool // few mistakes, so that a sequence gets far
 }
 
-// one of several, the first as likely as any other.
+// one returns one of several values with equal probability.
 func (g *gen) one(of ...string) string { return of[g.Intn(len(of))] }
 
-// odds tells whether something is to happen that happens once in so many times.
+// odds returns true once in so many times.
 func (g *gen) odds(in int) bool { return g.Intn(in) == 0 }
 
-// wrong is odds for what is likely to be refused.
+// wrong is odds for values that are likely to be refused.
 func (g *gen) wrong(in int) bool {
 	if g.calm {
 		in *= 12
@@ -27,7 +27,7 @@ func (g *gen) wrong(in int) bool {
 	return g.odds(in)
 }
 
-// mostly gives the usual, and once in so many times one of the others.
+// mostly returns the usual value, and once in so many times one of the others.
 func (g *gen) mostly(in int, usual string, others ...string) string {
 	if g.wrong(in) {
 		return g.one(others...)
@@ -35,16 +35,16 @@ func (g *gen) mostly(in int, usual string, others ...string) string {
 	return usual
 }
 
-// name is that of one of the few Leases of a sequence.
+// name returns the name of one of the few Leases of a sequence.
 func (g *gen) name() string { return g.one("l0", "l0", "l0", "l1", "l1", "l2") }
 
-// oddName is hardly a name, as JSON.
+// oddName returns an unusual or invalid name, as JSON.
 func (g *gen) oddName() string {
 	return g.one(`"L0"`, `"l0."`, `"-l0"`, `"a.b-c"`, `"l_0"`, `"."`, `".."`, `"a/b"`, `"a%b"`, `""`, `"é"`, `" l0"`, `"0"`,
 		quoted(strings.Repeat("n", 253)), quoted(strings.Repeat("n", 254)), quoted(strings.Repeat("n.", 126)+"nn"), `null`, `5`, `["l0"]`)
 }
 
-// text is a string of JSON for where any will do.
+// text returns a JSON string for any purpose.
 func (g *gen) text() string {
 	if !g.wrong(3) {
 		return g.one(`"a"`, `"b"`, `"node-1"`)
@@ -55,7 +55,7 @@ func (g *gen) text() string {
 		quoted(strings.Repeat("x", 300)), quoted(strings.Repeat("word ", 40)))
 }
 
-// time is a MicroTime, as JSON.
+// time returns a MicroTime, as JSON.
 func (g *gen) time() string {
 	if !g.wrong(4) {
 		return g.one(`"2024-05-06T07:08:09.123456Z"`, `"2024-05-06T07:08:10.000000Z"`, `"2024-05-06T07:08:11.500000Z"`)
@@ -67,7 +67,7 @@ func (g *gen) time() string {
 		`"2024-05-06T07:08:09.123456-00:00"`, `"2024-05-06T07:08:09.123456+24:00"`, `true`)
 }
 
-// number is one for leaseDurationSeconds and leaseTransitions.
+// number returns a value for leaseDurationSeconds or leaseTransitions.
 func (g *gen) number() string {
 	if !g.wrong(4) {
 		return g.one("1", "15", "40")
@@ -76,7 +76,7 @@ func (g *gen) number() string {
 		"null", "true", "[]", "{}", "1e400", "15.000000001")
 }
 
-// owner is an ownerReference.
+// owner returns an ownerReference.
 func (g *gen) owner() string {
 	fields := []string{
 		`"apiVersion":` + g.mostly(8, `"v1"`, `""`, `"apps/v1"`, `"a/b/c"`, `null`, `"v1beta1"`), `"kind":` + g.mostly(8, `"Node"`, `""`, `"Event"`, `null`),
@@ -94,13 +94,13 @@ func (g *gen) owner() string {
 	return g.object(fields)
 }
 
-// finalizer is the name of one.
+// finalizer returns the name of a finalizer.
 func (g *gen) finalizer() string {
 	return g.mostly(5, g.one(`"example.com/a"`, `"example.com/b"`), `"orphan"`, `"foregroundDeletion"`, `"kubernetes"`, `"plain"`, `""`, `"a b"`,
 		`"example.com/"`, `"/x"`, `"Example.com/x"`, `null`, `5`, `"example.com/`+strings.Repeat("y", 70)+`"`)
 }
 
-// list is an array of up to three.
+// list returns an array of up to three items.
 func (g *gen) list(item func() string) string {
 	items := make([]string, g.Intn(4))
 	for at := range items {
@@ -109,7 +109,7 @@ func (g *gen) list(item func() string) string {
 	return "[" + strings.Join(items, ",") + "]"
 }
 
-// labels is a map whose values can be selected by.
+// labels returns a map whose values suit selectors.
 func (g *gen) labels() string {
 	var fields []string
 	for range g.Intn(4) {
@@ -120,7 +120,7 @@ func (g *gen) labels() string {
 	return g.object(unique(fields))
 }
 
-// annotations is a map of any text.
+// annotations returns a map with any text.
 func (g *gen) annotations() string {
 	var fields []string
 	for range g.Intn(3) {
@@ -129,7 +129,7 @@ func (g *gen) annotations() string {
 	return g.object(unique(fields))
 }
 
-// unique keeps the first of fields with the same key.
+// unique keeps the first field of each key.
 func unique(fields []string) []string {
 	var kept []string
 	seen := map[string]bool{}
@@ -143,7 +143,7 @@ func unique(fields []string) []string {
 	return kept
 }
 
-// object makes one of fields, in random order at times.
+// object builds an object of fields, sometimes in random order.
 func (g *gen) object(fields []string) string {
 	if g.odds(6) {
 		g.Shuffle(len(fields), func(a, b int) { fields[a], fields[b] = fields[b], fields[a] })
@@ -151,7 +151,7 @@ func (g *gen) object(fields []string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// less leaves one out.
+// less removes one field.
 func (g *gen) less(fields []string) []string {
 	if len(fields) == 0 {
 		return fields

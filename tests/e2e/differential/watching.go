@@ -17,7 +17,7 @@ type watching struct {
 	changed time.Time // when the last event came
 }
 
-// watch reads both streams from now on.
+// watch starts to read both streams.
 func watch(at int, asked [2]message, answers [2]answer) *watching {
 	w := &watching{at: at, asked: asked, streams: answers, changed: time.Now()}
 	for side, answer := range answers {
@@ -27,7 +27,7 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 					return
 				}
 				if strings.HasPrefix(event, `{"type":"BOOKMARK"`) {
-					// Like that of a list it is the newest.
+					// The version of a bookmark is the newest one, as that of a list.
 					event = version.ReplaceAllString(event, "$1$${newest}")
 				}
 				w.mutex.Lock()
@@ -43,13 +43,14 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 	return w
 }
 
-// quiet is how long nothing comes when all has come; late, how long one may be behind the other.
+// quiet is the time without events after which all have arrived. late is the time that one server may lag behind the
+// other.
 const (
 	quiet = 40 * time.Millisecond
 	late  = 8 * time.Second
 )
 
-// wait gives the events of both, once they are as many and no more come, or have had the time to.
+// wait returns the events of both servers when their numbers are equal and no more arrive, or after the time limit.
 func (w *watching) wait() [2][]string {
 	for began := time.Now(); ; time.Sleep(quiet / 4) {
 		w.mutex.Lock()

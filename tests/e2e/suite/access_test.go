@@ -23,7 +23,7 @@ import (
 
 const leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-// bearing is a way to the process that holds the Leases with a certificate of pki/, or with none.
+// bearing is a configuration for the process that holds the Leases, with a certificate of pki/ or without one.
 func bearing(certificate string, http2 bool) *rest.Config {
 	config := rest.AnonymousClientConfig(direct("admin"))
 	if certificate != "" {
@@ -37,7 +37,7 @@ func bearing(certificate string, http2 bool) *rest.Config {
 	return config
 }
 
-// ask gives the status of a GET with headers, and what the answer says.
+// ask sends a GET with headers, and returns the status and the body.
 func ask(ctx context.Context, config *rest.Config, path string, headers map[string]string) (int, string, error) {
 	return askBy(ctx, http.MethodGet, config, path, headers)
 }
@@ -62,14 +62,14 @@ func askBy(ctx context.Context, method string, config *rest.Config, path string,
 	}
 	defer response.Body.Close()
 	if http2 := slices.Contains(config.NextProtos, "h2"); http2 != (response.ProtoMajor == 2) {
-		return 0, "", fmt.Errorf("%v was offered, and the answer is in %s", config.NextProtos, response.Proto)
+		return 0, "", fmt.Errorf("%v was offered, but the answer is in %s", config.NextProtos, response.Proto)
 	}
 	body, err := io.ReadAll(response.Body)
 	return response.StatusCode, string(body), err
 }
 
-// Who says who they are by headers is believed only with a front proxy's certificate, and a certificate only if its CA is
-// ours. 401 and 403 are both a refusal, and so is an alert of TLS.
+// Headers that name a user count only with a front proxy's certificate, and a certificate only if its CA is the
+// cluster's. 401, 403 and an alert of TLS are refusals.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	master := map[string]string{"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -94,7 +94,7 @@ func TestForgery(t *testing.T) {
 			t.Run(test.name+"/"+protocol, func(t *testing.T) {
 				check(t, 15*time.Second, func(ctx context.Context) error {
 					status, body, err := ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
-					// Go says no more than this of a connection that the alert has ended before the request began.
+					// For a connection that the alert ended before the request, Go gives only this error.
 					for n := 0; n < 20 && err != nil && strings.Contains(err.Error(), "client conn could not be established"); n++ {
 						status, body, err = ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
 					}
@@ -110,9 +110,9 @@ func TestForgery(t *testing.T) {
 	}
 }
 
-// What kube-apiserver passes on as its client wrote it has an answer. A stream that is reset for it would be tried again, on one
-// new connection after the other.
-func TestWhatIsPassedOnIsAnswered(t *testing.T) {
+// Input that kube-apiserver forwards unchecked gets an answer. After a reset of the stream, kube-apiserver would retry
+// on one new connection after the other.
+func TestForwardedInputIsAnswered(t *testing.T) {
 	t.Parallel()
 	config := rest.CopyConfig(user("admin"))
 	config.NextProtos = []string{"h2"}
@@ -136,7 +136,7 @@ func TestWhatIsPassedOnIsAnswered(t *testing.T) {
 	}
 }
 
-// Health is for everybody, as probes have no certificate.
+// Health needs no certificate, since probes have none.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/version"} {
@@ -151,10 +151,10 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Our server says when it last heard of what it follows.
+// Our server's metrics show when the server last heard from the cluster.
 func TestClusterHeard(t *testing.T) {
 	if builtin() {
-		t.Skip("kube-apiserver follows nobody")
+		t.Skip("kube-apiserver has no such metrics")
 	}
 	check(t, 10*time.Second, func(ctx context.Context) error {
 		metrics, err := clientset(direct("admin")).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
@@ -175,7 +175,7 @@ func TestClusterHeard(t *testing.T) {
 	})
 }
 
-// A node may touch the Lease of its own name and no other, by way of kube-apiserver and directly.
+// A node may change only the Lease of its own name, through kube-apiserver and directly.
 func TestNodeRestriction(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"aggregated": user("node-a"), "direct": direct("node-a")} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// churn creates, acquires, releases and deletes locks as fast as the servers allow, each request at a server that chance
-// picks, and knows at each moment who holds which lock.
+// churn creates, acquires, releases and deletes locks as fast as the servers allow. Each request goes to a random
+// server. churn always knows the holder of each lock.
 type churn struct {
 	servers []coordinationclient.LeaseInterface
 
@@ -53,7 +53,7 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.acquisitions++
 		c.mutex.Unlock()
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		// From the request on the lock may be another's.
+		// From the request on, another worker may hold the lock.
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()
@@ -61,7 +61,7 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 	}
 }
 
-// acquire gives the lock as it was acquired, or nil.
+// acquire returns the acquired lock, or nil.
 func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv1.Lease {
 	found, err := c.server().Get(ctx, lock, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -74,7 +74,7 @@ func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv
 	}
 	switch *found.Spec.HolderIdentity {
 	case worker:
-		// An acquisition of which no answer came.
+		// An earlier acquisition took effect without an answer.
 		return found
 	case "":
 		found.Spec.HolderIdentity = ptr.To(worker)
@@ -84,14 +84,14 @@ func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv
 	return nil
 }
 
-// resolve finds out whether a write took effect. The lock if it did, or nil.
+// resolve finds out whether a write took effect. It returns the lock if so, and nil otherwise.
 func (c *churn) resolve(ctx context.Context, written *coordinationv1.Lease, err error, lock, worker string) *coordinationv1.Lease {
 	c.count(err)
 	for ; err != nil; time.Sleep(20 * time.Millisecond) {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
 			return nil
 		}
-		// The answer says nothing of the write.
+		// The answer does not tell whether the write took effect.
 		if written, err = c.server().Get(ctx, lock, metav1.GetOptions{}); err == nil && *written.Spec.HolderIdentity != worker {
 			return nil
 		}
@@ -134,7 +134,7 @@ func (c *churn) count(err error) {
 	c.answers[name]++
 }
 
-// outcome is what the run has shown: a summary, or the first violations.
+// outcome returns a summary, or the first violations.
 func (c *churn) outcome() (string, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A namespace that goes takes its Leases along.
+// The deletion of a namespace deletes its Leases.
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)
@@ -30,25 +30,25 @@ func TestNamespaceDeletion(t *testing.T) {
 		if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		// The namespace controller looks again after up to a minute if something was left.
+		// If something was left, the namespace controller looks again after up to a minute.
 		if err := eventually(ctx, 100*time.Second, func(ctx context.Context) error {
 			object, err := client.CoreV1().Namespaces().Get(ctx, space, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("still there: %v %w", object.Status, err)
+			return fmt.Errorf("the namespace still exists: %v %w", object.Status, err)
 		}); err != nil {
 			return err
 		}
 		list, err := client.CoordinationV1().Leases(space).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) > 0 {
-			return fmt.Errorf("outlived their namespace: %v %w", list.Items, err)
+			return fmt.Errorf("Leases outlived their namespace: %v %w", list.Items, err)
 		}
 		return nil
 	})
 }
 
-// A Lease whose owner goes is collected, and one whose owner stays is not.
+// A Lease whose owner is deleted is collected; one whose owner exists is not.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)
@@ -82,12 +82,12 @@ func leaseGone(client kubernetes.Interface, namespace, name string) func(context
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("%s/%s is still there: %v", namespace, name, err)
+		return fmt.Errorf("%s/%s still exists: %v", namespace, name, err)
 	}
 }
 
-// A kubelet's heartbeats, by the code that a kubelet runs and with a node's certificate: its node stays Ready as long as
-// the Lease is renewed and is given up soon after; when it is deleted, its Lease goes too.
+// Heartbeats with a kubelet's code and a node's certificate. The node stays Ready while the Lease is renewed, and is
+// marked soon after. When the node is deleted, its Lease is deleted too.
 func TestNodeHeartbeat(t *testing.T) {
 	for name, contentType := range contentTypes {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestNodeHeartbeat(t *testing.T) {
 	}
 }
 
-// report says that a node is Ready, as its kubelet does.
+// report sets a node Ready, as its kubelet does.
 func report(ctx context.Context, node *corev1.Node) error {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
 		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
@@ -171,7 +171,7 @@ func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, e
 	}
 }
 
-// A Lease can be created neither in a namespace that does not exist nor in one that is going.
+// A Lease cannot be created in a namespace that does not exist or is being deleted.
 func TestNamespaceLifecycle(t *testing.T) {
 	t.Parallel()
 	t.Run("missing", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 			if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
-			// The one that knows is told of it by a watch.
+			// The server learns of the namespace by a watch.
 			time.Sleep(time.Second)
 			_, err := leases.Create(ctx, lease("after", "one"), metav1.CreateOptions{})
 			if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// The leader goes without a renewal for two thirds of its Lease, and an election follows.
+	// The leader does not renew for two thirds of its Lease's duration, and an election follows.
 	givesWayMax = 40 * time.Second
-	// client-go ends a watch after ten minutes at the latest.
+	// client-go ends a watch after at most ten minutes.
 	informedMax = 11 * time.Minute
 )
 
-// kube-apiserver elects among kube-controller-managers with CoordinatedLeaderElection. The first leads, and the second
-// when the first is killed. One with an older emulation version becomes the preferred holder, and the newer leader
-// gives way. A newer one that comes later stays behind, and follows when the older one is killed.
+// kube-apiserver elects a kube-controller-manager with CoordinatedLeaderElection. The first one leads, and the second
+// one after the first is killed. One with an older emulation version becomes the preferred holder, and the newer leader
+// yields. A newer one that starts later does not lead, until the older one is killed.
 //
-// After a switch kube-apiserver's informer of Leases still watches built-in storage, and it holds an election every few
-// seconds. When that watch has ended it holds none while the right one leads.
+// After a switch kube-apiserver's informer of Leases still watches built-in storage, and kube-apiserver holds an
+// election every few seconds. After the end of that watch it holds none while the right candidate leads.
 //
-//	E2E_INFORMED   1 waits for the end of that watch first, for up to ten minutes
+//	E2E_INFORMED   1 waits for the end of that watch, for up to ten minutes
 func TestCoordinatedElection(t *testing.T) {
 	informed := number("E2E_INFORMED", 0) == 1
 	check(t, informedMax+5*time.Minute, func(ctx context.Context) error {
@@ -54,9 +54,9 @@ func TestCoordinatedElection(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		t.Logf("the candidates were asked while the first led: %t", asked.After(joined))
+		t.Logf("the candidates were pinged while the first led: %t", asked.After(joined))
 		if informed && asked.After(joined) {
-			return fmt.Errorf("kube-apiserver held an election at %s that nobody needed", asked)
+			return fmt.Errorf("kube-apiserver held an unnecessary election at %s", asked)
 		}
 		if err := e.killed(ctx, first, second); err != nil {
 			return err
@@ -94,7 +94,7 @@ func TestCoordinatedElection(t *testing.T) {
 	})
 }
 
-// informerMoved waits until kube-apiserver watches no built-in Leases any more.
+// informerMoved waits until kube-apiserver no longer watches built-in Leases.
 func informerMoved(ctx context.Context, t *testing.T) error {
 	began := time.Now()
 	err := eventually(ctx, informedMax, func(ctx context.Context) error {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// A killed kube-apiserver's lock lasts for 15 s, and a leader that lost its own is started again and elected.
+	// A killed kube-apiserver's lock lasts for 15 s. A leader that lost its own lock is restarted and elected.
 	settledMax = 90 * time.Second
-	// kube-apiserver looks whether an election is needed every 5 s.
+	// kube-apiserver checks every 5 s whether an election is needed.
 	twoElections = 10 * time.Second
-	// A kube-controller-manager ends when kube-apiserver fails it while it makes its controllers.
+	// A kube-controller-manager ends if kube-apiserver fails while it starts its controllers.
 	controllersStart = 6 * time.Second
 )
 
-// kube-apiserver is restarted. Each time its informer of Leases may list built-in storage before the proxy is there.
-// The leader leads on. Every second time it is killed right away, and another one leads.
+// kube-apiserver is restarted. Its informer of Leases may then list built-in storage before the proxy is ready. The
+// leader continues to lead. Every second time the leader is killed, and another one leads.
 //
 //	E2E_RESTART_APISERVER   command that restarts kube-apiserver
 //	E2E_RESTARTS            number of restarts (2)
@@ -52,7 +52,7 @@ func TestCoordinatedRestart(t *testing.T) {
 	})
 }
 
-// replenish does what a kubelet does: it starts what has ended.
+// replenish restarts managers that have ended, as a kubelet does.
 func (e *managers) replenish(ctx context.Context) error {
 	for len(e.alive()) < 2 {
 		if _, err := e.start(ctx); err != nil {
@@ -62,7 +62,7 @@ func (e *managers) replenish(ctx context.Context) error {
 	return nil
 }
 
-// restart restarts kube-apiserver, kills the leader or not, and gives the one that leads then.
+// restart restarts kube-apiserver, and with kill also the leader. It returns the next leader.
 func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*manager, error) {
 	elector, err := holderOf(ctx, "leader-election-controller")
 	if err != nil {
@@ -118,12 +118,12 @@ func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*ma
 	return next, e.twoLed()
 }
 
-// settled waits until one leads alone, as the Lease says, and gives it.
+// settled waits until exactly one manager leads, as the Lease says, and returns it.
 func (e *managers) settled(ctx context.Context) (leader *manager, err error) {
 	err = eventually(ctx, settledMax, func(ctx context.Context) error {
 		leaders := e.leaders(ctx)
 		if len(leaders) != 1 {
-			return fmt.Errorf("%d lead", len(leaders))
+			return fmt.Errorf("%d managers lead", len(leaders))
 		}
 		leader = leaders[0]
 		held, err := theLease(ctx, controllerManager)
@@ -131,14 +131,14 @@ func (e *managers) settled(ctx context.Context) (leader *manager, err error) {
 			return err
 		}
 		if ptr.Deref(held.Spec.HolderIdentity, "") != leader.identity || time.Since(held.Spec.RenewTime.Time) > e.pace.deadline {
-			return fmt.Errorf("%s leads, and the Lease says %v", leader.identity, &held.Spec)
+			return fmt.Errorf("%s leads, but the Lease says %v", leader.identity, &held.Spec)
 		}
 		return nil
 	})
 	return leader, err
 }
 
-// lastAsked is when candidates were last asked to answer, as at the beginning of each election.
+// lastAsked returns when candidates were last pinged, which begins each election.
 func lastAsked(ctx context.Context) (last time.Time, err error) {
 	list, err := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -154,7 +154,8 @@ func lastAsked(ctx context.Context) (last time.Time, err error) {
 
 var oldWatch = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{.*group="coordination.k8s.io",resource="leases",scope="cluster",.*verb="WATCH".*\} (\d+)$`)
 
-// oldWatches is the number of watches of all Leases in kube-apiserver's own storage. It counts none that is forwarded.
+// oldWatches returns the number of watches of all Leases in kube-apiserver's own storage. Forwarded watches do not
+// count.
 func oldWatches(ctx context.Context) (count int, err error) {
 	text, err := admin().CoordinationV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -23,16 +23,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A kube-controller-manager of its own starts, makes its LeaseCandidate, and is elected.
 const (
 	controllerManager = "kube-controller-manager"
-	electedMax        = 40 * time.Second
+	// Maximum time until a kube-controller-manager has started, created its LeaseCandidate, and was elected.
+	electedMax = 40 * time.Second
 )
 
-// managers are kube-controller-managers that kube-apiserver elects from.
+// managers are kube-controller-managers from which kube-apiserver elects.
 //
 //	E2E_COORDINATED     file with the command of kube-controller-manager, split at NUL
-//	E2E_LEASE_SECONDS   duration of their Lease (8); Kubernetes' default is 15
+//	E2E_LEASE_SECONDS   duration of their Lease in seconds (8); Kubernetes' default is 15
 type managers struct {
 	t     *testing.T
 	pace  pace
@@ -41,7 +41,7 @@ type managers struct {
 	two   atomic.Pointer[string]
 }
 
-// manager is one of them.
+// manager is one kube-controller-manager.
 type manager struct {
 	process  *os.Process
 	identity string
@@ -51,10 +51,10 @@ type manager struct {
 
 func newManagers(ctx context.Context, t *testing.T) *managers {
 	if os.Getenv("E2E_COORDINATED") == "" {
-		t.Skip("it is run by tests/e2e/run, after the suite")
+		t.Skip("tests/e2e/run runs this test after the suite")
 	}
 	seconds := time.Duration(number("E2E_LEASE_SECONDS", 8))
-	// In the proportions of the default.
+	// The proportions are those of the default.
 	e := &managers{t: t, pace: pace{seconds * time.Second, seconds * 2 / 3 * time.Second, max(1, seconds/7) * time.Second}}
 	watching, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -66,7 +66,7 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 		for _, m := range e.alive() {
 			m.kill()
 		}
-		// Whatever leads next does not wait for candidates that are gone.
+		// The next leader must not wait for candidates that no longer run.
 		ctx := context.Background()
 		candidates := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem)
 		_ = candidates.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -75,7 +75,7 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 	return e
 }
 
-// start starts one, and waits until it is a candidate.
+// start starts a manager, and waits until it is a candidate.
 func (e *managers) start(ctx context.Context, further ...string) (*manager, error) {
 	known, err := candidates(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (e *managers) start(ctx context.Context, further ...string) (*manager, erro
 	e.mutex.Unlock()
 	return m, eventually(ctx, electedMax, func(ctx context.Context) error {
 		if m.over() == nil {
-			return fmt.Errorf("it has ended: %s", log)
+			return fmt.Errorf("the process has ended: %s", log)
 		}
 		now, err := candidates(ctx)
 		for name := range now {
@@ -137,7 +137,7 @@ func (m *manager) kill() {
 	<-m.ended
 }
 
-// over tells whether the process has ended.
+// over returns whether the process has ended.
 func (m *manager) over() error {
 	select {
 	case <-m.ended:
@@ -147,7 +147,7 @@ func (m *manager) over() error {
 	}
 }
 
-// leads tells what the process says of itself.
+// leads returns whether the process reports that it leads.
 func (m *manager) leads(ctx context.Context) bool {
 	text, err := m.metrics.Get().AbsPath("/metrics").DoRaw(ctx)
 	return err == nil && strings.Contains(string(text), `leader_election_master_status{name="`+controllerManager+`"} 1`)
@@ -164,7 +164,7 @@ func (e *managers) alive() (alive []*manager) {
 	return alive
 }
 
-// leaders are those that say that they lead.
+// leaders returns the managers that report that they lead.
 func (e *managers) leaders(ctx context.Context) (leaders []*manager) {
 	for _, m := range e.alive() {
 		if m.leads(ctx) {
@@ -174,10 +174,10 @@ func (e *managers) leaders(ctx context.Context) (leaders []*manager) {
 	return leaders
 }
 
-// look sees to it that no two lead.
+// look checks that never two managers lead.
 func (e *managers) look(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
-		// The first may have given up while the second was asked.
+		// The first one may have stopped leading while the second was asked.
 		if len(e.leaders(ctx)) > 1 && len(e.leaders(ctx)) > 1 {
 			e.two.Store(ptr.To(time.Now().Format(time.TimeOnly)))
 		}
@@ -186,12 +186,12 @@ func (e *managers) look(ctx context.Context) {
 
 func (e *managers) twoLed() error {
 	if at := e.two.Load(); at != nil {
-		return fmt.Errorf("two led at %s", *at)
+		return fmt.Errorf("two managers led at %s", *at)
 	}
 	return nil
 }
 
-// says compares the Lease with what it is to say. An empty name is for none.
+// says compares the Lease with the expected holder and preferred holder. An empty name means none.
 func (e *managers) says(ctx context.Context, holder, preferred string) error {
 	held, err := theLease(ctx, controllerManager)
 	if err != nil {
@@ -205,7 +205,7 @@ func (e *managers) says(ctx context.Context, holder, preferred string) error {
 	return nil
 }
 
-// awaitLeader waits until one leads, and the Lease says so.
+// awaitLeader waits until a manager leads, and the Lease says so.
 func (e *managers) awaitLeader(ctx context.Context, m *manager, limit time.Duration) error {
 	if err := eventually(ctx, limit, func(ctx context.Context) error {
 		if !m.leads(ctx) {
@@ -218,7 +218,7 @@ func (e *managers) awaitLeader(ctx context.Context, m *manager, limit time.Durat
 	return e.says(ctx, m.identity, "")
 }
 
-// leadsOn sees to it that one leads for longer than its Lease lasts, and that nobody is preferred.
+// leadsOn checks that a manager leads for longer than its Lease lasts, and that no holder is preferred.
 func (e *managers) leadsOn(ctx context.Context, m *manager) error {
 	for until := time.Now().Add(e.pace.duration + 5*time.Second); time.Now().Before(until); time.Sleep(200 * time.Millisecond) {
 		if err := e.says(ctx, m.identity, ""); err != nil {
@@ -231,8 +231,8 @@ func (e *managers) leadsOn(ctx context.Context, m *manager) error {
 	return nil
 }
 
-// killed kills the leader, and waits for the next: until the Lease is over, kube-apiserver has looked again after 5 s,
-// the candidates have had 5 s to answer, and the next one has seen it.
+// killed kills the leader, and waits for the next one. The Lease must expire, kube-apiserver checks after 5 s, the
+// candidates have 5 s to answer, and the next leader must notice.
 func (e *managers) killed(ctx context.Context, leader, next *manager) error {
 	leader.kill()
 	killed := time.Now()
@@ -247,7 +247,7 @@ func theLease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	return admin().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 }
 
-// candidates are the names of the LeaseCandidates.
+// candidates returns the names of the LeaseCandidates.
 func candidates(ctx context.Context) (map[string]bool, error) {
 	list, err := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -260,7 +260,7 @@ func candidates(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// olderVersion is the minor version before that of the control plane.
+// olderVersion returns the minor version before that of the control plane.
 func olderVersion() (string, error) {
 	version, err := admin().Discovery().ServerVersion()
 	if err != nil {
@@ -280,7 +280,7 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// holderOf is the holder of a Lease, or nobody.
+// holderOf returns the holder of a Lease, or nobody.
 func holderOf(ctx context.Context, name string) (string, error) {
 	held, err := theLease(ctx, name)
 	if apierrors.IsNotFound(err) {

@@ -16,20 +16,20 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// candidate is one participant of an election by client-go.
+// candidate is one participant of an election with client-go.
 type candidate struct {
 	leads   atomic.Bool
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
-// pace is how fast an election goes.
+// pace is the durations of an election.
 type pace struct{ duration, deadline, retry time.Duration }
 
 var (
-	// quick leaves room for a request that takes 3 s: a control plane on a busy machine has such.
+	// quick allows requests of 3 s, which occur on a busy machine.
 	quick = pace{6 * time.Second, 4 * time.Second, 250 * time.Millisecond}
-	// usual is that of the control plane's components.
+	// usual is the pace of the control plane's components.
 	usual = pace{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
@@ -65,8 +65,8 @@ func standFor(ctx context.Context, config *rest.Config, namespace, lock, identit
 
 func (c *candidate) end() { c.stop(); <-c.stopped }
 
-// Two candidates; the one that leads goes, once in good order and once without a word, and the other takes over: at once
-// in the first case, when the Lease has run out in the second.
+// Two candidates. The leader leaves, once with a release and once without. The other one takes over: at once after a
+// release, otherwise when the Lease has expired.
 func TestLeaderElection(t *testing.T) {
 	for name, release := range map[string]bool{"released": true, "abandoned": false} {
 		t.Run(name, func(t *testing.T) {
@@ -86,13 +86,13 @@ func TestLeaderElection(t *testing.T) {
 					return err
 				}
 				defer second.end()
-				// Longer than the Lease lasts: it stays where it is because it is renewed.
+				// The time exceeds the Lease's duration: the leader stays because of its renewals.
 				for until := time.Now().Add(quick.duration + time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 					if !first.leads.Load() || second.leads.Load() {
 						return fmt.Errorf("first leads: %t, second leads: %t", first.leads.Load(), second.leads.Load())
 					}
 				}
-				// client-go cannot release a Lease whose renewal it has just given up: that one may be served, and the release
+				// client-go cannot release a Lease if it has just abandoned a renewal. That renewal may be served, and the release
 				// conflicts with it.
 				if err := awaitRenewal(ctx, clientset(config).CoordinationV1().Leases(space), "election"); err != nil {
 					return err
@@ -102,7 +102,7 @@ func TestLeaderElection(t *testing.T) {
 				if err := eventually(ctx, 20*time.Second, leads(second, true)); err != nil {
 					return err
 				}
-				// An abandoned Lease runs on for its duration from the last renewal, which is 0.55 s ago at most.
+				// An abandoned Lease lasts for its duration from the last renewal, at most 0.55 s ago.
 				if took := time.Since(left); release != (took < quick.duration-time.Second) {
 					return fmt.Errorf("the hand-over took %s", took)
 				}
@@ -119,14 +119,14 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// awaitRenewal returns right after the Lease was renewed, so that the next renewal is not yet on its way.
+// awaitRenewal returns right after a renewal of the Lease, so that the next renewal is not under way yet.
 func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface, name string) error {
 	before, err := leases.Get(ctx, name, metav1.GetOptions{})
 	for err == nil {
 		var held *coordinationv1.Lease
 		held, err = leases.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !held.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-			// The candidate has yet to get its answer.
+			// The candidate must still get its answer.
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		}
@@ -135,8 +135,8 @@ func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface,
 	return err
 }
 
-// What holds the Leases is killed and comes back, with them or without; whoever led goes on or gives up, and at no time
-// do two lead.
+// The process with the Leases is killed and restarted, with or without its Leases. The leader continues or stops
+// leading, and never two lead.
 func TestElectionRestart(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"aggregated": user("admin"), "direct": direct("admin")} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestElectionRestart(t *testing.T) {
 					if err := restart(ctx); err != nil {
 						return err
 					}
-					// Longer than a leader takes to give up.
+					// Longer than a leader takes to stop leading.
 					time.Sleep(quick.duration)
 				}
 				if err := eventually(ctx, 30*time.Second, oneLeads); err != nil {
@@ -183,7 +183,7 @@ func TestElectionRestart(t *testing.T) {
 	}
 }
 
-// twoLead looks on until two lead at once, which is an error, or the context ends.
+// twoLead watches until two candidates lead at once, which is an error, or until the context ends.
 func twoLead(ctx context.Context, candidates []*candidate) error {
 	for ctx.Err() == nil {
 		var leaders []int
@@ -209,7 +209,7 @@ func leads(c *candidate, want bool) func(context.Context) error {
 	}
 }
 
-// The election of the control plane's own: kube-controller-manager goes on renewing its Lease.
+// kube-controller-manager, which elects its leader in the control plane, continues to renew its Lease.
 func TestControllerManagerElection(t *testing.T) {
 	t.Parallel()
 	check(t, 60*time.Second, func(ctx context.Context) error {
@@ -218,29 +218,29 @@ func TestControllerManagerElection(t *testing.T) {
 		for renewals := 0; renewals < 4; {
 			held, err := admin().CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
 			if err != nil {
-				// It may just have to make it anew.
+				// The holder may have to create the Lease again.
 				if ctx.Err() != nil {
 					return err
 				}
 			} else if renewed := held.Spec.RenewTime.Time; renewed.After(last) {
 				if renewals > 0 && *held.Spec.HolderIdentity != holder {
-					return fmt.Errorf("%s lost it to %s", holder, *held.Spec.HolderIdentity)
+					return fmt.Errorf("%s lost the Lease to %s", holder, *held.Spec.HolderIdentity)
 				}
 				holder, last = *held.Spec.HolderIdentity, renewed
 				renewals++
 			} else if age := time.Since(renewed); age > 20*time.Second {
-				return fmt.Errorf("not renewed for %s", age)
+				return fmt.Errorf("the Lease was not renewed for %s", age)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
 		if holder == "" {
-			return fmt.Errorf("nobody holds it")
+			return fmt.Errorf("the Lease has no holder")
 		}
 		return nil
 	})
 }
 
-// kube-apiserver says by a Lease of its own that it lives, and it too has to go by way of the aggregator.
+// kube-apiserver has an identity Lease, and its renewals must also go through the aggregator.
 func TestAPIServerIdentity(t *testing.T) {
 	t.Parallel()
 	check(t, 40*time.Second, func(ctx context.Context) error {
@@ -255,7 +255,7 @@ func TestAPIServerIdentity(t *testing.T) {
 					return nil
 				}
 			}
-			return fmt.Errorf("none is fresh: %v", list.Items)
+			return fmt.Errorf("no Lease was renewed in time: %v", list.Items)
 		})
 	})
 }

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// For how long an identity Lease holds, and a second more.
+	// Duration of an identity Lease, plus a second.
 	identityWithin = 16 * time.Second
-	// A renewal that was seen late, and the machine.
+	// Allowance for a renewal that was seen late, and for a slow machine.
 	identitySlack = 2 * time.Second
 	soon          = 5 * time.Second
 )
 
-// The replicas keep the EndpointSlices of their Service: a replica that is killed leaves them in its time, one that stops
-// leaves them before its listener closes, one that starts is in them, and the last one stays.
+// The replicas keep the EndpointSlices of their Service. A killed replica is removed in time, and a stopping one before
+// its listener closes. A starting replica is added, and the last replica stays.
 //
-//	E2E_REPLICAS   set if there are replicas
-//	E2E_STOP       command that stops a replica, in good order or with a signal
+//	E2E_REPLICAS   set if the server has replicas
+//	E2E_STOP       command that stops a replica, with SIGTERM or another signal
 //	E2E_START      command that starts a replica
-//	E2E_REPLICA_2  where the second replica listens
+//	E2E_REPLICA_2  address of the second replica
 func TestEndpointSlices(t *testing.T) {
 	if os.Getenv("E2E_REPLICAS") == "" {
-		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+		t.Skip("tests/e2e/run runs this test over etcd, after the suite")
 	}
 	const one, two = "192.0.2.1", "192.0.2.2"
 	stop := func(ctx context.Context, words string) error { return command(ctx, os.Getenv("E2E_STOP")+" "+words) }
@@ -87,7 +87,7 @@ func TestEndpointSlices(t *testing.T) {
 		}
 		time.Sleep(identityWithin + identitySlack)
 		if err := endpointsAre(one)(ctx); err != nil {
-			return fmt.Errorf("the last one has died: %w", err)
+			return fmt.Errorf("after the kill of the last replica: %w", err)
 		}
 		for _, name := range []string{"replica-1", "replica-2"} {
 			if err := start(ctx, name); err != nil {
@@ -98,7 +98,7 @@ func TestEndpointSlices(t *testing.T) {
 	})
 }
 
-// endpointsAre says whether the EndpointSlices of the Service hold these addresses, in order, and no others.
+// endpointsAre checks that the EndpointSlices of the Service have exactly these addresses, in order.
 func endpointsAre(want ...string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := clientset(user("admin")).DiscoveryV1().EndpointSlices("kube-system").List(ctx, metav1.ListOptions{
@@ -115,7 +115,7 @@ func endpointsAre(want ...string) func(ctx context.Context) error {
 		}
 		slices.Sort(held)
 		if !slices.Equal(held, want) {
-			return fmt.Errorf("the slices hold %s, not %s", strings.Join(held, ", "), strings.Join(want, ", "))
+			return fmt.Errorf("the slices have %s, not %s", strings.Join(held, ", "), strings.Join(want, ", "))
 		}
 		return nil
 	}

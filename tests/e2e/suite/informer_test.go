@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// mirror is what a controller believes that there is, from what its informer told it: names with their versions.
+// mirror is the content of an informer as its events describe it: names with versions.
 type mirror struct {
 	mutex    sync.Mutex
 	versions map[string]string
@@ -57,7 +57,7 @@ func (m *mirror) snapshot() map[string]string {
 	return maps.Clone(m.versions)
 }
 
-// agrees compares what an informer told and holds with a list of the server.
+// agrees compares the mirror and the informer's store with a list from the server.
 func (m *mirror) agrees(client kubernetes.Interface, namespace string, informer cache.SharedInformer, wanted ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
@@ -102,7 +102,7 @@ func start(ctx context.Context, informer cache.SharedIndexInformer) (*mirror, er
 	return told, nil
 }
 
-// change creates, updates and deletes; what stays is returned.
+// change creates, updates and deletes Leases. It returns the names of those that remain.
 func change(ctx context.Context, client kubernetes.Interface, namespace, prefix string) ([]string, error) {
 	leases := client.CoordinationV1().Leases(namespace)
 	var stay []string
@@ -157,7 +157,8 @@ func TestInformer(t *testing.T) {
 	})
 }
 
-// What holds the Leases is killed and comes back, with them or without; the informer finds its way to what there is now.
+// The process with the Leases is killed and restarted, with or without its Leases. The informer catches up with the
+// current state.
 func TestInformerRestart(t *testing.T) {
 	eachContentType(t, 120*time.Second, func(ctx context.Context, t *testing.T, config *rest.Config) error {
 		client, space := clientset(config), namespace(t)
@@ -185,7 +186,7 @@ func TestInformerRestart(t *testing.T) {
 	})
 }
 
-// An informer of metadata alone, as the garbage collector and the namespace controller use it.
+// An informer of metadata only, as the garbage collector and the namespace controller use.
 func TestMetadataInformer(t *testing.T) {
 	t.Parallel()
 	check(t, 20*time.Second, func(ctx context.Context) error {
@@ -216,11 +217,11 @@ func TestMetadataInformer(t *testing.T) {
 		if err := eventually(ctx, 10*time.Second, told.agrees(client, space, informer, slices.Concat(before, after)...)); err != nil {
 			return err
 		}
-		// It also gets there by listing again and again.
+		// Repeated lists would also lead to this state.
 		mutex.Lock()
 		defer mutex.Unlock()
 		if len(trouble) > 0 {
-			return fmt.Errorf("its watch failed: %s", strings.Join(trouble, "; "))
+			return fmt.Errorf("the watch failed: %s", strings.Join(trouble, "; "))
 		}
 		return nil
 	})

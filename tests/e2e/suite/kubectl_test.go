@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kubectl runs kubectl as the cluster's administrator, in a namespace, and gives what it wrote to standard output.
+// kubectl runs kubectl as the cluster's administrator in a namespace, and returns its standard output.
 type kubectl struct{ namespace string }
 
 func (k kubectl) command(ctx context.Context, input string, arguments ...string) *exec.Cmd {
@@ -35,7 +35,7 @@ func (k kubectl) run(ctx context.Context, input string, arguments ...string) (st
 	return string(output), err
 }
 
-// steps are kubectl's arguments, and what must then be in its output. They stop at the first that fails.
+// step is arguments of kubectl, and texts that its output must contain. The steps end at the first failure.
 type step struct {
 	arguments string
 	input     string
@@ -67,7 +67,7 @@ spec:
 `, name, holder)
 }
 
-// Each of kubectl's verbs on a Lease of its own.
+// Each of kubectl's verbs on its own Lease.
 func TestKubectl(t *testing.T) {
 	k := kubectl{namespace(t)}
 	created := func(name string) step {
@@ -113,7 +113,7 @@ func TestKubectl(t *testing.T) {
 		t.Parallel()
 		check(t, 30*time.Second, func(ctx context.Context) error {
 			return k.steps(ctx,
-				// For some seconds after a switch kube-apiserver links to the document that the other server had, by its hash.
+				// For some seconds after a switch, kube-apiserver links to the other server's document by its hash.
 				step{"get --raw /openapi/v3/apis/coordination.k8s.io/v1?hash=OLD", "", "MicroTime"},
 				step{"explain lease.spec.renewTime", "", "MicroTime"},
 			)
@@ -141,7 +141,7 @@ func TestKubectl(t *testing.T) {
 			}
 			diff := k.command(ctx, manifest("diff", "two"), "diff", "-f", "-")
 			output, err := diff.CombinedOutput()
-			// Exit status 1 says that there is a difference.
+			// Exit status 1 means that there is a difference.
 			if diff.ProcessState == nil || diff.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), "+  holderIdentity: two") {
 				return fmt.Errorf("kubectl diff: %w: %s", err, output)
 			}

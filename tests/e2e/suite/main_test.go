@@ -1,8 +1,8 @@
-// Package suite holds the tests that kube-apiserver's own Leases and ours must both pass, unchanged. They know the API
-// only by the kubeconfigs that controlplane/up and controlplane/install wrote:
+// Package suite has the tests that kube-apiserver's own Leases and ours must both pass, unchanged. The tests know the
+// API only by the kubeconfigs that controlplane/up and controlplane/install wrote:
 //
 //	E2E_STATE    directory of the kubeconfigs and of pki/
-//	E2E_TARGET   "builtin" or "server": who holds the Leases
+//	E2E_TARGET   "builtin" or "server": which server holds the Leases
 //	E2E_KUBECTL  kubectl
 //	E2E_RESTART  command that restarts the process which holds the Leases
 package suite
@@ -31,8 +31,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The media types that clients of kube-apiserver speak: kubectl and custom controllers the first, kubelets and the
-// control plane's own controllers the second.
+// Media types of kube-apiserver's clients. kubectl and custom controllers use the first one, kubelets and the control
+// plane's own controllers the second.
 var contentTypes = map[string]string{
 	"json":     runtime.ContentTypeJSON,
 	"protobuf": runtime.ContentTypeProtobuf,
@@ -43,14 +43,14 @@ func builtin() bool { return os.Getenv("E2E_TARGET") == "builtin" }
 func TestMain(m *testing.M) {
 	for _, name := range []string{"E2E_STATE", "E2E_TARGET", "E2E_KUBECTL", "E2E_RESTART"} {
 		if os.Getenv(name) == "" {
-			fmt.Fprintf(os.Stderr, "%s is not set: these tests are run by tests/e2e/run\n", name)
+			fmt.Fprintf(os.Stderr, "%s is not set: run these tests with tests/e2e/run\n", name)
 			os.Exit(2)
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// check runs a test's body within its time.
+// check runs a test's body within its time limit.
 func check(t *testing.T, limit time.Duration, body func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -60,7 +60,7 @@ func check(t *testing.T, limit time.Duration, body func(ctx context.Context) err
 	}
 }
 
-// eachContentType runs a test once in each media type.
+// eachContentType runs a test with each media type.
 func eachContentType(t *testing.T, limit time.Duration, body func(ctx context.Context, t *testing.T, config *rest.Config) error) {
 	for name, contentType := range contentTypes {
 		t.Run(name, func(t *testing.T) {
@@ -71,10 +71,11 @@ func eachContentType(t *testing.T, limit time.Duration, body func(ctx context.Co
 	}
 }
 
-// user is the configuration of one of the users that controlplane/pki made, by way of kube-apiserver.
+// user returns the configuration of a user that controlplane/pki created, through kube-apiserver.
 func user(name string) *rest.Config { return load(name + ".kubeconfig") }
 
-// direct is the same user without a detour: at our server, or at kube-apiserver if that one holds the Leases itself.
+// direct returns the same user's configuration for direct access: to our server, or to kube-apiserver if that has the
+// Leases.
 func direct(name string) *rest.Config {
 	if builtin() {
 		return user(name)
@@ -96,7 +97,7 @@ func speaking(config *rest.Config, contentType string) *rest.Config {
 	config.ContentType = contentType
 	config.AcceptContentTypes = contentType
 	if contentType == runtime.ContentTypeProtobuf {
-		// Like every client that asks for protobuf: JSON is better than nothing.
+		// Like every client that requests protobuf, this one also accepts JSON.
 		config.AcceptContentTypes += "," + runtime.ContentTypeJSON
 	}
 	return config
@@ -104,11 +105,10 @@ func speaking(config *rest.Config, contentType string) *rest.Config {
 
 func clientset(config *rest.Config) kubernetes.Interface { return kubernetes.NewForConfigOrDie(config) }
 
-// admin is a client for what the tests need besides Leases.
-// It speaks JSON, whatever is being tested: client-go by itself would speak protobuf.
+// admin returns a client for everything except Leases. It uses JSON in all tests; client-go's default is protobuf.
 func admin() kubernetes.Interface { return clientset(speaking(user("admin"), runtime.ContentTypeJSON)) }
 
-// namespace makes a namespace of its own for a test.
+// namespace creates a namespace for a test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	name := "e2e-" + rand.String(8)
@@ -116,12 +116,12 @@ func namespace(t *testing.T) string {
 	if _, err := admin().CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The context of a test is over when its cleanup runs.
+	// The context of a test has ended when its cleanup runs.
 	t.Cleanup(func() { _ = admin().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	return name
 }
 
-// lease is a Lease to be created.
+// lease builds a Lease to create.
 func lease(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -133,7 +133,7 @@ func lease(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-// eventually repeats a body until it gives no error.
+// eventually repeats a body until it returns no error.
 func eventually(ctx context.Context, limit time.Duration, body func(ctx context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
@@ -146,7 +146,7 @@ func eventually(ctx context.Context, limit time.Duration, body func(ctx context.
 		return true, nil
 	})
 	if err != nil && last != nil {
-		return fmt.Errorf("still, after %s: %w", limit, last)
+		return fmt.Errorf("not fulfilled after %s: %w", limit, last)
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func command(ctx context.Context, line string) error {
 	var output bytes.Buffer
 	run := exec.CommandContext(ctx, words[0], words[1:]...)
 	run.Stdout, run.Stderr = &output, &output
-	// What it leaves running holds no pipe of ours, and still: no waiting for that.
+	// A process that the command leaves running holds no pipe of the test. There is no reason to wait for it.
 	run.WaitDelay = time.Second
 	if err := run.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return fmt.Errorf("%s: %w: %s", line, err, output.String())

@@ -13,24 +13,26 @@ import (
 )
 
 const (
-	// kube-apiserver asks a server that does not answer every 30 s.
+	// kube-apiserver probes a server that does not answer every 30 s.
 	servedMax = 35 * time.Second
-	// A kubelet that cannot renew tries again within 7 s, and the machine is slow.
+	// A kubelet whose renewal fails tries again within 7 s, and the machine is slow.
 	renewedMax = 15 * time.Second
-	// kube-controller-manager's watch is back within 60 s. Then the round's grace period begins, and its next look follows.
+	// kube-controller-manager's watch resumes within 60 s. Then the round's grace period begins, and its next check
+	// follows.
 	silentMax = 85 * time.Second
 )
 
-// Our server is away for longer than a node may be silent, while kube-controller-manager leads on. Its circuit breaker
-// (NodeControllerLeaseCircuitBreaker) waits for the server, and marks no node meanwhile. Afterwards monitoring goes on.
+// Our server is down for longer than a node may be silent, while kube-controller-manager leads. Its circuit breaker
+// (NodeControllerLeaseCircuitBreaker) waits for the server, and marks no node meanwhile. Afterwards the monitoring of
+// nodes continues.
 //
-// When the server is back, nodes are marked that have not renewed yet. Their kubelets report them as Ready again.
+// After the outage, nodes that have not renewed yet are marked. Their kubelets report them as Ready again.
 //
 //	E2E_STOP, E2E_START   commands that stop and start our server
-//	E2E_OUTAGE_SECONDS    time between the two (60)
+//	E2E_OUTAGE_SECONDS    seconds between the two (60)
 func TestOutage(t *testing.T) {
 	if os.Getenv("E2E_STOP") == "" {
-		t.Skip("it is run by tests/e2e/run, after the suite")
+		t.Skip("tests/e2e/run runs this test after the suite")
 	}
 	outage := time.Duration(number("E2E_OUTAGE_SECONDS", 60)) * time.Second
 	space := namespace(t)
@@ -42,7 +44,7 @@ func TestOutage(t *testing.T) {
 		if err := s.beginNodes(ctx); err != nil {
 			return err
 		}
-		// Every kubelet has renewed.
+		// By then every kubelet has renewed.
 		time.Sleep(kubeletInterval + 2*time.Second)
 
 		if err := command(ctx, os.Getenv("E2E_STOP")); err != nil {
@@ -50,7 +52,7 @@ func TestOutage(t *testing.T) {
 		}
 		time.Sleep(outage)
 		if err := s.complaint(); err != nil {
-			return fmt.Errorf("in the outage: %w", err)
+			return fmt.Errorf("during the outage: %w", err)
 		}
 		if err := command(ctx, os.Getenv("E2E_START")); err != nil {
 			return err
@@ -68,7 +70,7 @@ func TestOutage(t *testing.T) {
 		if err := s.reportAll(ctx); err != nil {
 			return err
 		}
-		// Until nobody looks at what was.
+		// After this no check of the earlier state is running.
 		time.Sleep(time.Second)
 		_ = s.complaint()
 
@@ -79,13 +81,13 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// served tells whether kube-apiserver passes requests on.
+// served returns an error unless kube-apiserver forwards requests.
 func (s *scene) served(ctx context.Context) error {
 	_, err := s.heartbeats().Get(ctx, s.nodes[0], metav1.GetOptions{})
 	return err
 }
 
-// renewedSince tells whether each kubelet has renewed since then.
+// renewedSince checks that each kubelet has renewed since a time.
 func (s *scene) renewedSince(then time.Time) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, node := range s.nodes {
@@ -101,7 +103,7 @@ func (s *scene) renewedSince(then time.Time) func(context.Context) error {
 	}
 }
 
-// reportAll does for each node that was marked what its kubelet does within 10 s.
+// reportAll reports each marked node as Ready, as its kubelet does within 10 s.
 func (s *scene) reportAll(ctx context.Context) error {
 	marked := 0
 	for _, name := range s.nodes {

@@ -27,15 +27,15 @@ const (
 	candidatesEach = 2
 )
 
-// Two kube-apiservers in front of replicas of which one after the other is killed and started again: no node's renewal is
-// late, and no leader loses its lock.
+// Two kube-apiservers use replicas that are killed and restarted one after the other. No node's renewal is late, and no
+// leader loses its lock.
 //
 //	E2E_SECOND    URL of the second kube-apiserver
 //	E2E_REPLICAS  commands that kill and start a replica, separated by commas
-//	E2E_KILLS     number of replicas that are killed
+//	E2E_KILLS     number of kills of replicas
 func TestReplicas(t *testing.T) {
 	if os.Getenv("E2E_REPLICAS") == "" {
-		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+		t.Skip("tests/e2e/run runs this test over etcd, after the suite")
 	}
 	kills, err := strconv.Atoi(os.Getenv("E2E_KILLS"))
 	if err != nil {
@@ -95,16 +95,16 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		longest, name, count := renewals.longest(time.Now())
-		t.Logf("%d replicas killed, %d renewals of %d nodes: the latest came %s after its time", kills, count, kubelets,
+		t.Logf("%d replicas killed, %d renewals of %d nodes: the latest was %s late", kills, count, kubelets,
 			(longest - renewInterval).Round(time.Millisecond))
 		if late := longest - renewInterval; late > latest {
-			return fmt.Errorf("%s was renewed %s after its time", name, late)
+			return fmt.Errorf("the renewal of %s was %s late", name, late)
 		}
 		return nil
 	})
 }
 
-// renewals holds the times at which nodes renewed their Leases.
+// renewals are the times at which nodes renewed their Leases.
 type renewals struct {
 	mutex sync.Mutex
 	last  map[string]time.Time
@@ -116,8 +116,8 @@ func newRenewals() *renewals {
 	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
 }
 
-// follow lists the Leases more often than they are renewed. An informer would not do: it waits for up to 30 s after some
-// watches that ended with an error.
+// follow lists the Leases more often than they are renewed. An informer is not enough: it waits for up to 30 s after
+// some failed watches.
 func (r *renewals) follow(ctx context.Context, leases coordinationclient.LeaseInterface) {
 	for ctx.Err() == nil {
 		if list, err := leases.List(ctx, metav1.ListOptions{}); err == nil {
@@ -143,14 +143,14 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	r.last[held.Name] = at
 }
 
-// gapOf gives the longest time between two renewals of a node.
+// gapOf returns the longest time between two renewals of a node.
 func (r *renewals) gapOf(node string) time.Duration {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return r.gap[node]
 }
 
-// longest gives the longest time between two renewals of a node, or since its last one.
+// longest returns the longest time between two renewals of any node, or since its last renewal.
 func (r *renewals) longest(now time.Time) (longest time.Duration, name string, count int) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

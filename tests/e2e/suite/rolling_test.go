@@ -26,14 +26,14 @@ const (
 	informerWithin = 20 * time.Second
 )
 
-// Two kube-apiservers in front of replicas that are stopped in good order and started again, one after the other: no
-// renewal fails, and no informer lists a second time.
+// Two kube-apiservers use replicas that are stopped with SIGTERM and restarted, one after the other. No renewal fails,
+// and no informer lists a second time.
 //
 //	E2E_SECOND   URL of the second kube-apiserver
 //	E2E_ROLLING  commands that stop and start a replica, separated by commas
 func TestRollingRestart(t *testing.T) {
 	if os.Getenv("E2E_ROLLING") == "" {
-		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+		t.Skip("tests/e2e/run runs this test over etcd, after the suite")
 	}
 	second := user("admin")
 	second.Host = os.Getenv("E2E_SECOND")
@@ -105,7 +105,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// causes says what stands in an error besides its message: of an answer that is no Status, the text.
+// causes returns the details of an error besides its message: for an answer that is not a Status, the text.
 func causes(err error) (text string) {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
@@ -115,7 +115,7 @@ func causes(err error) (text string) {
 	return text
 }
 
-// countLists counts the requests for lists, and for watches that begin with a list.
+// countLists counts requests for lists, and for watches that begin with a list.
 type countLists struct {
 	next  http.RoundTripper
 	count *atomic.Int32

@@ -20,19 +20,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// shardState is what a shard's Lease says about it.
+// shardState is the state of a shard, by its Lease.
 type shardState string
 
 const (
 	// shardReady: the shard holds its Lease.
 	shardReady shardState = "ready"
-	// shardExpired: the Lease ran out less than its duration ago.
+	// shardExpired: the Lease expired less than its duration ago.
 	shardExpired shardState = "expired"
-	// shardUncertain: it ran out longer ago. The sharder tries to acquire it.
+	// shardUncertain: the Lease expired longer ago. The sharder tries to acquire it.
 	shardUncertain shardState = "uncertain"
-	// shardDead: the shard gave its Lease up, or the sharder holds it.
+	// shardDead: the shard released its Lease, or the sharder holds it.
 	shardDead shardState = "dead"
-	// shardOrphaned: it was dead for a while. The sharder deletes the Lease.
+	// shardOrphaned: the shard was dead for a while. The sharder deletes the Lease.
 	shardOrphaned shardState = "orphaned"
 	// shardGone: there is no Lease.
 	shardGone shardState = "gone"
@@ -42,12 +42,12 @@ const (
 	sharderIdentity = "sharder"
 	sharderLooks    = 100 * time.Millisecond
 	sharderPatience = 3 * time.Second
-	// Sharders wait for a minute.
+	// Real sharders wait for a minute.
 	orphanedAfter = 5 * time.Second
 	ringPoints    = 100
 )
 
-// stateOf tells the state of the shard whose name the Lease has.
+// stateOf returns the state of the shard with this Lease.
 func stateOf(held *coordinationv1.Lease, now time.Time) shardState {
 	duration := time.Duration(*held.Spec.LeaseDurationSeconds) * time.Second
 	over := now.Sub(held.Spec.RenewTime.Add(duration))
@@ -64,21 +64,22 @@ func stateOf(held *coordinationv1.Lease, now time.Time) shardState {
 	return shardReady
 }
 
-// available tells whether the shard keeps its objects.
+// available returns whether the shard keeps its objects.
 func (s shardState) available() bool {
 	return s == shardReady || s == shardExpired || s == shardUncertain
 }
 
-// move is an object's way from one shard to another.
+// move is the move of an object from one shard to another.
 type move struct {
 	object, from, to string
-	// drained: the former shard was available and had to let the object go.
+	// drained: the former shard was available, and had to release the object.
 	drained bool
 	state   shardState
 	at      time.Time
 }
 
-// sharder shares objects among the shards whose Leases are in one namespace. It knows the Leases by an informer.
+// sharder distributes objects among the shards whose Leases are in one namespace. It watches the Leases with an
+// informer.
 type sharder struct {
 	leases   coordinationclient.LeaseInterface
 	informer cache.SharedIndexInformer
@@ -87,11 +88,11 @@ type sharder struct {
 	owners   map[string]string
 	moves    []move
 	history  map[string][]shardState
-	// conflicts counts Leases that were renewed behind the informer's back and could not be acquired.
+	// conflicts counts Leases that could not be acquired, because a renewal had not reached the informer yet.
 	conflicts int
 }
 
-// newSharder gives each object to one of the shards that there are, and then follows them.
+// newSharder assigns each object to one of the existing shards, and then follows their Leases.
 func newSharder(ctx context.Context, client kubernetes.Interface, namespace string, objects []string) (*sharder, error) {
 	s := &sharder{
 		leases:   client.CoordinationV1().Leases(namespace),
@@ -131,7 +132,7 @@ func newSharder(ctx context.Context, client kubernetes.Interface, namespace stri
 	return s, nil
 }
 
-// look does what the Leases ask for, and shares the objects. What fails is done at the next look.
+// look handles the states of the Leases and distributes the objects. The next look repeats failed actions.
 func (s *sharder) look(ctx context.Context) {
 	states := make(map[string]shardState)
 	for _, object := range s.informer.GetStore().List() {
@@ -153,7 +154,7 @@ func (s *sharder) look(ctx context.Context) {
 	s.share(states)
 }
 
-// acquire takes the Lease of a shard, unless it has changed since it was seen.
+// acquire acquires the Lease of a shard, unless the Lease has changed since it was seen.
 func (s *sharder) acquire(ctx context.Context, held *coordinationv1.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, sharderPatience)
 	defer cancel()
@@ -200,7 +201,7 @@ func (s *sharder) see(shard string, state shardState) {
 	}
 }
 
-// is tells whether a shard is in that state.
+// is checks that a shard is in this state.
 func (s *sharder) is(shard string, state shardState) func(context.Context) error {
 	return func(context.Context) error {
 		s.mutex.Lock()
@@ -212,7 +213,7 @@ func (s *sharder) is(shard string, state shardState) func(context.Context) error
 	}
 }
 
-// objects gives what each shard has.
+// objects returns the objects of each shard.
 func (s *sharder) objects() map[string][]string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -223,7 +224,7 @@ func (s *sharder) objects() map[string][]string {
 	return of
 }
 
-// moved gives the moves since it was asked last.
+// moved returns the moves since the last call.
 func (s *sharder) moved() []move {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -232,7 +233,7 @@ func (s *sharder) moved() []move {
 	return moves
 }
 
-// ring is the circle of hashes, on which each shard has many points.
+// ring is the circle of hashes, with many points for each shard.
 type ring []ringPoint
 
 type ringPoint struct {
@@ -250,7 +251,7 @@ func newRing(shards []string) (r ring) {
 	return r
 }
 
-// owner gives the shard whose point comes next after the object.
+// owner returns the shard with the next point after the object.
 func (r ring) owner(object string) string {
 	next, _ := slices.BinarySearchFunc(r, place(object), func(p ringPoint, at uint64) int { return cmp.Compare(p.at, at) })
 	return r[next%len(r)].shard

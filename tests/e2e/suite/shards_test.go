@@ -18,10 +18,10 @@ import (
 
 const (
 	sharedObjects = 100
-	// A shard's part is a third or a quarter; the ring is not even.
+	// A shard has a third or a quarter of the objects; the ring is not even.
 	partMin = 10
 	partMax = 50
-	// Less than a Lease lasts, and longer than a request takes on a busy machine.
+	// Less than a Lease's duration, and longer than a request takes on a busy machine.
 	atOnce = 4 * time.Second
 	// client-go waits up to 30 s before it watches again.
 	awakeWithin = 40 * time.Second
@@ -29,18 +29,18 @@ const (
 
 var shardPace = pace{5 * time.Second, 4 * time.Second, 250 * time.Millisecond}
 
-// shards are processes that share objects: each holds the Lease of its own name, and a sharder looks on.
+// shards are processes that share objects. Each one holds the Lease of its own name, and a sharder watches.
 type shards struct {
 	*sharder
 	configs []*rest.Config
 	space   string
 	release bool
 	running map[string]*candidate
-	// UIDs of the Leases that the shards took first.
+	// UIDs of the Leases that the shards acquired first.
 	uids map[string]types.UID
 }
 
-// newShards starts a sharder over three shards. With release, a shard that ends gives its Lease up.
+// newShards starts a sharder with three shards. With release, a shard that ends releases its Lease.
 func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, release bool) (*shards, error) {
 	s := &shards{configs: configs, space: namespace(t), release: release, running: make(map[string]*candidate), uids: make(map[string]types.UID)}
 	for number := range 3 {
@@ -64,7 +64,7 @@ func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, releas
 	return s, nil
 }
 
-// bothTypes is one user in each media type.
+// bothTypes returns one user with each media type.
 func bothTypes() []*rest.Config {
 	return []*rest.Config{speaking(user("admin"), contentTypes["protobuf"]), speaking(user("admin"), contentTypes["json"])}
 }
@@ -89,7 +89,7 @@ func (s *shards) begin(ctx context.Context, shard string) error {
 	return err
 }
 
-// leave ends a shard that gives its Lease up, and returns when it began to.
+// leave ends a shard that releases its Lease, and returns when that began.
 func (s *shards) leave(ctx context.Context, shard string) (time.Time, error) {
 	if err := awaitRenewal(ctx, s.client().CoordinationV1().Leases(s.space), shard); err != nil {
 		return time.Time{}, err
@@ -100,7 +100,7 @@ func (s *shards) leave(ctx context.Context, shard string) (time.Time, error) {
 	return left, nil
 }
 
-// drained waits until a shard has no objects, and checks that just its own have moved, each to a shard that is ready.
+// drained waits until a shard has no objects. It checks that only the shard's own objects moved, each to a ready shard.
 func (s *shards) drained(ctx context.Context, shard string, before map[string][]string, within time.Duration) ([]move, error) {
 	if err := eventually(ctx, within, func(context.Context) error {
 		if left := s.objects()[shard]; len(left) > 0 {
@@ -114,21 +114,21 @@ func (s *shards) drained(ctx context.Context, shard string, before map[string][]
 	var objects []string
 	for _, move := range moves {
 		if move.from != shard || move.drained || s.running[move.to] == nil || move.state != shardReady {
-			return nil, fmt.Errorf("%s leaves, and this moves: %+v", shard, move)
+			return nil, fmt.Errorf("%s leaves, but this object moves: %+v", shard, move)
 		}
 		objects = append(objects, move.object)
 	}
 	slices.Sort(objects)
 	if !slices.Equal(objects, before[shard]) {
-		return nil, fmt.Errorf("%s had %v, and these moved: %v", shard, before[shard], objects)
+		return nil, fmt.Errorf("%s had %v, but these objects moved: %v", shard, before[shard], objects)
 	}
 	return moves, nil
 }
 
-// still tells whether nothing has moved and each shard has had its Lease all the time.
+// still checks that nothing has moved, and that each shard has kept its Lease.
 func (s *shards) still(ctx context.Context) error {
 	if moves := s.moved(); len(moves) > 0 {
-		return fmt.Errorf("%d objects moved, the first so: %+v", len(moves), moves[0])
+		return fmt.Errorf("%d objects moved, the first one: %+v", len(moves), moves[0])
 	}
 	for shard, c := range s.running {
 		if !c.leads.Load() {
@@ -145,7 +145,7 @@ func (s *shards) still(ctx context.Context) error {
 	return nil
 }
 
-// Three shards become four and then two. Only those objects move that have to.
+// Three shards become four, and then two. Only the necessary objects move.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	check(t, 80*time.Second, func(ctx context.Context) error {
@@ -163,7 +163,7 @@ func TestShards(t *testing.T) {
 		moves := s.moved()
 		for _, move := range moves {
 			if move.to != "shard-3" || !move.drained || move.state != shardReady {
-				return fmt.Errorf("shard-3 comes, and this moves: %+v", move)
+				return fmt.Errorf("shard-3 joins, but this object moves: %+v", move)
 			}
 		}
 		if len(moves) < partMin || len(moves) > partMax {
@@ -182,7 +182,7 @@ func TestShards(t *testing.T) {
 			}
 			t.Logf("%s left: %d objects moved within %s", shard, len(moves), moves[len(moves)-1].at.Sub(left).Round(time.Millisecond))
 		}
-		// client-go makes a Lease that it gives up one of 1 s.
+		// client-go gives a released Lease a duration of 1 s.
 		for _, shard := range []string{"shard-0", "shard-3"} {
 			if err := eventually(ctx, time.Second+orphanedAfter+atOnce, s.is(shard, shardGone)); err != nil {
 				return err
@@ -192,7 +192,7 @@ func TestShards(t *testing.T) {
 	})
 }
 
-// A shard stops without a word. It keeps its objects if it is back before its Lease can be acquired, and not longer.
+// A shard stops without a release. It keeps its objects if it returns before its Lease can be acquired, and not longer.
 func TestShardExpires(t *testing.T) {
 	t.Parallel()
 	check(t, 100*time.Second, func(ctx context.Context) error {
@@ -209,7 +209,7 @@ func TestShardExpires(t *testing.T) {
 			return err
 		}
 		if err := s.acquire(ctx, seen); !apierrors.IsConflict(err) {
-			return fmt.Errorf("a Lease that was renewed meanwhile is acquired: %v", err)
+			return fmt.Errorf("the sharder acquired a Lease that had been renewed: %v", err)
 		}
 		s.running[shard].end()
 		if err := eventually(ctx, shardPace.duration+atOnce, s.is(shard, shardExpired)); err != nil {
@@ -263,24 +263,24 @@ func TestShardExpires(t *testing.T) {
 	})
 }
 
-// What holds the Leases, or one of its replicas, is killed and comes back. No shard loses an object.
+// The process with the Leases, or one of its replicas, is killed and restarted. No shard loses an object.
 func TestShardsRestart(t *testing.T) {
 	if builtin() {
 		t.Skip("kube-apiserver takes longer to start than these Leases last")
 	}
 	if os.Getenv("E2E_STORAGE") == "memory" {
-		t.Skip("Leases in memory are gone after a restart")
+		t.Skip("storage in memory loses the Leases at a restart")
 	}
 	stillThrough(t, bothTypes(), os.Getenv("E2E_RESTART"), os.Getenv("E2E_RESTART"))
 }
 
-// The same behind two kube-apiservers, with each replica killed, and restarted in good order.
+// The same with two kube-apiservers. Each replica is killed, and also restarted with SIGTERM.
 //
 //	E2E_SECOND                  URL of the second kube-apiserver
-//	E2E_REPLICAS, E2E_ROLLING   commands that restart a replica by a kill or in good order, separated by commas
+//	E2E_REPLICAS, E2E_ROLLING   commands that restart a replica with SIGKILL or with SIGTERM, separated by commas
 func TestShardsReplicas(t *testing.T) {
 	if os.Getenv("E2E_REPLICAS") == "" {
-		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+		t.Skip("tests/e2e/run runs this test over etcd, after the suite")
 	}
 	configs := bothTypes()
 	configs[1].Host = os.Getenv("E2E_SECOND")
@@ -291,7 +291,7 @@ func TestShardsReplicas(t *testing.T) {
 	stillThrough(t, configs, commands...)
 }
 
-// stillThrough checks that nothing moves through restarts, and that the sharder is awake afterwards.
+// stillThrough checks that nothing moves during restarts, and that the sharder works afterwards.
 func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
 	check(t, 3*time.Minute, func(ctx context.Context) error {
 		s, err := newShards(ctx, t, configs, true)
@@ -304,7 +304,7 @@ func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
 				return err
 			}
 			t.Logf("%s took %s", restart, time.Since(began).Round(time.Millisecond))
-			// Longer than a shard takes to give up.
+			// Longer than a shard takes to stop.
 			time.Sleep(shardPace.duration)
 			if err := s.still(ctx); err != nil {
 				return err

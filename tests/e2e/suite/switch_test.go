@@ -12,15 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// What docs/deploy.md says of the switch and of the way back, tried out. It begins with the built-in Leases and ends with
-// ours.
+// A test of docs/deploy.md's switch and its reversal. It begins with the built-in Leases and ends with ours.
 //
 //	E2E_REGISTER, E2E_UNREGISTER   commands that switch to our server and back
 //	E2E_RESTART_APISERVER          command that restarts kube-apiserver
 //	E2E_STOP, E2E_START            commands that stop and start our server
 func TestSwitch(t *testing.T) {
 	if os.Getenv("E2E_REGISTER") == "" {
-		t.Skip("it is run by tests/e2e/run, between the two rounds of the suite")
+		t.Skip("tests/e2e/run runs this test between the two rounds of the suite")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -44,7 +43,7 @@ func TestSwitch(t *testing.T) {
 
 	do("E2E_REGISTER")
 	if _, err := leases.Get(ctx, "old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("Leases are not copied, and yet: %v", err)
+		t.Fatalf("the Lease exists, though Leases are not copied: %v", err)
 	}
 	if err := eventually(ctx, 10*time.Second, func(ctx context.Context) error {
 		_, err := leases.Create(ctx, lease("new", "one"), metav1.CreateOptions{})
@@ -52,13 +51,13 @@ func TestSwitch(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// An open watch goes on looking at the storage that nobody writes to any more.
+	// An open watch still watches the old storage, which gets no more writes.
 	select {
 	case event, more := <-before.ResultChan():
 		t.Fatalf("the watch from before the switch: %v %v", event, more)
 	case <-time.After(3 * time.Second):
 	}
-	// Its next one, from where it was, is told to list again.
+	// The next watch from the same version must list again.
 	if err := expired(leases.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion})); err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +90,9 @@ func TestSwitch(t *testing.T) {
 
 	do("E2E_UNREGISTER")
 	if back, err := leases.Get(ctx, "old", metav1.GetOptions{}); err != nil || back.ResourceVersion != old.ResourceVersion {
-		t.Fatalf("the built-in Lease, which nobody has touched: %v %v", back, err)
+		t.Fatalf("the built-in Lease has changed: %v %v", back, err)
 	}
-	// To kube-apiserver's own storage our versions are of a far future: it waits for them without a word.
+	// For kube-apiserver's own storage our versions are in the far future: it waits for them silently.
 	silent, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +107,8 @@ func TestSwitch(t *testing.T) {
 	case <-time.After(3 * time.Second):
 	}
 	do("E2E_STOP")
-	// Its watch has ended with 410. It lists at our version first, which kube-apiserver refuses as too large ten times over,
-	// before it lists without one.
+	// The informer's watch has ended with 410. It first lists at our version, which kube-apiserver refuses as too large
+	// ten times. Then it lists without a version.
 	if err := eventually(ctx, 80*time.Second, told.agrees(client, space, informer, "newer")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,7 @@ func TestSwitch(t *testing.T) {
 	do("E2E_REGISTER")
 }
 
-// expired wants a watch to be refused with 410, before its stream or in it.
+// expired checks that a watch is refused with 410, before its stream or in it.
 func expired(w watch.Interface, err error) error {
 	if err == nil {
 		defer w.Stop()

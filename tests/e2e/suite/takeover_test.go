@@ -25,31 +25,31 @@ import (
 )
 
 const (
-	// What a switch may take, of which writes wait for 3 s.
+	// Maximum duration of a switch. Writes wait for 3 s of it.
 	switchMax = 10 * time.Second
 	// A kubelet renews every 10 s.
 	kubeletInterval = 10 * time.Second
-	// Longest time by which a renewal may be late: it waits for a switch, and the client for its next attempt.
+	// Maximum delay of a renewal: it waits for a switch, and for the client's next attempt.
 	renewalLateMax = 6 * time.Second
-	// Longest time until an old watch hears of a renewal.
+	// Maximum time until an old watch gets a renewal.
 	fedMax = 25 * time.Second
-	// kube-controller-manager's grace period, the lag of an old watch, and its next look.
+	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
 	notReadyMax = 75 * time.Second
-	// Nodes that fall silent one after the other; the others stay Ready.
+	// Number of nodes that fall silent one after the other. The others stay Ready.
 	silent = 2
 )
 
-// A live cluster behind two kube-apiservers is taken over and given back, while kubelets, leaders and others go on: no node
-// leaves Ready, no leader is lost, no lock has two holders, and every Lease keeps its metadata.
+// A live cluster with two kube-apiservers is taken over and rolled back, while kubelets, leaders and other clients
+// work. No node becomes NotReady, no leader is lost, no lock has two holders, and every Lease keeps its metadata.
 //
-//	E2E_TAKEOVER, E2E_ROLLBACK  the commands
+//	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
 //	E2E_SECOND                  URL of the second kube-apiserver
-//	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, where that is needed
+//	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, if necessary
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
 //	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
-		t.Skip("it is run by tests/e2e/run, after the suite")
+		t.Skip("tests/e2e/run runs this test after the suite")
 	}
 	between := time.Duration(number("E2E_TAKEOVER_SECONDS", 80)) * time.Second
 	space := namespace(t)
@@ -108,13 +108,13 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// scene is a cluster at work.
+// scene is a cluster with clients at work.
 type scene struct {
 	t       *testing.T
 	space   string
 	configs []*rest.Config
 	leases  coordinationclient.LeaseInterface
-	// Number of times that a command is killed before it is let run to its end.
+	// Number of times that a command is killed before it may complete.
 	kills   int
 	nodes   []string
 	leaders [][]*candidate
@@ -123,7 +123,7 @@ type scene struct {
 	old     watch.Interface
 	// Informers from before and after the takeover.
 	informers []cache.SharedIndexInformer
-	// Ends the kubelet of a node that is to be silent.
+	// Functions that end the kubelet of a node, to make the node silent.
 	silence []context.CancelFunc
 
 	running sync.WaitGroup
@@ -132,7 +132,7 @@ type scene struct {
 	errors  []error
 }
 
-// number is what an environment variable says, or a default.
+// number returns the number in an environment variable, or a default.
 func number(variable string, otherwise int) int {
 	if set, err := strconv.Atoi(os.Getenv(variable)); err == nil {
 		return set
@@ -152,7 +152,7 @@ func newScene(ctx context.Context, t *testing.T, space string, kills int) (*scen
 			return nil, err
 		}
 	}
-	// Every kubelet has renewed.
+	// By then every kubelet has renewed.
 	time.Sleep(kubeletInterval + 2*time.Second)
 	return s, nil
 }
@@ -176,7 +176,7 @@ func (s *scene) fail(err error) {
 	s.errors = append(s.errors, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
 }
 
-// beginNodes begins nodes with kubelets, half of them at each kube-apiserver, and sees to it that they stay Ready.
+// beginNodes starts nodes with kubelets, half of them at each kube-apiserver, and checks that they stay Ready.
 func (s *scene) beginNodes(ctx context.Context) error {
 	nodes := admin().CoreV1().Nodes()
 	for number := range 10 {
@@ -220,12 +220,13 @@ func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) er
 	return nil
 }
 
-// heartbeats are the nodes' Leases.
+// heartbeats returns the client for the nodes' Leases.
 func (s *scene) heartbeats() coordinationclient.LeaseInterface {
 	return clientset(s.configs[0]).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 }
 
-// beginElections begins elections of three candidates each, and sees to it that the first leader of each leads on alone.
+// beginElections starts elections with three candidates each, and checks that the first leader of each continues to
+// lead alone.
 func (s *scene) beginElections(ctx context.Context) error {
 	for number := range 4 {
 		var candidates []*candidate
@@ -268,7 +269,7 @@ func (s *scene) beginChurn(ctx context.Context) error {
 	return nil
 }
 
-// beginFixed makes Leases that nobody touches, a watch, and an informer.
+// beginFixed creates Leases that no client changes, a watch, and an informer.
 func (s *scene) beginFixed(ctx context.Context) error {
 	owner, err := admin().CoreV1().Namespaces().Get(ctx, s.space, metav1.GetOptions{})
 	if err != nil {
@@ -298,7 +299,7 @@ func (s *scene) beginInformer(ctx context.Context) error {
 	return err
 }
 
-// fixed gives the Leases that nobody touches.
+// fixed returns the Leases that no client changes.
 func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, error) {
 	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: "fixed"})
 	if err != nil {
@@ -309,12 +310,12 @@ func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, err
 		found[item.Name] = item
 	}
 	if len(found) != 5 {
-		return nil, fmt.Errorf("%d of 5 Leases are there", len(found))
+		return nil, fmt.Errorf("%d of 5 Leases exist", len(found))
 	}
 	return found, nil
 }
 
-// compare compares them with what they were.
+// compare compares them with their earlier state.
 func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Lease) error {
 	after, err := s.fixed(ctx)
 	if err != nil {
@@ -324,13 +325,13 @@ func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Le
 		is := after[name]
 		was.ResourceVersion, is.ResourceVersion = "", ""
 		if !reflect.DeepEqual(was, is) {
-			return fmt.Errorf("%s was %v and is %v", name, was, is)
+			return fmt.Errorf("%s was %v, but is %v", name, was, is)
 		}
 	}
 	return nil
 }
 
-// kill runs a command of the switch, and kills it at moments that chance picks.
+// kill runs a command of the switch and kills it at random moments.
 func (s *scene) kill(ctx context.Context, variable string) {
 	for range s.kills {
 		killed, cancel := context.WithTimeout(ctx, time.Duration(30+rand.IntN(370))*time.Millisecond)
@@ -350,7 +351,7 @@ func (s *scene) run(ctx context.Context, variable string) error {
 		began := time.Now()
 		err := command(ctx, line)
 		for attempt := 1; err != nil && attempt < 3; attempt++ {
-			// A switch that takes too long on a slow machine is undone, which clients must not notice either.
+			// A switch that takes too long on a slow machine is undone. Clients must not notice that either.
 			s.t.Logf("%s, attempt %d: %v", variable, attempt, err)
 			began = time.Now()
 			err = command(ctx, line)
@@ -379,7 +380,7 @@ func (s *scene) rollBack(ctx context.Context) error {
 	return s.run(ctx, "E2E_ROLLBACK")
 }
 
-// afterTakeover looks at what clients know from before.
+// afterTakeover checks versions that clients know from before.
 func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
 	first := before["fixed-0"]
 	first.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now().Truncate(time.Microsecond)))
@@ -407,7 +408,7 @@ func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinatio
 	return eventually(ctx, fedMax, s.informersAgree)
 }
 
-// hears waits until the watch from before the takeover tells what is wanted.
+// hears waits until the watch from before the takeover shows the wanted state.
 func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinationv1.Lease) bool) error {
 	late := time.After(limit)
 	for {
@@ -419,12 +420,12 @@ func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinatio
 				return fmt.Errorf("the watch from before the takeover has ended")
 			}
 		case <-late:
-			return fmt.Errorf("the watch from before the takeover has not heard of %s in %s", name, limit)
+			return fmt.Errorf("the watch from before the takeover has not received %s in %s", name, limit)
 		}
 	}
 }
 
-// informersAgree compares what informers hold of the fixed Leases with a list. An old one has other versions.
+// informersAgree compares the fixed Leases in informers with a list. An old informer has other versions.
 func (s *scene) informersAgree(ctx context.Context) error {
 	listed, err := s.fixed(ctx)
 	if err != nil {
@@ -448,7 +449,7 @@ func (s *scene) informersAgree(ctx context.Context) error {
 	return nil
 }
 
-// complaint is the first thing that went wrong since it was asked for last.
+// complaint returns the first failure since the last call.
 func (s *scene) complaint() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -460,7 +461,7 @@ func (s *scene) complaint() error {
 	return fmt.Errorf("%d complaints, the first: %w", len(complaints), complaints[0])
 }
 
-// outcome is the first thing that went wrong in all.
+// outcome returns the first failure of the whole run.
 func (s *scene) outcome() error {
 	summary, err := s.churn.outcome()
 	if err != nil {
