@@ -1,10 +1,11 @@
 # syntax=docker/dockerfile:1
-# The server alone, on an image without a shell or a package manager:
+# The server only, on an image without a shell or a package manager:
 #
 #     docker build --build-arg GIT_COMMIT=$(git rev-parse HEAD) -t coordination-apiserver:0.1.0 .
 #
-# Both stages are Debian 12, so the binary meets the C library that it was linked with. The compiler is that of
-# rust-toolchain.toml, which is not copied, since it asks for clippy and rustfmt too; tests/toolchain.rs compares the two.
+# Both stages are Debian 12, so the binary finds the C library that it was linked with. The compiler's version is that of
+# rust-toolchain.toml. That file is not copied, since it also requires clippy and rustfmt. tests/toolchain.rs compares the
+# versions.
 ARG RUST_VERSION=1.95.0
 
 FROM rust:${RUST_VERSION}-bookworm AS build
@@ -15,7 +16,7 @@ COPY loadgen loadgen
 COPY crashtest crashtest
 COPY perf perf
 COPY sim sim
-# What `--version`, `/version` and the metric kubernetes_build_info say.
+# The commit in `--version`, `/version` and the metric kubernetes_build_info.
 ARG GIT_COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
@@ -31,11 +32,11 @@ LABEL org.opencontainers.image.title="coordination-apiserver" \
       org.opencontainers.image.source="https://github.com/coordination-apiserver/coordination-apiserver" \
       org.opencontainers.image.version="0.1.0"
 COPY --from=build /image/coordination-apiserver /usr/local/bin/coordination-apiserver
-# The user "nonroot" of the base image, as a number: a kubelet that has to keep root out cannot look names up.
+# The base image's user "nonroot", as a number: a kubelet with runAsNonRoot cannot resolve names.
 USER 65532:65532
-# glibc gives the free end of its heap back in one call, which in the deletion of a million Leases holds up the loop for
-# up to 5 ms (docs/performance.md). Without, what the heap has taken stays with the process, whose limit is for its peak
-# anyway. The second value is what glibc comes to by itself, unless the first is set.
+# glibc returns the free end of its heap in one call. During the deletion of a million Leases that call delays the loop by
+# up to 5 ms (docs/performance.md). With the first value the process keeps its heap; its memory limit must allow for the
+# peak anyway. The second value is glibc's usual final one, which the first would otherwise prevent.
 ENV GLIBC_TUNABLES=glibc.malloc.trim_threshold=1000000000000:glibc.malloc.mmap_threshold=33554432
 EXPOSE 8443
 ENTRYPOINT ["/usr/local/bin/coordination-apiserver"]

@@ -1,5 +1,5 @@
-# For the scripts beside this one to source: the release server, with its files in a folder of its own, $dir. Ends with the
-# script, however that ends.
+# Sourced by the scripts beside this file. Runs the release server with its files in a temporary folder, $dir. The server
+# ends with the script, whatever the reason.
 dir=$(mktemp -d)
 server=
 cleanup() {
@@ -8,14 +8,14 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# A port that nobody listens on.
+# Prints a free port.
 free_port() {
   local port
   while port=$((20000 + RANDOM % 10000)); (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
   echo "$port"
 }
 
-# Starts it on $secure_port and $insecure_port, which are SECURE_PORT and INSECURE_PORT, or free ones where these are not set.
+# Starts the server on $secure_port and $insecure_port: SECURE_PORT and INSECURE_PORT, or free ports by default.
 start_server() {
   secure_port=${SECURE_PORT:-$(free_port)}
   insecure_port=${INSECURE_PORT:-$secure_port}
@@ -31,7 +31,7 @@ start_server() {
   exit 1
 }
 
-# Ends the script if the server does not end in order, or has panicked before.
+# Stops the server. Ends the script if the stop is not orderly or the server has panicked.
 stop_server() {
   if ! { kill -TERM "$server" && wait "$server"; } || grep -q 'panicked' "$dir/err"; then
     cat "$dir/err" >&2

@@ -1,4 +1,4 @@
-// What builds h2spec, pinned: `go install module@version` asks the module proxy for modules that there are not.
+// Pins h2spec and its modules: `go install module@version` would request modules that do not exist.
 module github.com/coordination-apiserver/coordination-apiserver/ci/h2spec
 
 go 1.24.0

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package h2spec names what this module is for.
+// Package h2spec makes this module depend on h2spec.
 package h2spec
 
 import _ "github.com/summerwind/h2spec/cmd/h2spec"
