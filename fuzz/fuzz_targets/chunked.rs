@@ -1,4 +1,4 @@
-//! A chunked body gives the same payload whole, in pieces with a gap, and in pieces as a stream.
+//! A chunked body has the same payload whole, in pieces with a gap, and in pieces as a stream.
 #![no_main]
 
 use coordination_apiserver::http1::chunked::{ChunkError, ChunkedDecoder};
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BODY_BYTES_MAX: usize = 1024;
 
-/// Payload, whether it is whole, and how many bytes it took.
+/// Payload, whether it is complete, and the number of consumed bytes.
 type Outcome = Result<(Vec<u8>, bool, usize), ChunkError>;
 
 fn whole(input: &[u8]) -> Outcome {
@@ -29,7 +29,7 @@ fn collected(pieces: Cuts<'_>) -> Outcome {
             buf.truncate(payload);
             return Ok((buf, true, read));
         }
-        assert_eq!(read, buf.len(), "a part of a body is taken as it is");
+        assert_eq!(read, buf.len(), "the decoder reads the whole buffer");
     }
     buf.truncate(payload);
     Ok((buf, false, read))

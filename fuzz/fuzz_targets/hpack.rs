@@ -1,5 +1,4 @@
-//! Field blocks: decoding stays within its limits, and what was decoded comes out the same after encoding and decoding
-//! again.
+//! Field blocks: decoding stays within its limits. Decoded fields are the same after an encoding and another decoding.
 #![no_main]
 
 use coordination_apiserver::hpack::{Decoded, Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Indexing};
@@ -13,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let mut second_decoder = Decoder::new(4096, LIMITS);
     let (mut fields, mut second_fields) = (FieldBuf::new(), FieldBuf::new());
     let mut rest = data;
-    // Blocks, each after a byte with its length; a length of 255 changes what the encoder may keep.
+    // Blocks, each after a byte with its length. A length of 255 changes the limit of the encoder's table.
     while let Some((&length, after)) = rest.split_first() {
         let (block, after) = after.split_at(usize::from(length).min(after.len()));
         rest = after;

@@ -1,4 +1,4 @@
-//! Requests are the same whether their bytes come at once or in pieces, and within the limits.
+//! Requests are the same whether their bytes arrive at once or in pieces, and they stay within the limits.
 #![no_main]
 
 use coordination_apiserver::buffer::{ByteBuf, Pool};
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BODY_BYTES_MAX: usize = 1024;
 
-/// Everything that the parser says of a request.
+/// Returns a description of each parsed request.
 fn requests<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Vec<String>, Option<RequestError>) {
     let (mut buf, mut pool) = (ByteBuf::default(), Pool::default());
     let mut parser = RequestParser::new(BODY_BYTES_MAX);
@@ -49,6 +49,6 @@ fuzz_target!(|data: &[u8]| {
     let (whole, error) = requests(std::iter::once(input));
     let (cut, cut_error) = requests(cuts);
     assert_eq!(whole, cut);
-    // Which of two faults is found first may depend on what is there.
+    // The bytes so far may decide which of two faults is found first.
     assert_eq!(error.is_some(), cut_error.is_some(), "{error:?} {cut_error:?}");
 });

@@ -1,5 +1,5 @@
-//! The server's end of an HTTP/2 connection: the same happens however the bytes are cut, and what goes out is whole
-//! frames, not many for each frame that comes in.
+//! The server's end of an HTTP/2 connection: the result does not depend on how the bytes are cut. The output has whole
+//! frames only, and not many for each received frame.
 #![no_main]
 
 use coordination_apiserver::hpack::{FieldBuf, FieldName};
@@ -14,7 +14,7 @@ struct Server {
     fields: FieldBuf,
     out: Vec<u8>,
     seen: Vec<String>,
-    /// What waits for a window.
+    /// Bytes of each response that wait for a window.
     unsent: HashMap<StreamKey, usize>,
 }
 
@@ -27,7 +27,7 @@ impl Server {
         Self { connection, fields: FieldBuf::new(), out, seen: Vec::new(), unsent: HashMap::new() }
     }
 
-    /// Takes what is in `input`, at this time, and gives how much that was.
+    /// Passes `input` to the connection at `now_ms`. Returns the number of consumed bytes.
     fn recv(&mut self, input: &[u8], now_ms: u64) -> Result<usize, ConnectionError> {
         let mut at = 0;
         loop {
@@ -51,7 +51,7 @@ impl Server {
             return self.connection.reset(stream, ErrorCode::CANCEL, &mut self.out);
         }
         if self.connection.send_head(stream, 200, &[field], false, &mut self.out).is_ok() {
-            let sent = self.connection.send_data(stream, BODY, true, &mut self.out).expect("the stream is there");
+            let sent = self.connection.send_data(stream, BODY, true, &mut self.out).expect("the stream is open");
             if sent < BODY.len() {
                 self.unsent.insert(stream, sent);
             }
@@ -60,9 +60,10 @@ impl Server {
 
     fn send_more(&mut self) {
         while let Some(stream) = self.connection.poll_writable() {
-            let sent = self.unsent.remove(&stream).expect("only who has more is named");
-            let now = self.connection.send_data(stream, &BODY[sent..], true, &mut self.out).expect("it is there");
-            assert!(now > 0, "who is named has room");
+            let sent = self.unsent.remove(&stream).expect("only streams with unsent bytes are named");
+            let now =
+                self.connection.send_data(stream, &BODY[sent..], true, &mut self.out).expect("the stream is open");
+            assert!(now > 0, "a named stream has a window");
             if sent + now < BODY.len() {
                 self.unsent.insert(stream, sent + now);
             }
@@ -70,14 +71,14 @@ impl Server {
     }
 }
 
-/// Frames in `out`, which must be whole.
+/// Counts the frames in `out`. All must be complete.
 fn count_frames(out: &[u8]) -> usize {
     let mut rest = out;
     let mut frames = 0;
     while let Some((head, after)) = rest.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         assert!(length <= 16_384);
-        rest = after.get(length..).expect("only whole frames go out");
+        rest = after.get(length..).expect("only whole frames are sent");
         frames += 1;
     }
     assert!(rest.is_empty());
@@ -105,10 +106,10 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(whole.seen, cut.seen);
     assert_eq!(whole.out, cut.out);
-    // A wrong frame head is seen before its payload is there.
+    // A wrong frame head is detected before its payload arrives.
     assert_eq!(whole_error, cut_error);
 
-    // As a real caller does it, with time, windows and a graceful end.
+    // A real caller also has timeouts, windows and a graceful shutdown.
     let mut live = Server::new();
     let (mut pending, mut now_ms) = (Vec::new(), 0);
     while let Some(piece) = cuts.next() {

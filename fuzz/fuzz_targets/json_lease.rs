@@ -1,4 +1,4 @@
-//! A Lease in JSON: whatever it is, it is read or refused; what is valid comes back as it was.
+//! A Lease in JSON is decoded or refused. A valid one is the same after an encoding and another decoding.
 #![no_main]
 
 use coordination_apiserver::codec::json::{Decoder, encode_lease_into};
@@ -18,9 +18,9 @@ fuzz_target!(|data: &[u8]| {
         _ = decoder.decode_patched(&mut data.to_vec(), ApiVersion::V1);
         let Ok(decoded) = decoder.decode_lease(&mut data.to_vec(), ApiVersion::V1) else { return };
         let mut lease = decoded.lease;
-        // What is written is the version of the stored object, which is told apart from what a client says of it.
+        // The encoder writes the stored object's version, which is separate from the version in a client's body.
         lease.metadata.resource_version = Default::default();
-        // A list that asks for all entries to be forgotten is an order of the client's, and nothing that is written.
+        // A list that resets all entries is a command of the client, and is never encoded.
         if lease.metadata.managed_fields == ManagedFields::reset() {
             lease.metadata.managed_fields = ManagedFields::ABSENT;
         }
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         let mut encoded = Vec::new();
         encode_lease_into(&mut encoded, &lease, None, true);
         if is_valid {
-            let again = decoder.decode_lease(&mut encoded.clone(), ApiVersion::V1).expect("what we write we read");
+            let again = decoder.decode_lease(&mut encoded.clone(), ApiVersion::V1).expect("our own encoding decodes");
             assert!(again.warnings.is_empty(), "{}", String::from_utf8_lossy(&encoded));
             assert_eq!(again.lease, lease);
         }

@@ -1,4 +1,4 @@
-//! Patches of a Lease: each is applied or refused, with bounded work; what comes out is JSON.
+//! Patches of a Lease: each is applied or refused, with bounded work. The result is JSON.
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;

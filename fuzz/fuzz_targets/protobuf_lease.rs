@@ -1,4 +1,4 @@
-//! A Lease in protobuf: whatever it is, it is read or refused; what is valid comes back as it was.
+//! A Lease in protobuf is decoded or refused. A valid one is the same after an encoding and another decoding.
 #![no_main]
 
 use coordination_apiserver::codec::protobuf::{decode_delete_options, decode_lease, encode_lease_into};
@@ -9,12 +9,12 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     _ = decode_delete_options(data);
     let Ok(mut decoded) = decode_lease(data, ApiVersion::V1) else { return };
-    // What is written is the version of the stored object, which is told apart from what a client says of it.
+    // The encoder writes the stored object's version, which is separate from the version in a client's body.
     decoded.lease.metadata.resource_version = Default::default();
     let is_valid = validate_create(&decoded.lease).is_empty();
     let mut encoded = Vec::new();
     encode_lease_into(&mut encoded, &decoded.lease, None, "coordination.k8s.io/v1");
     if is_valid {
-        assert_eq!(decode_lease(&encoded, ApiVersion::V1).expect("what we write we read").lease, decoded.lease);
+        assert_eq!(decode_lease(&encoded, ApiVersion::V1).expect("our own encoding decodes").lease, decoded.lease);
     }
 });

@@ -1,4 +1,4 @@
-//! Label and field selectors, and the query that they come in.
+//! Label and field selectors, and the queries that contain them.
 #![no_main]
 
 use coordination_apiserver::lease::StringMap;

@@ -1,5 +1,5 @@
-//! The whole way from a connection's bytes to a connection's bytes, over a service in memory: nothing panics, and what
-//! goes out is bounded.
+//! The whole path from a connection's input to its output, over a service in memory: nothing panics, and the output is
+//! bounded.
 #![no_main]
 
 use coordination_apiserver::api::Api;
@@ -18,13 +18,13 @@ use libfuzzer_sys::fuzz_target;
 use mio::Token;
 use std::sync::Arc;
 
-/// The largest answer that is made in one piece: a document of discovery, or a Lease of the size of the input.
+/// Bytes of the largest answer in one piece: a discovery document, or a Lease of the input's size.
 const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Turns that an input can make, by what it asks for.
+/// Maximum number of turns that an input can cause.
 const TURNS_MAX: usize = 10_000;
 
-/// A connection, and all that it needs.
+/// A connection with its service.
 struct World {
     service: Service,
     protocol: Protocol,
@@ -33,7 +33,7 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
-    /// Bytes of output above which no request is served.
+    /// Output bytes above which no request is served.
     room: usize,
     turns: usize,
 }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// A turn for each thing that can go on, after these bytes have come. Whether the connection is still open.
+    /// Passes bytes to the connection, and runs turns while there is work. Returns whether the connection is open.
     fn recv(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -67,7 +67,7 @@ impl World {
         }
         loop {
             self.turns += 1;
-            assert!(self.turns < TURNS_MAX, "this goes on for ever");
+            assert!(self.turns < TURNS_MAX, "the turns do not end");
             let mut budget = Budget::for_turn(self.room);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut self.output };
@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-/// So that there is something to find.
+/// Leases that requests can find.
 const LEASES: &[&str] = &[
     r#"{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"holderIdentity":"h"}}"#,
     r#"{"metadata":{"name":"b","finalizers":["f/g"]}}"#,
@@ -129,7 +129,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(world.service.table.len(), LEASES.len());
     world.protocol = Protocol::Undecided;
     world.turns = 0;
-    // Half of all peers have room for one answer only.
+    // Half of the peers have room for one answer only.
     if cuts.number() % 2 == 0 {
         world.room = 1;
     }
@@ -139,7 +139,7 @@ fuzz_target!(|data: &[u8]| {
         let number = cuts.number();
         world.now.ms += u64::from(number % 50);
         if number % 97 == 0 {
-            // Nobody does anything for a while.
+            // A long pause.
             world.now.ms += 100_000;
             is_open = is_open && !world.protocol.on_timeout(&mut world.service, world.now, &mut world.output);
         }

@@ -1,4 +1,4 @@
-//! Times: read as Go reads them or refused; what we write we read.
+//! Times are parsed as Go parses them, or refused. Our own formatting can be parsed.
 #![no_main]
 
 use coordination_apiserver::timestamp::{parse_micro_time, parse_time, push_micro_time, push_time};
@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(time) = parse_time(text) {
         push_time(&mut out, time);
         let written = std::str::from_utf8(&out).expect("it is ASCII");
-        // An offset can lead out of the years that have four digits.
+        // An offset can lead to a year without four digits.
         if written.len() == "2006-01-02T15:04:05Z".len() {
             assert_eq!(parse_time(written), Ok(time), "{written}");
         }

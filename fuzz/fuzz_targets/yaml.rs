@@ -1,4 +1,4 @@
-//! YAML bodies are read or refused, with bounded work.
+//! YAML bodies are decoded or refused, with bounded work.
 #![no_main]
 
 use coordination_apiserver::codec::yaml::decode;

@@ -1,6 +1,6 @@
-//! What the fuzz targets share: how an input says where it is to be cut.
+//! Shared code of the fuzz targets: the input decides where it is cut.
 
-/// Cuts an input into pieces as a network might. The last four bytes of the data say where.
+/// Cuts an input into pieces, as a network might. The last four bytes of the data are the seed of the cuts.
 #[derive(Clone, Debug)]
 pub struct Cuts<'i> {
     rest: &'i [u8],
@@ -8,14 +8,14 @@ pub struct Cuts<'i> {
 }
 
 impl<'i> Cuts<'i> {
-    /// The input without the bytes that say how to cut it, and the pieces; none if there is not enough.
+    /// Returns the input without its seed, and the pieces. `None` if the data is too short.
     #[must_use]
     pub fn of(data: &'i [u8]) -> Option<(&'i [u8], Self)> {
         let (input, seed) = data.split_last_chunk::<4>()?;
         Some((input, Self { rest: input, state: u32::from_le_bytes(*seed) | 1 }))
     }
 
-    /// A number of the input's choice.
+    /// Returns the next random number.
     pub fn number(&mut self) -> u32 {
         // Marsaglia's xorshift.
         self.state ^= self.state << 13;
@@ -32,7 +32,7 @@ impl<'i> Iterator for Cuts<'i> {
         if self.rest.is_empty() {
             return None;
         }
-        // Mostly a few bytes, now and then many.
+        // Mostly a few bytes, sometimes many.
         let number = self.number();
         let length = 1 + (number >> 8) as usize % (1 << (number % 12));
         let (piece, rest) = self.rest.split_at(length.min(self.rest.len()));
