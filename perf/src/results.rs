@@ -1,4 +1,4 @@
-//! A line of a file in perf/results, as JSON: one measurement, and what it was taken on.
+//! A line of a file in perf/results, as JSON: one measurement with its context.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,95 +6,95 @@ use serde_json::Value;
 /// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Which round of the run it is of, from 0.
+    /// Number of the round in its run, from 0.
     pub round: u32,
-    /// The run that it is of.
+    /// Context of the run.
     pub context: Context,
-    /// What one scenario measured in that round.
+    /// The measurement.
     #[serde(flatten)]
     pub measurement: Measurement,
 }
 
-/// What one scenario measured in one round, of one server.
+/// Measurement of one scenario and server in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
     /// Group of the scenario: `renew`, `read`, `floor`, ...
     pub group: String,
     /// Name of the scenario, or of a part of it.
     pub scenario: String,
-    /// Which server: [`crate::OURS`], or its name.
+    /// Server: [`crate::OURS`], or its name.
     pub subject: String,
-    /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
+    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn`.
     pub unit: String,
-    /// How many of `unit` a second.
+    /// Number of `unit` per second.
     pub per_second: Option<f64>,
     /// Processor time of the server for each `unit`, in microseconds.
     pub cpu_us: Option<f64>,
-    /// How long each took: a request from when it was asked for, or due, an event from when its renewal was sent.
+    /// Latency: of a request since it was sent or due, of an event since its renewal was sent.
     #[serde(flatten)]
     pub latency: Latency,
     /// The server's share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,
     /// The load generator's share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
-    /// What was in the way of more, as the load says: `server` or `generator`; `-` if neither was.
+    /// Limit of the throughput, as the load reports it: `server`, `generator`, or `-` if neither.
     pub limit: String,
     /// Resident memory of the server at the end, in KiB.
     pub resident_kib: Option<u64>,
-    /// Bytes of the server's memory for each Lease, idle connection or watcher, whichever the scenario is about.
+    /// Bytes of the server's memory for each Lease, idle connection or watcher, depending on the scenario.
     pub bytes_each: Option<f64>,
-    /// How many errors and violations there were.
+    /// Number of errors and violations.
     pub errors: u64,
     /// Command line of the load.
     pub command: String,
-    /// What the load printed, as JSON.
+    /// Result of the load, as JSON.
     pub told: Value,
 }
 
-/// Times in milliseconds; none where there was nothing to measure, or no telling.
+/// Latencies in milliseconds; `None` if there is no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half of them took no longer.
+    /// Median.
     pub ms_p50: Option<f64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub ms_p99: Option<f64>,
-    /// 999 of 1,000 took no longer.
+    /// 99.9th percentile.
     pub ms_p99_9: Option<f64>,
-    /// The longest.
+    /// Maximum.
     pub ms_max: Option<f64>,
 }
 
-/// A run: without this its figures say nothing.
+/// Context of a run, which its figures depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// When the run began, in seconds since 1970 UTC.
     pub at: i64,
-    /// Of the work tree, which is what was measured unless another server was named.
+    /// Commit of the work tree, which was measured unless `--server` named another program.
     pub commit: Commit,
-    /// On what it was measured.
+    /// Machine of the run.
     pub machine: Machine,
-    /// The cores of the server and of the load, if the run said so.
+    /// Cores of the server and of the load, if recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<[u32; 2]>,
     /// The arguments of perf/run.
     pub run: String,
-    /// Whether it was one of `--quick`.
+    /// Whether the run had `--quick`.
     pub quick: bool,
 }
 
 /// The state of a work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
-    /// The first 12 or more digits of its hash; none where git did not tell.
+    /// First 12 or more digits of its hash; `None` without git.
     pub id: Option<String>,
-    /// Whether files under version control had changes; none where git did not tell.
+    /// Whether tracked files had changes; `None` without git.
     pub changed: Option<bool>,
 }
 
 /// Processor, cores, memory and kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Name of the processor's model; none where the system does not tell.
+    /// Model of the processor; `None` if the system does not tell.
     pub cpu: Option<String>,
     /// Number of cores that the program could use.
     pub cores: usize,
@@ -128,7 +128,7 @@ mod tests {
         assert!(lines > 0);
     }
 
-    /// How many lines the file has, each of which must be written as it was read.
+    /// Checks that each line is written as it was read. Returns the number of lines.
     fn assert_round_trip(file: &Path) -> usize {
         let text = fs::read_to_string(file).expect("a file of results");
         for before in text.lines() {

@@ -1,4 +1,4 @@
-//! What the rounds of a measurement come to: a row of the table of perf/run, and of that of perf/report.
+//! Summary of the rounds of a measurement: a row in the tables of perf/run and perf/report.
 
 use crate::results::{Latency, Measurement};
 
@@ -9,33 +9,33 @@ pub struct Row {
     pub group: String,
     /// Name of the scenario, or of a part of it.
     pub scenario: String,
-    /// Which server: [`crate::OURS`], or its name.
+    /// Server: [`crate::OURS`], or its name.
     pub subject: String,
-    /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
+    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn`.
     pub unit: String,
-    /// How many rounds it is of.
+    /// Number of rounds.
     pub rounds: usize,
-    /// What was in the way of more in one round or another, each named once: `-`, `generator`, `server`.
+    /// Distinct limits of the rounds: `-`, `generator`, `server`.
     pub limits: Vec<String>,
-    /// How many of `unit` a second.
+    /// Number of `unit` per second.
     pub per_second: Option<f64>,
-    /// Processor time of the server for each `unit`, in microseconds: least, median and greatest of the rounds.
+    /// Processor time of the server for each `unit`, in microseconds: minimum, median and maximum of the rounds.
     pub cpu_us: Option<[f64; 3]>,
-    /// How long each took, in milliseconds; of `ms_max` not the median of the rounds but the greatest.
+    /// Latencies in milliseconds: medians of the rounds; of `ms_max`, the maximum.
     pub latency: Latency,
     /// The server's share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,
     /// The load generator's share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
-    /// Resident memory of the server at the end of a round, in KiB: the greatest of the rounds.
+    /// Resident memory of the server at the end of a round, in KiB: maximum of the rounds.
     pub resident_kib: Option<u64>,
-    /// Bytes of the server's memory for each Lease, idle connection or watcher, whichever the scenario is about.
+    /// Bytes of the server's memory for each Lease, idle connection or watcher, depending on the scenario.
     pub bytes_each: Option<f64>,
-    /// Errors and violations: the sum of all rounds.
+    /// Number of errors and violations in all rounds.
     pub errors: u64,
 }
 
-/// What measurements come to: one row for each scenario and server, in the order in which these come first.
+/// Returns one row for each scenario and server, in the order of their first measurements.
 pub fn rows(measurements: &[&Measurement]) -> Vec<Row> {
     let mut all: Vec<Vec<&Measurement>> = Vec::new();
     for &measurement in measurements {
@@ -50,7 +50,7 @@ pub fn rows(measurements: &[&Measurement]) -> Vec<Row> {
 }
 
 impl Row {
-    /// Of measurements of the same scenario and server, one for each round; nothing if there are none.
+    /// Summarizes measurements of one scenario and server, one for each round; `None` if there are none.
     fn of(rounds: &[&Measurement]) -> Option<Self> {
         let first = rounds.first()?;
         let all = |of: fn(&Measurement) -> Option<f64>| spread(rounds.iter().map(|round| of(round)));
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// The least, the median and the most of what is there.
+/// Returns minimum, median and maximum of the present values.
 fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.flatten().collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -1,11 +1,11 @@
-//! The clients' side: nodes that renew their Leases as kubelets do, with what they got and a new `renewTime`. A request
-//! is made once and then patched, so that next to nothing of what is counted is the client's.
+//! The clients' side: nodes that renew their Leases as kubelets do, with the last answer and a new `renewTime`. A
+//! request is built once and then patched, so almost all counted work is the server's.
 
 use crate::world::World;
 use coordination_apiserver::hpack::{Encoder, FieldName, Indexing};
 use memchr::memmem;
 
-/// What a connection speaks.
+/// HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.1
@@ -14,7 +14,7 @@ pub enum Version {
     Http2,
 }
 
-/// In which format a node reads and writes.
+/// Format in which a node reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `application/json`
@@ -32,30 +32,30 @@ impl Format {
     }
 }
 
-/// A client of one connection.
+/// A client with one connection.
 #[derive(Debug)]
 pub struct Client {
     version: Version,
     connection: usize,
     encoder: Encoder,
-    /// The stream of the next request.
+    /// HTTP/2 stream of the next request.
     stream: u32,
 }
 
-/// A request, or several in one piece, that is sent again and again.
+/// One request, or several in one piece, that is sent repeatedly.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Where each frame has its stream identifier, and of which of the requests it is; HTTP/2 only.
+    /// Offset of each frame's stream identifier, with the number of its request; HTTP/2 only.
     streams_at: Vec<(usize, u32)>,
     /// Number of requests.
     count: u32,
-    /// Where the body begins; the end if there is none.
+    /// Offset of the body; the length of the request if it has none.
     body_at: usize,
 }
 
 impl Request {
-    /// These in one piece.
+    /// Joins requests into one piece.
     #[must_use]
     pub fn join(requests: &[Self]) -> Self {
         let mut joined = Self { bytes: Vec::new(), streams_at: Vec::new(), count: 0, body_at: 0 };
@@ -76,7 +76,7 @@ impl Client {
     pub fn connect(world: &mut World, version: Version) -> Self {
         let connection = world.connect();
         if version == Version::Http2 {
-            // Preface; SETTINGS with large windows for streams; the same for the connection.
+            // The preface, SETTINGS with large stream windows, and WINDOW_UPDATE for the connection.
             let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
             hello.extend_from_slice(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff]);
             hello.extend_from_slice(&[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]);
@@ -85,14 +85,14 @@ impl Client {
         Self { version, connection, encoder: Encoder::new(4096), stream: 1 }
     }
 
-    /// Its connection's place.
+    /// Index of the client's connection.
     #[must_use]
     pub fn connection(&self) -> usize {
         self.connection
     }
 
-    /// Makes a request. In HTTP/2 all its fields but the path are in the table of the connection, as they are when it
-    /// has been in use for a while: if need be something else is asked for first.
+    /// Builds a request. In HTTP/2 all fields but the path are in the dynamic table, as on a connection in use. If
+    /// necessary, another request is sent first.
     #[must_use]
     pub fn request(&mut self, world: &mut World, method: &str, target: &str, format: Format, body: &[u8]) -> Request {
         if self.version == Version::Http2 {
@@ -124,7 +124,7 @@ impl Client {
             let fields = [
                 (":method", method, Indexing::Value),
                 (":scheme", "https", Indexing::Value),
-                // One of very many: kube-apiserver's proxy sends it as a literal most of the time, too.
+                // The path has many values. kube-apiserver's proxy mostly sends it as a literal too.
                 (":path", target, Indexing::Name),
                 (":authority", "127.0.0.1:6443", Indexing::Value),
                 ("accept", media_type, Indexing::Value),
@@ -149,7 +149,7 @@ impl Client {
         Request { bytes, streams_at, count: 1, body_at }
     }
 
-    /// Sends it; gives what comes back.
+    /// Sends a request and returns the response.
     pub fn send<'w>(&mut self, world: &'w mut World, request: &mut Request) -> &'w [u8] {
         for (at, nth) in &request.streams_at {
             request.bytes[*at..at + 4].copy_from_slice(&(self.stream + 2 * nth).to_be_bytes());
@@ -158,7 +158,7 @@ impl Client {
         world.receive(self.connection, &request.bytes)
     }
 
-    /// The body of the one response in `response`.
+    /// Returns the body of the only response in `response`.
     #[must_use]
     pub fn body_of<'r>(&self, response: &'r [u8]) -> &'r [u8] {
         if self.version == Version::Http1 {
@@ -191,21 +191,21 @@ fn push_frame(out: &mut Vec<u8>, streams_at: &mut Vec<(usize, u32)>, kind: u8, f
     out.extend_from_slice(payload);
 }
 
-/// A node: its Lease, and the request with which it renews it.
+/// A node: its Lease, and the request that renews it.
 #[derive(Debug)]
 pub struct Node {
     format: Format,
     renewal: Request,
-    /// Where in the body the moving part of `renewTime` stands.
+    /// Offset in the body of the changing part of `renewTime`.
     renew_at: usize,
-    /// Renewals sent.
+    /// Number of renewals sent.
     count: u32,
 }
 
-/// Where the Leases are.
+/// Path of the Leases.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Target of the Lease of the node of this number.
+/// Returns the path of a node's Lease.
 #[must_use]
 pub fn target_of(number: usize) -> String {
     format!("{LEASES}/{}", name_of(number))
@@ -216,10 +216,10 @@ fn name_of(number: usize) -> String {
 }
 
 impl Node {
-    /// Creates the Lease of the node of this number, as its kubelet does.
+    /// Creates the Lease of node `number`, as its kubelet does.
     ///
     /// # Panics
-    /// If what comes back is no Lease.
+    /// If the answer is not a Lease.
     #[must_use]
     pub fn create(world: &mut World, client: &mut Client, number: usize, format: Format) -> Self {
         let name = name_of(number);
@@ -232,9 +232,9 @@ impl Node {
         let answer = client.send(world, &mut get);
         let body = client.body_of(answer).to_vec();
         let renew_at = match format {
-            // The micros, behind the seconds.
+            // The microseconds, after the seconds.
             Format::Json => memmem::rfind(&body, b"\"renewTime\":\"").map(|at| at + 33),
-            // The nanos, a number of five bytes: 500,000,000.
+            // The nanoseconds, a varint of five bytes: 500,000,000.
             Format::Protobuf => memmem::rfind(&body, &[0x10, 0x80, 0xca, 0xb5, 0xee, 0x01]).map(|at| at + 1),
         };
         let renew_at = renew_at.expect("an answer with a Lease");
@@ -267,7 +267,7 @@ impl Node {
         }
         let answer = client.send(world, &mut self.renewal);
         let own = &mut self.renewal.bytes[self.renewal.body_at..];
-        // What a response ends with is its body.
+        // A response ends with its body.
         let (_, body) = answer.split_at(answer.len() - own.len());
         own.copy_from_slice(body);
     }

@@ -1,8 +1,8 @@
-//! The server without its sockets: connections in memory, driven as the loop drives them, by clients that do no more
-//! than they must. What is measured here is therefore the server's work on a request, apart from TLS and the kernel.
+//! The server without sockets: connections in memory, run as the loop runs them, with minimal clients. So the counts
+//! are the server's work on a request, without TLS and the kernel.
 //!
-//! Instructions are counted by `perf/instructions/check`, which runs the binary of this crate under valgrind;
-//! allocations by its tests; bytes by `src/bin/memory.rs`.
+//! `perf/instructions/check` counts instructions: it runs this crate's binary under valgrind. The tests count
+//! allocations, and `src/bin/memory.rs` counts bytes.
 
 pub mod client;
 pub mod memory;

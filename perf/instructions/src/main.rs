@@ -1,6 +1,6 @@
-//! `perf-instructions SCENARIO OPERATIONS`: does that many operations of a scenario and ends. `perf/instructions/check`
-//! runs it under valgrind twice, with one number and with its double, so that what comes before the first operation
-//! does not count. Without arguments it names the scenarios.
+//! `perf-instructions SCENARIO OPERATIONS` executes that many operations of a scenario. `perf/instructions/check` runs
+//! it twice under valgrind, with a number and its double, so that the preparation does not count. Without arguments it
+//! prints the names of the scenarios.
 
 use perf_instructions::scenario::SCENARIOS;
 use std::io::Write;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         }
         (_, _, None) => {
             let names: Vec<_> = SCENARIOS.iter().map(|(name, _)| *name).collect();
-            // If nobody reads it there is nobody to tell.
+            // A closed output is not an error.
             let _ = writeln!(std::io::stdout(), "{}", names.join("\n"));
             ExitCode::SUCCESS
         }

@@ -1,13 +1,12 @@
-//! What one of very many takes: a Lease, a connection that is idle, a watcher. Told by whoever counts what is
-//! allocated.
+//! Memory of a Lease, of an idle connection and of a watcher. The caller counts the allocated bytes.
 
 use crate::client::{Client, Format, LEASES, Node, Version, target_of};
 use crate::world::World;
 
-/// Events in the log while it is measured: next to none, since it has bounds of its own.
+/// Events in the log during the measurement. The log has its own limits, so its share stays small.
 const EVENTS_MAX: usize = 16;
 
-/// Bytes of each of `count` Leases by how they are used, with all indexes; `live` tells the bytes that are allocated.
+/// Bytes of each of `count` Leases, indexes included, by the kind of use. `live` returns the allocated bytes.
 pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, format) in
@@ -15,7 +14,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     {
         let mut world = World::new(EVENTS_MAX);
         let mut client = Client::connect(&mut world, Version::Http1);
-        // What is there once.
+        // The first Lease allocates what all share.
         let _ = Node::create(&mut world, &mut client, count, format);
         let before = live();
         for number in 0..count {
@@ -27,7 +26,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     measured
 }
 
-/// Bytes of each of `count` connections without a request, apart from socket and TLS.
+/// Bytes of each of `count` connections without a request, without socket and TLS.
 pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, version) in

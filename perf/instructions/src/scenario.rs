@@ -1,16 +1,16 @@
-//! What is measured: named scenarios, each an operation that is repeated once everything that it needs is there.
+//! The scenarios. Each prepares its state once and then repeats one operation.
 
 use crate::client::{Client, Format, LEASES, Node, Request, Version, target_of};
 use crate::world::World;
 use coordination_apiserver::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Indexing};
 
-/// A scenario that is ready: each call is one operation.
+/// A prepared scenario: each call is one operation.
 pub type Operation = Box<dyn FnMut()>;
 
-/// A scenario: its name, and what makes it ready.
+/// A scenario: its name, and its preparation.
 pub type Scenario = (&'static str, fn() -> Operation);
 
-/// All of them.
+/// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     ("renew-json-http1", || renewals(Version::Http1, Format::Json, 0, 0)),
     ("renew-json-http2", || renewals(Version::Http2, Format::Json, 0, 0)),
@@ -24,14 +24,14 @@ pub const SCENARIOS: &[Scenario] = &[
     ("hpack-head", hpack_heads),
 ];
 
-/// The Leases that are renewed in turn.
+/// Number of Leases that are renewed in turn.
 const NODES: usize = 64;
 
-/// Events in the log: few, so that it is full from the start.
+/// Events in the log: few, so that the log is full after the preparation.
 const EVENTS_MAX: usize = 256;
 
-/// Renewals of one Lease after the other, each followed by the end of the turn. `broad` watchers see each of them,
-/// `narrow` ones watch one Lease each, nearly all of them another one.
+/// Renews one Lease after the other, and ends the turn after each. `broad` watchers see every renewal. `narrow`
+/// watchers watch one Lease each, nearly all a Lease that is not renewed.
 fn renewals(version: Version, format: Format, broad: usize, narrow: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);
@@ -59,15 +59,15 @@ fn renewals(version: Version, format: Format, broad: usize, narrow: usize) -> Op
         nodes[at].renew(&mut world, &mut client);
         at = (at + 1) % NODES;
         let bytes = world.fan_out();
-        assert_eq!(world.service.table.version().0, before.0 + 1, "a renewal that was none");
-        assert_eq!(bytes > 0, is_watched, "events that nobody got");
+        assert_eq!(world.service.table.version().0, before.0 + 1, "a renewal that changed nothing");
+        assert_eq!(bytes > 0, is_watched, "events without a reader");
     };
-    // Every buffer has its size, every table its entries, and the log is full.
+    // Now every buffer and table has its final size, and the log is full.
     (0..4 * EVENTS_MAX).for_each(|_| operation());
     Box::new(operation)
 }
 
-/// Reads of one Lease after the other, `together` of them in one piece.
+/// Reads one Lease after the other, `together` of them in one piece.
 fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);
@@ -88,7 +88,7 @@ fn gets(version: Version, together: usize) -> Operation {
     Box::new(operation)
 }
 
-/// A request's head decoded and a response's head encoded, of connections that have been in use for a while.
+/// Decodes the head of a request and encodes the head of a response, as on connections in use.
 fn hpack_heads() -> Operation {
     let limits = DecoderLimits { list_size_max: 65_536, list_size_abort: 131_072 };
     let (mut encoder, mut decoder, mut fields) = (Encoder::new(4096), Decoder::new(4096, limits), FieldBuf::new());

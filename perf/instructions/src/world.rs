@@ -1,4 +1,4 @@
-//! The server's side: one service and its connections, without sockets.
+//! The server's side: one service with its connections, without sockets.
 
 use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
@@ -14,10 +14,10 @@ use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::sync::Arc;
 
-/// The version from which the table starts: of as many digits as one that is made of the clock.
+/// Version at which the table starts. It has as many digits as a version made from the clock.
 const VERSION: ResourceVersion = ResourceVersion(1_795_219_345_123_456);
 
-/// One connection: what `conn` keeps of it.
+/// One connection: the state that `conn` keeps.
 #[derive(Debug)]
 struct End {
     protocol: Protocol,
@@ -31,16 +31,16 @@ struct End {
 pub struct World {
     /// The service.
     pub service: Service,
-    /// The present moment.
+    /// The current time.
     pub now: Now,
     ends: Vec<End>,
     pool: Pool,
-    /// Watchers that are filled again in the next round.
+    /// Watchers to fill again in the next round.
     again: Vec<WatcherKey>,
 }
 
 impl World {
-    /// A service without Leases, whose log holds at most `events_max` events.
+    /// Creates a service without Leases. Its log holds at most `events_max` events.
     #[must_use]
     pub fn new(events_max: usize) -> Self {
         let service = Service::new(Api::new(), Table::new(VERSION, events_max, usize::MAX), Arc::new(Trust::none()));
@@ -48,7 +48,7 @@ impl World {
         Self { service, now, ends: Vec::new(), pool: Pool::default(), again: Vec::new() }
     }
 
-    /// Opens a connection of a caller with all rights; gives its place.
+    /// Opens a connection for a caller with all rights. Returns its index.
     pub fn connect(&mut self) -> usize {
         let end = End {
             protocol: Protocol::Undecided,
@@ -60,10 +60,10 @@ impl World {
         self.ends.len() - 1
     }
 
-    /// Serves what has come on one connection. What was sent on it before counts as read by the peer.
+    /// Serves the bytes of one connection. Earlier output counts as read by the peer.
     ///
     /// # Panics
-    /// If the server ends the connection, or there is none.
+    /// If the server ends the connection, or if it does not exist.
     pub fn receive(&mut self, connection: usize, bytes: &[u8]) -> &[u8] {
         let Self { service, now, ends, pool, .. } = self;
         let end = &mut ends[connection];
@@ -91,12 +91,12 @@ impl World {
         &end.output
     }
 
-    /// Lets go of what the peers have read.
+    /// Frees the output that the peers have read.
     pub fn forget_outputs(&mut self) {
         self.ends.iter_mut().for_each(|end| end.output = Vec::new());
     }
 
-    /// Brings the changes since the last call to whom they are for; gives the bytes that were written for them.
+    /// Delivers the changes since the last call to the watchers. Returns the number of written bytes.
     pub fn fan_out(&mut self) -> usize {
         let Self { service, now, ends, again, .. } = self;
         service.watchers.notify(&service.table);
@@ -104,7 +104,7 @@ impl World {
         let mut bytes = 0;
         while let Some((key, owner)) = service.watchers.pop_dirty() {
             let Some(end) = ends.get_mut(owner.connection.0) else { continue };
-            // The peer has read what came before.
+            // The peer has read the earlier output.
             end.output.clear();
             match end.protocol.send_events(service, owner.stream, key, *now, &mut end.output) {
                 None => service.watchers.remove(key),

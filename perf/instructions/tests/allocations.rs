@@ -1,5 +1,5 @@
-//! In the steady state nothing is allocated: not for a renewal, in either format and either version of HTTP, not for a
-//! read, not for an event that is delivered. And a Lease takes the memory that is promised.
+//! Nothing is allocated in the steady state: not for a renewal, a read or the delivery of an event. This holds for both
+//! formats and both versions of HTTP. A Lease takes no more memory than documented.
 
 use perf_instructions::memory;
 use perf_instructions::scenario::SCENARIOS;
@@ -10,10 +10,10 @@ use std::io::Write;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Operations of which none may allocate.
+/// Operations that must not allocate.
 const OPERATIONS: usize = 3_000;
 
-/// Bytes that a Lease of a kubelet may take, all told.
+/// Maximum bytes of a kubelet's Lease, indexes included.
 const LEASE_BYTES_MAX: usize = 2_048;
 
 fn main() {
@@ -37,6 +37,6 @@ fn main() {
 }
 
 fn say(line: &str) {
-    // If nobody reads it there is nobody to tell.
+    // A closed output is not an error.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,10 +1,10 @@
-//! The floor under an HTTP/1.1 server on one mio loop: answers every request with the body that it had, and looks at
-//! nothing but where it ends.
+//! The floor under an HTTP/1.1 server with one mio loop. It answers every request with the request's body, and parses
+//! only where a request ends.
 //!
 //!     perf-floor PORT
 //!
-//! Listens on 127.0.0.1 and says so on standard output. One read, one write for each connection and turn, buffers that
-//! are kept: what remains is the kernel's share of a request, and the poll's.
+//! Listens on 127.0.0.1 and prints a line on standard output. Each turn has one read and one write for each connection,
+//! and buffers are reused. So only the costs of the kernel and of the poll remain.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A connection and what it has not answered, or not sent, yet.
+/// A connection with its unanswered input and its unsent output.
 struct Connection {
     socket: TcpStream,
     input: Vec<u8>,
@@ -57,7 +57,7 @@ fn serve(port: u16) -> io::Result<()> {
                 continue;
             }
             let Some(place) = connections.get_mut(event.token().0) else { continue };
-            // A connection that breaks, or says what it should not, is of no more use.
+            // A connection with an I/O error or a malformed request is closed.
             if place.as_mut().is_some_and(|connection| connection.turn(&mut scratch).is_err()) {
                 *place = None;
             }
@@ -92,7 +92,7 @@ impl Connection {
                 Ok(len) => {
                     self.receive(scratch.get(..len).unwrap_or_default())?;
                     self.flush()?;
-                    // A short read has emptied the socket.
+                    // A short read means that the socket is empty.
                     if len < scratch.len() {
                         return Ok(());
                     }
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Answers what is whole, and keeps the rest.
+    /// Answers complete requests, and keeps the rest.
     fn receive(&mut self, read: &[u8]) -> io::Result<()> {
         if self.input.is_empty() {
             let taken = answer(read, &mut self.output)?;
@@ -130,7 +130,7 @@ impl Connection {
     }
 }
 
-/// Appends an answer to every request in `input` that is whole; gives the bytes that they had.
+/// Appends an answer to every complete request in `input`. Returns the number of bytes of these requests.
 fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
     let mut taken = 0;
     while let Some(rest) = input.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -145,7 +145,7 @@ fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
     Ok(taken)
 }
 
-/// `Content-Length`, which perf-run's load always sends in this spelling; 0 if there is none.
+/// Returns `Content-Length`, or 0 if it is missing. The load of perf-run always spells it this way.
 fn length_of(head: &[u8]) -> Option<usize> {
     let key = b"\r\nContent-Length: ";
     let Some(at) = memchr::memmem::find(head, key) else { return Some(0) };

@@ -1,5 +1,5 @@
-//! Prints what one of very many takes, in bytes as the allocator is asked for them: a Lease of 1,000,000 (or of as many
-//! as the argument says), an idle connection, a watcher. Sockets, TLS and what the allocator adds are not in it.
+//! Prints the bytes that a Lease, an idle connection and a watcher take, as requested from the allocator. The number of
+//! Leases is 1,000,000, or the argument. Sockets, TLS and the allocator's overhead are not included.
 
 use perf_instructions::memory;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};

@@ -1,5 +1,5 @@
-//! Two kinds of chart as SVG: bars beside each other, and lines over a logarithmic axis. They take their colours from
-//! the reader's scheme, light or dark.
+//! Two kinds of charts as SVG: bars, and lines over a logarithmic axis. Colours follow the reader's scheme, light or
+//! dark.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use std::fmt::Write as _;
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) value: f64,
-    /// Not the server that is measured.
+    /// Whether the bar belongs to another server.
     pub(crate) is_other: bool,
 }
 
-/// One line; the numbers on its axis are positive.
+/// One line. Its x values are positive.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) label: String,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Horizontal bars, with their values written beside them.
+/// Draws horizontal bars with their values.
 pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let height = TOP + BAR * whole(bars.len()) + MARGIN;
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
@@ -52,7 +52,7 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     out
 }
 
-/// Lines over a logarithmic axis; the other axis begins at 0.
+/// Draws lines over a logarithmic x axis. The y axis starts at 0.
 pub(crate) fn lines(title: &str, x_label: &str, unit: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let most = points().map(|point| point.1).fold(0.0, f64::max);
@@ -132,7 +132,7 @@ fn head(title: &str, height: f64) -> String {
     )
 }
 
-/// A number with as many digits as tell something.
+/// Formats a number with its significant digits.
 fn figure(value: f64) -> String {
     match value {
         _ if value >= 1_000_000.0 => format!("{:.3}M", value / 1_000_000.0).replace(".000M", "M"),
@@ -142,7 +142,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The next number up that people count in: 1, 2, 2.5 or 5, and a power of ten.
+/// Returns the next higher step of the axis: 1, 2, 2.5 or 5 times a power of ten.
 fn round_step(value: f64) -> f64 {
     let power = 10_f64.powf(value.max(1e-9).log10().floor());
     [1.0, 2.0, 2.5, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value).unwrap_or(10.0 * power)
@@ -162,7 +162,7 @@ const LINES_HEIGHT: f64 = 400.0;
 const TOP: f64 = 56.0;
 const BAR: f64 = 22.0;
 const MARGIN: f64 = 12.0;
-/// Room for the labels before the bars, and for the values behind them.
+/// Width for the labels before the bars, and for the values after them.
 const LABELS: f64 = 290.0;
 const VALUES: f64 = 110.0;
 const CLASSES: [&str; 3] = ["a", "b", "c"];

@@ -1,7 +1,7 @@
 //! Turns a file of results into charts and a table.
 //!
-//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. Whatever stands outside
-//! the markers is left alone.
+//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. The text outside the
+//! markers stays.
 
 #![forbid(unsafe_code)]
 
@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use summary::{Summary, label};
 
-/// Writes the charts and the table of docs/performance.md from what perf/run has measured.
+/// Writes the charts and the table of docs/performance.md from results of perf/run.
 ///
-/// Exit status: 0 written; 1 it cannot be read or written; 2 wrong usage.
+/// Exit status: 0 for success; 1 if a file cannot be read or written; 2 for wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "perf/report", version, max_term_width = 120)]
 struct Args {
-    /// What perf/run has written: perf/results/NAME.jsonl
+    /// Results of perf/run: perf/results/NAME.jsonl
     file: PathBuf,
 }
 
@@ -57,9 +57,9 @@ fn run(file: &Path) -> Result<String, String> {
     let summary = Summary::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
     let charts = charts(&summary);
     let page = fs::read_to_string(PAGE).map_err(|e| format!("{PAGE}: {e}"))?;
-    // Before anything is written: charts that do not belong to their page would be worse than none.
+    // This check precedes all writing: charts without their page would be worse than none.
     let page = replaced(&page, &section(&summary, file, &charts)).ok_or_else(|| {
-        format!("{PAGE}: the markers {BEGIN:?} and {END:?} are not there, in this order, each on a line of its own")
+        format!("{PAGE}: expected the markers {BEGIN:?} and {END:?} in this order, each on its own line")
     })?;
     let folder = Path::new(CHARTS);
     fs::create_dir_all(folder).map_err(|e| format!("{CHARTS}: {e}"))?;
@@ -71,23 +71,23 @@ fn run(file: &Path) -> Result<String, String> {
     Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), summary.rows.len(), charts.len()))
 }
 
-/// The page with another text between the markers.
+/// Replaces the text between the markers of the page.
 fn replaced(page: &str, section: &str) -> Option<String> {
     let (before, rest) = page.split_once(&format!("{BEGIN}\n"))?;
     let (_, after) = rest.split_once(END)?;
     Some(format!("{before}{BEGIN}\n{section}{END}{after}"))
 }
 
-/// A picture beside the table.
+/// A chart beside the table.
 #[derive(Debug)]
 struct Chart {
-    /// Of its file, without what that ends in.
+    /// Name of the file, without the extension.
     name: &'static str,
     title: &'static str,
     svg: String,
 }
 
-/// Each chart for which there are figures.
+/// Returns each chart that has figures.
 fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts = Vec::new();
     let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
@@ -106,7 +106,7 @@ fn charts(summary: &Summary) -> Vec<Chart> {
     let requests = in_groups(&["renew", "read", "floor"]);
     add("cost", "Server processor time for each request", "µs", bars(&requests, cost));
     let stalls = in_groups(&["stalls"]);
-    let title = "The longest that a renewal waited while long work was done, and the longest turn of the loop";
+    let title = "Longest wait of a renewal during long work, and longest turn of the loop";
     add("stalls", title, "ms", bars(&stalls, |row| row.latency.ms_max));
     let with_bytes: Vec<&Row> = summary.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
     add(
@@ -121,17 +121,17 @@ fn charts(summary: &Summary) -> Vec<Chart> {
     };
     let mut lines = vec![Line { label: "Leases in the table".to_owned(), points: points("renew-of-") }];
     for (prefix, label) in [
-        ("memory-idle-", "idle connections, beside 10,000 Leases"),
-        ("memory-watchers-", "watchers of other names, likewise"),
+        ("memory-idle-", "idle connections, with 10,000 Leases"),
+        ("memory-watchers-", "watchers of other names, with 10,000 Leases"),
     ] {
         lines.push(Line { label: label.to_owned(), points: points(prefix) });
     }
-    let title = "Server processor time for a renewal, by what else there is";
+    let title = "Server processor time for a renewal, by number of Leases, connections or watchers";
     if lines.iter().any(|line| line.points.len() > 1) {
-        charts.push(Chart { name: "growth", title, svg: chart::lines(title, "how many", "µs", &lines) });
+        charts.push(Chart { name: "growth", title, svg: chart::lines(title, "number", "µs", &lines) });
     }
     let fan_out = vec![Line { label: "JSON, HTTP/2 and TLS".to_owned(), points: points("fan-out-") }];
-    let title = "Server processor time for a delivered event, the renewals included";
+    let title = "Server processor time for a delivered event, including the renewals";
     if fan_out[0].points.len() > 1 {
         let svg = chart::lines(title, "watchers of all Leases", "µs", &fan_out);
         charts.push(Chart { name: "fan-out", title, svg });
@@ -139,7 +139,7 @@ fn charts(summary: &Summary) -> Vec<Chart> {
     charts
 }
 
-/// What stands between the markers.
+/// Returns the text between the markers.
 fn section(summary: &Summary, file: &Path, charts: &[Chart]) -> String {
     let mut out = String::new();
     _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", summary.context_words(), file.display(), summary.run_words());

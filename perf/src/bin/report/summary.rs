@@ -1,30 +1,30 @@
-//! A file of results, summed up: one row for each scenario and server, medians over the rounds.
+//! The summary of a results file: one row for each scenario and server, with medians over the rounds.
 
 use perf::OURS;
 use perf::results::{Context, Line, Machine, Measurement};
 use perf::row::{Row, rows};
 use std::collections::HashMap;
 
-/// What a file of results comes to.
+/// Summary of a results file.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
-    /// What each run said of itself, in their order: a file may hold several, each of other scenarios.
+    /// Context of each run, in the order of the file. A file may hold several runs of different scenarios.
     runs: Vec<Context>,
 }
 
 impl Summary {
-    /// From the lines of a file.
+    /// Summarizes the lines of a file.
     pub(crate) fn of(text: &str) -> Result<Self, String> {
         let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
         let lines = lines.map(|(line, number)| serde_json::from_str(line).map_err(|e| format!("line {number}: {e}")));
         let lines: Vec<Line> = lines.collect::<Result<_, String>>()?;
         let runs = distinct(lines.iter().map(|line| line.context.clone()));
         if runs.is_empty() {
-            return Err("there is nothing in it".to_owned());
+            return Err("the file has no results".to_owned());
         }
         if runs.iter().any(|run| run.quick) {
-            return Err("it holds figures of --quick, which say nothing".to_owned());
+            return Err("the file has figures of --quick, which mean nothing".to_owned());
         }
         check_one_tree(&runs)?;
         check_rounds(&lines)?;
@@ -32,7 +32,7 @@ impl Summary {
         Ok(Self { rows: rows(&measurements), runs })
     }
 
-    /// On what it was measured, and how.
+    /// Describes the machine and the method.
     pub(crate) fn context_words(&self) -> String {
         let machine = self.runs.first().map(|run| machine_words(&run.machine)).unwrap_or_default();
         let apart = match self.runs.first().and_then(|run| run.cores) {
@@ -40,14 +40,14 @@ impl Summary {
             _ => "the server on one core, the load on another",
         };
         let together = if self.rows.iter().any(|row| row.scenario.contains(TOGETHER)) {
-            format!(", but both on both cores in the rows named `{TOGETHER}`")
+            format!(", but both share both cores in the rows named `{TOGETHER}`")
         } else {
             String::new()
         };
-        format!("{machine}; {apart}{together}. Medians over the rounds, in brackets the least and the most.")
+        format!("{machine}; {apart}{together}. Medians over the rounds, with minimum and maximum in brackets.")
     }
 
-    /// The commands that wrote it, and of which commits.
+    /// Lists the commands of the runs, with their commits.
     pub(crate) fn run_words(&self) -> String {
         let words = self.runs.iter().map(|run| {
             let changed = if run.commit.changed == Some(true) { " with changes" } else { "" };
@@ -58,29 +58,28 @@ impl Summary {
     }
 }
 
-/// An error if runs are of different commits, or on different machines or cores: nobody could tell what a row is of.
+/// Checks that all runs are of the same commit, machine and cores: otherwise a row would have no clear origin.
 fn check_one_tree(runs: &[Context]) -> Result<(), String> {
     let Some((first, others)) = runs.split_first() else { return Ok(()) };
     let is_alike =
         |run: &&Context| run.commit == first.commit && run.machine == first.machine && run.cores == first.cores;
     match others.iter().find(|other| !is_alike(other)) {
-        Some(other) => Err(format!(
-            "the runs {:?} and {:?} in it are of different commits, machines or cores",
-            first.run, other.run
-        )),
+        Some(other) => {
+            Err(format!("the runs {:?} and {:?} are of different commits, machines or cores", first.run, other.run))
+        }
         None => Ok(()),
     }
 }
 
-/// An error if the rounds of a scenario and a server are of more than one run, or one comes twice: a median is over the
-/// rounds of one run.
+/// Checks that the rounds of a scenario and server belong to one run, without duplicates. A median covers the rounds of
+/// one run.
 fn check_rounds(lines: &[Line]) -> Result<(), String> {
     let mut seen: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
     for line in lines {
         let Measurement { scenario, subject, .. } = &line.measurement;
         let rounds = seen.entry((scenario, subject)).or_default();
         if rounds.iter().any(|other| other.round == line.round || other.context != line.context) {
-            return Err(format!("{scenario} of {subject} is of more than one run in it"));
+            return Err(format!("{scenario} of {subject} is of more than one run"));
         }
         rounds.push(line);
     }
@@ -92,7 +91,7 @@ fn machine_words(Machine { cpu, cores, memory_kib, kernel, .. }: &Machine) -> St
     format!("{}, {cores} cores, {memory} GiB, {kernel}", cpu.as_deref().unwrap_or("unknown processor"))
 }
 
-/// Each value once, in the order in which they come first.
+/// Returns the distinct values, in the order of their first occurrence.
 fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut all, value| {
         if !all.contains(&value) {
@@ -102,7 +101,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Scenario, and the server if it is another one.
+/// Returns the scenario, with the server if it is another one.
 pub(crate) fn label(row: &Row) -> String {
     if row.subject == OURS || row.group == "floor" {
         row.scenario.clone()
@@ -111,7 +110,7 @@ pub(crate) fn label(row: &Row) -> String {
     }
 }
 
-/// In the names of scenarios in which no process has a core of its own.
+/// Part of the names of scenarios in which server and load share the cores.
 const TOGETHER: &str = "-together";
 
 #[cfg(test)]
@@ -145,7 +144,7 @@ mod tests {
             two.run_words(),
             "`perf/run --name x` of commit def with changes and `perf/run --name x b` of commit def with changes"
         );
-        let words = "on another, but both on both cores in the rows named `-together`. Medians";
+        let words = "on another, but both share both cores in the rows named `-together`. Medians";
         assert!(two.context_words().contains(words), "{}", two.context_words());
     }
 

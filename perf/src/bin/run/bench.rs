@@ -1,4 +1,4 @@
-//! How the scenarios are measured, each once when it is asked for.
+//! The measurement of each scenario, once in each call.
 
 use crate::lab::{Aim, Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
@@ -8,14 +8,14 @@ use perf::ALL_OURS;
 use perf::results::{Latency, Measurement};
 use std::time::Duration;
 
-/// The servers that last for the whole run, and what was learned of them.
+/// The servers that last for the whole run, and what was measured on them.
 #[derive(Debug)]
 pub(crate) struct Bench<'l> {
     lab: &'l Lab,
-    /// One for each storage.
+    /// One server for each storage.
     shared: Vec<Server>,
     others: Vec<Server>,
-    /// Of a Lease in JSON, as a server of ours wrote it last: what a floor gives back is as long.
+    /// Bytes of a Lease in JSON, as our server wrote it last. Answers of a floor have the same length.
     body_bytes: usize,
 }
 
@@ -26,7 +26,7 @@ impl<'l> Bench<'l> {
         Ok(Self { lab, shared: shared?, others, body_bytes: BODY_BYTES })
     }
 
-    /// Does one scenario once. `tell` takes each measurement.
+    /// Measures one scenario once. `tell` gets each measurement.
     pub(crate) fn run(&mut self, scenario: &Scenario, tell: impl FnMut(Measurement)) -> Result<(), Stop> {
         let outcome = self.measure(scenario, tell);
         let recorded = self.lab.end_recording();
@@ -92,7 +92,7 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// Does a scenario on a fresh server once.
+    /// Measures a scenario on a fresh server once.
     fn measure_fresh(
         &mut self,
         scenario: &Scenario,
@@ -139,13 +139,13 @@ impl<'l> Bench<'l> {
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
                 arguments.extend(streams.iter().flat_map(|streams| flags(&[("--streams", *streams)])));
                 let told = self.lab.load_aimed(&server, Aim::All, *wire, &arguments).ok_or("no TLS")??;
-                // Each error is in one row: those of reads in theirs, all others with the renewals.
+                // Each error belongs to one row: read errors to the reads, all others to the renewals.
                 let read_errors = errors_of(&told.json, "read");
                 let renewals = of_nodes(group, name.clone(), &server.name, "renew", &told);
                 tell(Measurement { errors: renewals.errors - read_errors, ..renewals });
                 if *reads {
                     let read = of_nodes(group, format!("{name}-read"), &server.name, "read", &told);
-                    // The server's time is a mean over both kinds: it stands with the renewals.
+                    // The server's time is a mean over both verbs, and belongs to the row of renewals.
                     tell(Measurement { errors: read_errors, cpu_us: None, ..read });
                 }
             }
@@ -153,14 +153,14 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// With the times of this run.
+    /// Adds the durations of this run.
     fn timed(&self, arguments: &[String]) -> Vec<String> {
         let duration = format!("{}ms", self.lab.duration.as_millis());
         let times = ["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned);
         arguments.iter().cloned().chain(times).collect()
     }
 
-    /// At the pace of the nodes, for long enough to have requests that are one of a thousand.
+    /// Sets the pace of the nodes, for long enough that 99.9 percent has a meaning.
     fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
         let duration = format!("{}s", self.paced_duration().as_secs());
@@ -184,7 +184,7 @@ impl<'l> Bench<'l> {
             |arguments: Vec<String>| self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".into()));
         let told = load(bench("create", leases))?;
         let memory = told.json["server_memory_kib"].clone();
-        // A Lease, and the event of its creation as long as the log holds it.
+        // Memory of a Lease and of its creation's event, as long as the log keeps the event.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
         let created = of_bench(group, &format!("create-{leases}"), &server.name, "Lease", told);
@@ -245,20 +245,20 @@ impl<'l> Bench<'l> {
             ];
             self.lab.pass(Duration::from_millis(100))?;
             let stdout = process.interrupt()?;
-            let mut told = Told::parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
+            let mut told = Told::parse(stdout.as_bytes(), command).ok_or("the probe printed no result")?;
             if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {
                 object.insert("beside".to_owned(), work.json);
             }
             let errors_beside = errors_in(&told.json["beside"]);
             let mut measured = of_bench(group, &format!("stall-{name}"), &server.name, "request", told);
-            // The server does something else beside: its time is not the renewals'.
+            // The server also does other work, so its time is not the renewals' time.
             if name != "alone" {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // With nothing beside, it may be that no turn leaves anything for the next.
+                // Without other work there may be no turn that leaves work to the next.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,
@@ -266,7 +266,7 @@ impl<'l> Bench<'l> {
                     per_second: None,
                     cpu_us: None,
                     latency,
-                    // One of more than a second has no figure, and must not look as if there were nothing.
+                    // A turn of more than a second has no figure, so it counts as an error.
                     errors: u64::from(longest.is_infinite()),
                     ..measured.clone()
                 });
@@ -276,20 +276,20 @@ impl<'l> Bench<'l> {
     }
 }
 
-/// From what the simulated nodes say of one verb.
+/// Builds the measurement of one verb from the result of simulated nodes.
 fn of_nodes(group: &'static str, scenario: String, subject: &str, verb: &str, told: &Told) -> Measurement {
     let row = &told.json["verbs"][verb];
     let measured = of_bench(group, &scenario, subject, "request", told.clone());
     Measurement { per_second: row["per_second"].as_f64(), latency: latency_in(row), ..measured }
 }
 
-/// Bytes of a Lease in JSON, if the load was of such.
+/// Returns the bytes of a Lease in JSON, if the load used JSON.
 fn json_bytes(told: &Told) -> Option<usize> {
     let bytes = told.json["body_bytes"].as_u64().filter(|&bytes| bytes > 0);
     bytes.filter(|_| told.json["media_type"] == "application/json").and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// What a Lease of the load generator's takes in JSON, until one was seen.
+/// Bytes of the load generator's Lease in JSON, until a server has returned one.
 const BODY_BYTES: usize = 803;
 
 #[cfg(test)]

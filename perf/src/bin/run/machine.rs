@@ -1,10 +1,10 @@
-//! What the figures were taken on: without it they say nothing.
+//! The machine and the commit of a measurement. Without them figures mean nothing.
 
 use perf::results::{Commit, Machine};
 use std::fs;
 use std::process::Command;
 
-/// The commit of the work tree, and whether it had changes; neither where there is no git, or no work tree.
+/// Returns the commit of the work tree and whether it has changes. Both are `None` without git or a work tree.
 pub(crate) fn commit() -> Commit {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
@@ -14,14 +14,14 @@ pub(crate) fn commit() -> Commit {
     Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed }
 }
 
-/// The cores that this process may use; none where that is not told.
+/// Returns the cores that this process may use; empty if the system does not tell.
 pub(crate) fn cores() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
     cores_in(list.trim())
 }
 
-/// The cores in a list such as `0-3,8`.
+/// Parses a list of cores such as `0-3,8`.
 fn cores_in(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -30,7 +30,7 @@ fn cores_in(list: &str) -> Vec<u32> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Processor, cores, memory and kernel.
+/// Returns processor, cores, memory and kernel.
 pub(crate) fn machine() -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));

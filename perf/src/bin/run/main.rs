@@ -1,9 +1,9 @@
-//! Measures the server: starts it on one core and loads it from another, or has both on both, and reports what each
-//! request costs it.
+//! Measures the server under load and reports what each request costs. Server and load have a core each, or share both
+//! cores.
 //!
-//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes a table of what they
-//! say, and [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the
-//! machine does meanwhile hits all of them alike; what is shown is the median of the rounds.
+//! [`scenario`] has the scenarios, [`lab`] starts servers and loads, and [`measurement`] makes a table of the results.
+//! [`perf::results`] is the format of the result files. Each round runs every scenario once, so that changes of the
+//! machine's speed affect all scenarios alike. The table shows medians over the rounds.
 
 #![forbid(unsafe_code)]
 
@@ -35,32 +35,32 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// Measures the server, pinned to one core, under a load from another; in scenarios named -together both have both.
+/// Measures the server on one core under load from another; scenarios named -together share both cores.
 ///
-/// For each scenario: how many a second, latencies, the server's processor time for each by the kernel's account, its
-/// memory, and what was the limit. Prints a table, and appends one line of JSON for each measurement to
-/// perf/results/NAME.jsonl. Interrupted, it shows what it has measured. Exit status: 0 all went well; 1 a scenario
-/// failed or had errors, or the run was interrupted; 2 wrong usage.
+/// For each scenario, prints requests per second, latencies, the server's processor time for each request, its memory,
+/// and the limit. The kernel accounts the processor time. Appends one line of JSON for each measurement to
+/// perf/results/NAME.jsonl. An interrupted run prints what it has measured. Exit status: 0 for success; 1 if a scenario
+/// failed or had errors, or if the run was interrupted; 2 for wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf/run", version, max_term_width = 120)]
 struct Args {
-    /// Scenarios or groups by name, or the beginning of it [default: all]
+    /// Names of scenarios or groups, or their beginnings [default: all]
     scenarios: Vec<String>,
 
-    /// Lists the scenarios and does nothing
+    /// Lists the scenarios and exits
     #[arg(long)]
     list: bool,
 
-    /// Few and small scenarios for fractions of a second, to see that everything works: its figures say nothing
+    /// Runs few and small scenarios for fractions of a second, as a test: its figures mean nothing
     #[arg(long)]
     quick: bool,
 
-    /// How often each scenario is done [default: 3; with --quick or --record 1]
+    /// Number of rounds [default: 3; with --quick or --record 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
 
-    /// Time for which each is measured (500ms, 2s) but for tables, stalls and nodes, which have times of their own
-    /// [default: 2s; with --quick 300ms]
+    /// Duration of each measurement (500ms, 2s); tables, stalls and nodes have their own durations [default: 2s; with
+    /// --quick 300ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
 
@@ -68,42 +68,42 @@ struct Args {
     #[arg(long, value_name = "CORE,CORE", value_parser = parse_cores)]
     cores: Option<Cores>,
 
-    /// From here on ports on 127.0.0.1 are looked for
+    /// First port on 127.0.0.1 to try
     #[arg(long, value_name = "PORT", default_value_t = 29_440, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
-    /// The server that is measured; results name the commit of the work tree, not of it [default: the one that was
-    /// built with this program]
+    /// Server program to measure; results name the commit of the work tree, not of this program [default: the one that
+    /// was built with this program]
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 
-    /// Where the server keeps Leases: each scenario is done with each of these, one after the other
+    /// Storages of the server: each scenario runs with each of them
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', default_value = "memory,disk")]
     storage: Vec<Storage>,
 
-    /// Replicas of a server with --storage etcd. The load is on the first, that of simulated nodes on all
+    /// Number of replicas with --storage etcd. The load is on the first replica, and that of simulated nodes on all
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     replicas: u8,
 
-    /// The etcd of --storage etcd
+    /// etcd program for --storage etcd
     #[arg(long, value_name = "FILE", default_value = "etcd")]
     etcd: PathBuf,
 
-    /// Folder for the data folders of --storage disk and etcd, on the disk that is measured [default: the folder for
+    /// Folder for the data folders of --storage disk and etcd, on the disk to be measured [default: the folder for
     /// temporary files]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Renewals and reads against another running server too, in the same rounds; the processes are those whose
-    /// processor time counts: kube-apiserver's and etcd's, for example
+    /// Another running server for renewals and reads in the same rounds. The processor time of these processes counts,
+    /// for example kube-apiserver's and etcd's
     #[arg(long, value_name = "NAME=URL,PID[,PID...]", value_parser = parse_against)]
     against: Vec<Against>,
 
-    /// Certificate authorities of the servers in --against, PEM
+    /// Certificate authorities of the servers of --against, PEM
     #[arg(long, value_name = "FILE")]
     against_ca: Option<PathBuf>,
 
-    /// Client certificate for the servers in --against, PEM
+    /// Client certificate for the servers of --against, PEM
     #[arg(long, value_name = "FILE", requires = "against_key")]
     against_cert: Option<PathBuf>,
 
@@ -111,29 +111,29 @@ struct Args {
     #[arg(long, value_name = "FILE", requires = "against_cert")]
     against_key: Option<PathBuf>,
 
-    /// Name of the file of results, within perf/results [default: the date and the commit; with --quick none]
+    /// Name of the results file in perf/results [default: the date and the commit; with --quick none]
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with = "quick")]
     name: Option<String>,
 
-    /// Records with perf(1) where the server's processor time goes, in one round of one scenario, into this file; for
+    /// Records the use of the server's processor time with perf(1), in one round of one scenario, into this file; for
     /// perf/flamegraph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "against"])]
     record: Option<PathBuf>,
 }
 
-/// Where a server keeps its Leases.
+/// Storage of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Storage {
     /// On disk.
     Disk,
-    /// In an etcd, for several replicas.
+    /// In etcd, shared by several replicas.
     Etcd,
     /// In memory.
     Memory,
 }
 
 impl Storage {
-    /// The subject of what is measured with it.
+    /// Name of a server with this storage in the results.
     fn subject(self) -> &'static str {
         match self {
             Self::Disk => OURS_ON_DISK,
@@ -143,7 +143,7 @@ impl Storage {
     }
 }
 
-/// A server of somebody else's.
+/// A server of `--against`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Against {
     name: String,
@@ -151,7 +151,7 @@ struct Against {
     pids: Vec<u32>,
 }
 
-/// Who runs where.
+/// Cores of server and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cores {
     server: u32,
@@ -159,7 +159,7 @@ struct Cores {
 }
 
 impl Cores {
-    /// The first two that this process may use, or one for both if there are no two.
+    /// Returns the first two cores that this process may use, or one for both if there is only one.
     fn first() -> Self {
         let cores = machine::cores();
         let core = |place: usize| cores.get(place).or_else(|| cores.first()).copied().unwrap_or(0);
@@ -173,21 +173,21 @@ fn parse_cores(text: &str) -> Result<Cores, String> {
     let usable = machine::cores();
     match [server, load].into_iter().find(|core| !usable.contains(core)) {
         Some(core) => Err(format!("core {core} cannot be used; these can: {usable:?}")),
-        None if server == load => Err("the server and the load have one each".to_owned()),
+        None if server == load => Err("expected a core for the server and another one for the load".to_owned()),
         None => Ok(Cores { server, load }),
     }
 }
 
-/// A name that leads out of the folder of results, or has no file's name, is none.
+/// Parses the name of a results file. It must not leave the folder of results.
 fn parse_name(text: &str) -> Result<String, String> {
     let is_within = Path::new(text).components().all(|part| matches!(part, Component::Normal(_)));
     if text.is_empty() || text.ends_with('/') || !is_within {
-        return Err("a name is that of a file in perf/results, without its ending".to_owned());
+        return Err("expected the name of a file in perf/results, without its extension".to_owned());
     }
     Ok(text.to_owned())
 }
 
-/// Shorter times show nothing, and longer ones are a slip.
+/// Shorter durations give no useful figure; longer ones are most likely a mistake.
 const TIME_MIN: Duration = Duration::from_millis(100);
 const TIME_MAX: Duration = Duration::from_secs(1_000);
 
@@ -229,7 +229,7 @@ fn main() -> ExitCode {
     }
     for name in &args.scenarios {
         if !all.iter().any(|scenario| is_meant(&all, scenario, name)) {
-            complain(&format!("there is no scenario {name:?}; --list shows them"));
+            complain(&format!("unknown scenario {name:?}; --list prints all"));
             return ExitCode::from(USAGE);
         }
     }
@@ -261,11 +261,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the processes and files that --against and its kin name are there; if not, which is not.
+/// Checks that the processes and files of `--against` and its other flags exist.
 fn check_against(args: &Args) -> Result<(), String> {
     for Against { name, pids, .. } in &args.against {
         if let Some(pid) = pids.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
-            return Err(format!("--against {name}: there is no process {pid}, or no account of it"));
+            return Err(format!("--against {name}: there is no process {pid}, or its processor time is unknown"));
         }
     }
     for (flag, file) in [("ca", &args.against_ca), ("cert", &args.against_cert), ("key", &args.against_key)] {
@@ -276,9 +276,9 @@ fn check_against(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `name` is the scenario's, or its group's, or, if it is nobody's, how it begins.
+/// Whether `name` means the scenario: its name, its group, or else the beginning of its name.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    // A floor says nothing without what stands on it, and stands in another group if that is where its load belongs.
+    // A floor belongs to its scenario. Both may be in another group than `floor`.
     let is_of_floors = |scenario: &Scenario| {
         name == "floor" && FLOORS.iter().any(|&(ours, floor, _)| [ours, floor].contains(&scenario.name.as_str()))
     };
@@ -286,18 +286,18 @@ fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
-/// Whether these are one scenario that has something to record; if not, why.
+/// Checks that these are one scenario that can be recorded.
 fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
     match scenarios {
         [one] if one.kind.can_be_recorded() => Ok(()),
-        [one] => Err(format!("--record: {} puts no load on a server of this workspace", one.name)),
-        _ => Err(format!("--record takes one scenario, and {} are meant; --list shows their names", scenarios.len())),
+        [one] => Err(format!("--record: {} puts no load on our server", one.name)),
+        _ => Err(format!("--record takes one scenario, but {} match; --list prints their names", scenarios.len())),
     }
 }
 
-/// Measures; true if everything went well.
+/// Runs the measurements. Returns whether all went well.
 fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
-    // Servers and loads are processes of their own, in groups of their own: they must not be left behind.
+    // Servers and loads are processes in their own groups. They must end with this program.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(|e| format!("cannot handle signals: {e}"))?;
@@ -328,7 +328,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
             _ = writeln!(std::io::stderr(), "{progress}");
             let mut measurements: Vec<Measurement> = Vec::new();
             let outcome = bench.run(scenario, |measurement| {
-                // Two rows may be of one load.
+                // Two measurements may be of one load.
                 if measurements.last().is_none_or(|last| last.told != measurement.told) {
                     for words in Told::first_words(&measurement.told) {
                         complain(&format!("{}: {words}", measurement.scenario));
@@ -336,7 +336,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
                 }
                 measurements.push(measurement);
             });
-            // A scenario that was cut short has not failed, and leaves nothing.
+            // An interrupted scenario has not failed, and gives no results.
             if lab.is_interrupted() {
                 break 'rounds;
             }
@@ -375,17 +375,17 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     if lab.is_interrupted() {
         complain("interrupted");
     }
-    // Where nothing could be run, nothing has gone well.
+    // A run without any result has failed.
     Ok(failed.is_empty() && !table.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
-/// What this run says of the server beside the floors: processor time for each request, medians of the rounds.
+/// Describes the processor time of our server relative to the floors: for each request, medians of the rounds.
 fn ratios(table: &Table) -> Vec<String> {
     let names = ["names-other", "names-own"].map(|beside| (beside, "names-0", OURS));
     FLOORS.into_iter().chain(names).filter_map(|(ours, floor, subject)| table.ratio(ours, (floor, subject))).collect()
 }
 
-/// Where the lines go.
+/// Opens the results file.
 fn results_file(args: &Args, commit: &str) -> Result<Option<(PathBuf, std::fs::File)>, String> {
     let name = match &args.name {
         Some(name) => name.clone(),
@@ -399,7 +399,7 @@ fn results_file(args: &Args, commit: &str) -> Result<Option<(PathBuf, std::fs::F
     Ok(Some((path, file)))
 }
 
-/// A reader that has gone away is no reason to fail.
+/// Prints a line. A closed output is not an error.
 fn say(text: &str) {
     _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

@@ -1,4 +1,4 @@
-//! What a load says, as a measurement and in the table.
+//! Results of loads as measurements and in the table.
 
 use perf::OURS;
 use perf::results::{Latency, Measurement};
@@ -6,7 +6,7 @@ use perf::row::{Row, rows};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// From what `loadgen bench` says, per request or per event.
+/// Builds a measurement from a result of `loadgen bench`, per request or per event.
 pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, told: Told) -> Measurement {
     let Told { json: told, command } = told;
     let is_event = unit == "event";
@@ -34,13 +34,13 @@ pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, t
     }
 }
 
-/// As a load tells of it.
+/// Reads the latencies of a result.
 pub(crate) fn latency_in(told: &Value) -> Latency {
     let ms = |key: &str| told[key].as_f64();
     Latency { ms_p50: ms("ms_p50"), ms_p99: ms("ms_p99"), ms_p99_9: ms("ms_p99_9"), ms_max: ms("ms_max") }
 }
 
-/// What a load printed, and how it was called.
+/// Result of a load, and its command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) json: Value,
@@ -48,31 +48,31 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// From what a load printed, if that is JSON.
+    /// Parses the output of a load, if it is JSON.
     pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Self> {
         let json = serde_json::from_slice(stdout).ok()?;
         Some(Self { json, command })
     }
 
-    /// The first of what went wrong, in words, in the load and in what was done beside it.
+    /// Returns the first errors and violations of the load and of the work beside it.
     pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
         let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
         lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str)
     }
 }
 
-/// Errors and violations that a load tells of.
+/// Number of errors and violations in a result.
 pub(crate) fn errors_in(told: &Value) -> u64 {
     errors_of(told, "") + told["violations"].as_u64().unwrap_or(0)
 }
 
-/// Errors whose kind begins with this: what simulated nodes tell begins with the verb.
+/// Number of errors whose kind begins with `verb`. Errors of simulated nodes begin with the verb.
 pub(crate) fn errors_of(told: &Value, verb: &str) -> u64 {
     let errors = told["errors"].as_object().into_iter().flatten();
     errors.filter(|(kind, _)| kind.starts_with(verb)).filter_map(|(_, count)| count.as_u64()).sum()
 }
 
-/// The measurements of a run, of all rounds.
+/// The measurements of all rounds of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     measurements: Vec<Measurement>,
@@ -87,18 +87,18 @@ impl Table {
         self.measurements.is_empty()
     }
 
-    /// Errors of all measurements.
+    /// Number of errors in all measurements.
     pub(crate) fn errors(&self) -> u64 {
         self.measurements.iter().map(|measurement| measurement.errors).sum()
     }
 
-    /// What the rounds of each scenario and server come to.
+    /// Returns a row for each scenario and server.
     fn rows(&self) -> Vec<Row> {
         rows(&self.measurements.iter().collect::<Vec<_>>())
     }
 
-    /// A scenario of ours in processor time of another, or of another server's, in words: medians over the rounds. If
-    /// not the same was the limit of both, a server may have had less than it could do, and taken more for each.
+    /// Describes our scenario's processor time as a multiple of another scenario's or server's: medians over the
+    /// rounds. Limits are added if they differ, since an idle server may take more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {
@@ -113,7 +113,7 @@ impl Table {
         Some(format!("{ours} in units of {floor}: {:.2}{limits}", our_us / floor_us))
     }
 
-    /// The table for people: medians, in brackets the least and the most of the rounds; of the maxima the greatest.
+    /// Formats the table: medians, with minimum and maximum of the rounds in brackets; of `max`, the maximum.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         _ = writeln!(

@@ -1,4 +1,4 @@
-//! Processes of a run: pinned to cores, and gone when the run is over, however it ends but by SIGKILL.
+//! Processes of a run: pinned to cores, and ended with the run, except after SIGKILL.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that ends with this value.
+/// A process that ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
 }
 
-/// A command on these cores: one, or a list as taskset takes it.
+/// Builds a command that is pinned to these cores: one core, or a list in taskset's form.
 pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cores).arg(program);
     command
 }
 
-/// A command as a user would type it.
+/// Formats a command as a user would type it.
 pub(crate) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| without_place(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// A word of a command without where things are on this machine: results are kept in the repository.
+/// Replaces this machine's folders in a word of a command: the repository keeps the results.
 pub(crate) fn without_place(word: &str) -> String {
     let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
     let places = [
@@ -37,7 +37,7 @@ pub(crate) fn without_place(word: &str) -> String {
         (std::env::var_os("HOME").map(PathBuf::from), "~"),
     ];
     places.into_iter().fold(word.to_owned(), |word, (folder, name)| {
-        // The root is in every path, and says nothing.
+        // The root folder is part of every path.
         match folder.filter(|folder| folder.parent().is_some()) {
             Some(folder) => word.replace(&*folder.to_string_lossy(), name),
             None => word,
@@ -46,9 +46,9 @@ pub(crate) fn without_place(word: &str) -> String {
 }
 
 impl Process {
-    /// Starts a server that says that it serves: by [`READY`] in its log, or by a line on standard output. Its standard
-    /// error goes to `log`. `taskset` becomes the program, so the process is the server's. `is_over` is asked while it
-    /// says nothing yet.
+    /// Starts a server and waits until it serves: until [`READY`] is in its log, or a line on standard output. Its
+    /// standard error goes to `log`. `taskset` becomes the program, so the process is the server's. `is_over` ends the
+    /// wait.
     pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
@@ -68,13 +68,13 @@ impl Process {
             let complaint = std::fs::read_to_string(log).unwrap_or_default();
             return Err(format!("{told}: did not start: {}", complaint.trim()));
         }
-        // What else it prints is a few lines: the pipe holds them.
+        // The pipe can hold the few lines that the server still prints.
         process.child.stdout = Some(reader.into_inner());
         Ok(process)
     }
 
-    /// Starts a server that says nothing, or a load. The terminal's signals are for this program alone, which ends the
-    /// others in its own way: a load that was cut short is none that has failed.
+    /// Starts a server that prints nothing, or a load. Signals of the terminal do not reach it: this program ends it,
+    /// so an interrupted load has not failed.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -82,17 +82,17 @@ impl Process {
         Ok(Self { child: child.map_err(|e| format!("{told}: {e}"))? })
     }
 
-    /// Its number.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended by itself.
+    /// Whether the process runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until somebody listens on this port of 127.0.0.1.
+    /// Waits until the process listens on this port of 127.0.0.1.
     pub(crate) fn wait_for_port(&mut self, port: u16) -> Result<(), String> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -100,14 +100,14 @@ impl Process {
                 return Err(format!("port {port}: the server ended with {status}"));
             }
             if Instant::now() > deadline {
-                return Err(format!("port {port}: nobody listens after 10 s"));
+                return Err(format!("port {port}: no listener after 10 s"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
 
-    /// Asks it to end, and gives what it has printed since; for a load that goes on until it is told.
+    /// Ends a load with SIGINT and returns its output. For loads without an end of their own.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -121,7 +121,7 @@ impl Process {
     }
 }
 
-/// Whether there is something to read, or nothing more to come; waits for a moment.
+/// Waits briefly. Returns whether the pipe has data or is closed.
 fn is_readable(pipe: &impl AsFd) -> rustix::io::Result<bool> {
     let moment = Timespec::try_from(LOOK).map_err(|_| rustix::io::Errno::INVAL)?;
     match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&moment)) {
@@ -132,17 +132,16 @@ fn is_readable(pipe: &impl AsFd) -> rustix::io::Result<bool> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         _ = self.child.kill();
         _ = self.child.wait();
     }
 }
 
-/// What stands in the log of a server of ours when it is ready.
+/// Part of our server's log line when it is ready.
 const READY: &str = "Ready: ";
 
-/// How often it is looked whether a process has said something or ended, or the run is to: so seldom that it takes
-/// nothing from what is measured.
+/// Interval between two looks at a process or the run: long enough not to disturb the measurement.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

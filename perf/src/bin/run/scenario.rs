@@ -1,30 +1,30 @@
-//! What is measured: the scenarios, in their order.
+//! The scenarios, in order.
 
 use crate::lab::{Placement, Wire};
 
-/// One scenario: its name, and what to do.
+/// One scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) group: &'static str,
     pub(crate) name: String,
-    /// What it is, in a line.
+    /// Description in one line.
     pub(crate) about: String,
-    /// It takes long, and comes once however many rounds there are.
+    /// Whether the scenario takes long, so that it runs in the first round only.
     pub(crate) is_once: bool,
     pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A load on the server that all of these share, and on those of others.
+    /// A load on the servers that last for the whole run, ours and others.
     Shared {
         wire: Wire,
         arguments: Vec<String>,
         unit: &'static str,
         with_others: bool,
     },
-    /// Renewals on the first replica of the server that all share, and what each costs another replica; nothing where
-    /// there is no other.
+    /// Renewals on the first replica of our lasting server, measured at another replica. Skipped without another
+    /// replica.
     Applied {
         arguments: Vec<String>,
     },
@@ -35,23 +35,23 @@ pub(crate) enum Kind {
         leases: u32,
         pace: Pace,
     },
-    /// No load and no server: how late one who sleeps is woken, at the same pace.
+    /// No load and no server: the lateness of a sleeping thread at the same pace.
     Sleep,
-    /// No load and no server: how long the disk takes to make one page durable.
+    /// No load and no server: the time until the disk has made a page durable.
     Sync,
-    /// Renewals on a schedule, on a fresh server: what the echo at that pace is the floor of.
+    /// Renewals on a schedule, on a fresh server. The echo at that pace is its floor.
     Paced {
         leases: u32,
     },
-    /// A fresh server with so many Leases: creation, renewals, list.
+    /// A fresh server with `leases` Leases: creations, renewals, lists.
     Table {
         leases: u32,
     },
-    /// A fresh server with a million Leases, and a renewal's latency while long work is done on it.
+    /// A fresh server with `leases` Leases, and the latency of renewals during long work.
     Stalls {
         leases: u32,
     },
-    /// What idle connections and watchers take, on a fresh server.
+    /// Memory of idle connections and watchers, on a fresh server.
     Attached {
         what: &'static str,
         count: u32,
@@ -65,34 +65,34 @@ pub(crate) enum Kind {
         period: &'static str,
         duration: &'static str,
         reads: bool,
-        /// Requests in flight on one connection at most; as the generator has it if there is none.
+        /// Maximum of the requests in flight on a connection; `None` for the generator's default.
         streams: Option<u32>,
     },
 }
 
 impl Kind {
-    /// Whether there is a server of this workspace under load, of which can be said where its processor time goes.
+    /// Whether our server is under load, so that its processor time can be recorded.
     pub(crate) fn can_be_recorded(&self) -> bool {
         !matches!(self, Self::Applied { .. } | Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }
 }
 
-/// How fast requests come.
+/// Rate of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// As fast as they are answered.
     Closed,
-    /// As many a second as 10,000 nodes and who reads them make, server and load together on two cores.
+    /// As many a second as 10,000 nodes and their readers send. Server and load share two cores.
     Open,
 }
 
 pub(crate) const H2_TLS: Wire = Wire { http1: false, tls: true };
 const H1_TLS: Wire = Wire { http1: true, tls: true };
 pub(crate) const H1_CLEAR: Wire = Wire { http1: true, tls: false };
-/// [`Pace::Open`]
+/// Requests a second with [`Pace::Open`].
 pub(crate) const REQUESTS_PER_SECOND: u32 = 2_000;
 
-/// All scenarios, in their order.
+/// Returns all scenarios, in order.
 pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     let size = |full: u32, quick: u32| if is_quick { quick } else { full };
     let leases = size(10_000, 1_000);
@@ -104,7 +104,7 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     for http1 in [false, true] {
         for tls in [true, false] {
             for media in ["json", "protobuf"] {
-                // Reads right behind renewals of the same format, whose template they are copies of.
+                // A read follows renewals in the same format, whose encoding it copies.
                 for verb in ["renew", "read"] {
                     for (connections, streams) in if http1 { [(64, 1), (1, 1)] } else { [(8, 32), (8, 8)] } {
                         let wire = Wire { http1, tls };
@@ -131,25 +131,25 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
         let mut arguments = bench("renew", leases);
         arguments.extend(flags(&[("--connections", connections), ("--streams", streams)]));
         if streams == 100 {
-            let about = "renewals with thousands in flight, so that batches of them are large".to_owned();
+            let about = "renewals with thousands in flight, for large batches".to_owned();
             let arguments = arguments.clone();
             let kind = Kind::Shared { wire: H2_TLS, arguments, unit: "request", with_others: false };
             add("applied", format!("renew-{shape}"), about, kind);
         }
-        let about = "the same renewals at one replica: what each costs another one, which applies it".to_owned();
+        let about = "the same renewals at one replica: their cost at another one, which applies them".to_owned();
         add("applied", format!("applied-{shape}"), about, Kind::Applied { arguments });
     }
     for watchers in [1, 10, 100, 1_000].into_iter().filter(|&watchers| watchers <= size(1_000, 10)) {
         let mut arguments = bench("renew", 1_000);
         arguments.extend(flags(&[("--watchers", watchers), ("--lag", 64), ("--connections", 8), ("--streams", 8)]));
-        let about = format!("every renewal as an event to {watchers} watchers of all Leases, over HTTP/2 and TLS");
+        let about = format!("each renewal as an event for {watchers} watchers of all Leases, over HTTP/2 and TLS");
         let kind = Kind::Shared { wire: H2_TLS, arguments, unit: "event", with_others: false };
         add("fan-out", format!("fan-out-{watchers}"), about, kind);
     }
     for (name, about, own) in [
-        ("names-0", "renewals with no watcher, for the two below", None),
-        ("names-other", "the same, with 10,000 watchers of one other Lease each", Some(false)),
-        ("names-own", "the same, with 10,000 watchers of one Lease each, all of them renewed", Some(true)),
+        ("names-0", "renewals without watchers, for comparison", None),
+        ("names-other", "the same, with 10,000 watchers, each of one Lease that is not renewed", Some(false)),
+        ("names-own", "the same, with 10,000 watchers, each of one renewed Lease", Some(true)),
     ] {
         let mut arguments = bench("renew", leases);
         if let Some(own) = own {
@@ -162,31 +162,31 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     let attached =
         [("idle", 1_000), ("idle", 10_000), ("watchers", 1_000), ("watchers", 10_000), ("watchers", 100_000)];
     for (what, count) in if is_quick { &[("idle", 100), ("watchers", 500)][..] } else { &attached } {
-        let about = format!("renewals beside {count} {}, and what one takes of memory", attached_words(what));
+        let about = format!("renewals beside {count} {}, and the memory of each", attached_words(what));
         let kind = Kind::Attached { what, count: *count, leases };
         add("memory", format!("memory-{what}-{count}"), about, kind);
     }
     for leases in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&leases| leases <= size(1_000_000, 10_000)) {
-        let about = format!("{leases} Leases on a fresh server: creating them, renewing them at random, listing all");
+        let about = format!("{leases} Leases on a fresh server: creations, random renewals, lists of all");
         add("table", format!("table-{leases}"), about, Kind::Table { leases });
     }
     let leases = size(1_000_000, 20_000);
-    let about = format!("a renewal's latency while {leases} Leases are listed, deleted, and 1,000 watchers resume");
+    let about = format!("latency of renewals while {leases} Leases are listed or deleted, or 1,000 watchers resume");
     add("stalls", "stalls".to_owned(), about, Kind::Stalls { leases });
     add_nodes(is_quick, &mut add);
     all
 }
 
-/// The loads that leave the core idle most of the time, and a million nodes.
+/// Adds the loads that leave the core mostly idle, and the load of a million nodes.
 fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, Kind)) {
     let about = format!("{REQUESTS_PER_SECOND} a second, both processes on both cores");
     let leases = if is_quick { 1_000 } else { 10_000 };
     add("nodes", PACED.to_owned(), format!("renewals, {about}"), Kind::Paced { leases });
     let floor = Kind::Echo { leases, pace: Pace::Open };
-    add("nodes", PACED_FLOOR.to_owned(), format!("perf-floor: the same load, given back, {about}"), floor);
-    let sleeper = format!("a thread that does nothing but sleep until each of {REQUESTS_PER_SECOND} times a second");
+    add("nodes", PACED_FLOOR.to_owned(), format!("perf-floor: an echo of the same load, {about}"), floor);
+    let sleeper = format!("a thread that only sleeps, {REQUESTS_PER_SECOND} times a second");
     add("nodes", "floor-sleep-together".to_owned(), sleeper, Kind::Sleep);
-    let about = "the floor of a durable write: 4 KiB written and synced, one after the other".to_owned();
+    let about = "the floor of a durable write: pages of 4 KiB written and synced one by one".to_owned();
     add("nodes", "floor-fdatasync".to_owned(), about, Kind::Sync);
     let nodes = leases;
     for (suffix, wire, placement, where_words) in [
@@ -203,9 +203,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             reads: true,
             streams: None,
         };
-        let about = format!(
-            "the canonical load, {where_words}: each node renews every 10 s, its Lease is read as often, one watcher of all"
-        );
+        let about =
+            format!("the canonical load, {where_words}: each Lease is renewed and read every 10 s; one watcher of all");
         add("nodes", format!("nodes-{nodes}{suffix}"), about, kind);
     }
     if !is_quick {
@@ -217,14 +216,14 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: "10s",
             duration: "20s",
             reads: false,
-            // 8 connections have 800 in flight then, so that each may take 8 ms.
+            // 8 connections have 800 requests in flight, so each request may take 8 ms.
             streams: Some(100),
         };
         add("nodes", "nodes-1000000".to_owned(), about, kind);
     }
 }
 
-/// The floor below a scenario, which comes right behind it.
+/// Returns the floor of a scenario, which runs after it.
 fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
     let (_, floor, _) = FLOORS.into_iter().find(|(ours, ..)| *ours == scenario)?;
     let (about, kind) = match floor.strip_prefix("floor-nghttpd-") {
@@ -232,12 +231,12 @@ fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
             "nghttpd and h2load: a static file of a Lease's size",
             Kind::Nghttpd { tls: wire.starts_with("http2-tls") },
         ),
-        None => ("perf-floor: the same load, given back", Kind::Echo { leases, pace: Pace::Closed }),
+        None => ("perf-floor: an echo of the same load", Kind::Echo { leases, pace: Pace::Closed }),
     };
     Some((floor.to_owned(), about.to_owned(), kind))
 }
 
-/// A scenario, the floor below it, and whose that is.
+/// Scenario, its floor, and the floor's server.
 pub(crate) const FLOORS: [(&str, &str, &str); 4] = [
     ("renew-json-http2-tls-8x32", "floor-nghttpd-http2-tls-8x32", "nghttpd"),
     ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd"),

@@ -1,12 +1,12 @@
-//! The floor of lateness: how late a thread is woken that does nothing but sleep until each request would be due. No
-//! latency that runs from when a request was due can be told apart from it.
+//! The floor of lateness: how late a thread wakes that only sleeps until each request would be due. A latency counted
+//! from the due time cannot be told from this lateness.
 
 use crate::measurement::Told;
 use serde_json::json;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Sleeps so many times a second, for this time, or until `is_over`. An error if the system gives no timer.
+/// Sleeps `per_second` times a second for `duration`, or until `is_over`. Returns an error without a timer.
 pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() -> bool) -> io::Result<Told> {
     let alarm = Alarm::new()?;
     let began = Instant::now();
@@ -29,7 +29,7 @@ pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() ->
     Ok(Told { json, command: format!("sleep {per_second} times a second") })
 }
 
-/// A timer descriptor, which is also what wakes the load generator: an ordinary sleep may be put off by 50 µs more
+/// A timer descriptor, which also wakes the load generator. An ordinary sleep may take 50 µs more
 /// (`PR_SET_TIMERSLACK`).
 #[cfg(target_os = "linux")]
 struct Alarm(std::os::fd::OwnedFd);
@@ -41,7 +41,7 @@ impl Alarm {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
     }
 
-    /// Returns when this time has passed; a time of zero is over already.
+    /// Returns after `time`, and at once if it is zero.
     fn sleep(&self, time: Duration) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         if time.is_zero() {
@@ -50,7 +50,7 @@ impl Alarm {
         let it_value = Timespec::try_from(time).map_err(io::Error::other)?;
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
-        // How often it has expired: eight bytes.
+        // The number of expirations: eight bytes.
         rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut [0_u8; 8]))?;
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Alarm {
     }
 }
 
-/// What this share of the times, which are in their order, does not pass.
+/// Returns the quantile of the sorted times.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -91,7 +91,7 @@ mod tests {
     fn sleeps_as_often_as_was_asked_for_and_never_too_short() {
         let began = Instant::now();
         let Told { json, .. } = measure(100, Duration::from_millis(100), || false).expect("a timer");
-        // The last is due at 90 ms.
+        // The last sleep ends at 90 ms.
         assert!(began.elapsed() >= Duration::from_millis(90));
         let [p50, p999, max] = ["ms_p50", "ms_p99_9", "ms_max"].map(|key| json["latency"][key].as_f64());
         assert!(p50 > Some(0.0) && p50 <= p999 && p999 == max, "{json}");

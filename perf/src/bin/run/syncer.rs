@@ -1,4 +1,4 @@
-//! The floor of a durable write: how long the disk takes to make one page durable. No server can answer a write sooner.
+//! The floor of a durable write: the time until the disk has made a page durable. No server can answer a write sooner.
 
 use crate::measurement::Told;
 use crate::sleeper::milliseconds;
@@ -9,15 +9,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of a page.
+/// Bytes in a page.
 const PAGE_BYTES: usize = 4096;
-/// Pages of the file, written in turn.
+/// Number of pages in the file, written in turn.
 const PAGES: u64 = 1024;
 
-/// Writes and syncs pages in `folder` for this time, or until `is_over`.
+/// Writes and syncs pages in `folder` for `duration`, or until `is_over`.
 ///
 /// # Errors
-/// What the system says of a write.
+/// A write or a sync failed.
 pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> bool) -> io::Result<Told> {
     let file = tempfile::tempfile_in(folder)?;
     let mut page = vec![0; PAGE_BYTES];
@@ -29,7 +29,7 @@ pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> b
     let mut times_ns = Vec::new();
     while began.elapsed() < duration && !is_over() {
         let at = times_ns.len() as u64;
-        // Not the bytes of before, which a disk need not write.
+        // New bytes: a disk need not write unchanged ones.
         page[..8].copy_from_slice(&at.to_le_bytes());
         times_ns.push(sync_one(&file, &page, at % PAGES)?);
     }

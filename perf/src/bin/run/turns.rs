@@ -1,26 +1,26 @@
-//! How long the turns of the server's loop took, by its own account: what a request waits at most before it is looked
-//! at, whatever the load generator does meanwhile. And how much processor time they took, whatever the machine does.
+//! Durations of the server's turns, by its own metrics: an upper bound for the wait of a request in the server,
+//! independent of the load generator. Also their processor time, which is independent of other processes.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What there is to know of the turns since the start.
+/// Statistics of the turns since the start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turns {
-    /// Of all of them, from the wake-up to the last write.
+    /// Durations of all turns, from the wake-up to the last write.
     pub(crate) duration: Histogram,
-    /// The processor time of those that went on with what the one before had left.
+    /// Processor time of the turns that continued work of the turn before.
     pub(crate) cpu: Histogram,
 }
 
-/// Milliseconds, and how many turns took no longer.
+/// Buckets: the upper bound in milliseconds, and the number of turns up to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram(Vec<(f64, u64)>);
 
 impl Turns {
-    /// Asks the server at this address, in the clear.
+    /// Reads the metrics of the server at this address, over cleartext.
     pub(crate) fn read(url: &str) -> Result<Self, String> {
         let told = || -> std::io::Result<String> {
             let mut socket = TcpStream::connect(url.trim_start_matches("http://"))?;
@@ -31,7 +31,7 @@ impl Turns {
             Ok(text)
         };
         let text = told().map_err(|e| format!("{url}/metrics: {e}"))?;
-        Self::parse(&text).ok_or_else(|| format!("{url}/metrics: no account of turns"))
+        Self::parse(&text).ok_or_else(|| format!("{url}/metrics: no histogram of turns"))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -40,19 +40,19 @@ impl Turns {
 }
 
 impl Histogram {
-    /// That of this name in Prometheus' text.
+    /// Parses the histogram of this name in Prometheus' text format.
     fn parse(text: &str, name: &str) -> Option<Self> {
         let bucket = |line: &str| {
             let (bound, count) = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
-            // That of the bucket without a bound is infinite, as f64 reads it.
+            // The bound of the last bucket is infinite, as f64 parses it.
             Some((bound.parse::<f64>().ok()? * 1_000.0, count.trim().parse().ok()?))
         };
         let buckets: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
         (!buckets.is_empty()).then_some(Self(buckets))
     }
 
-    /// Of the turns since `earlier`: p50, p99, p99.9 and the longest, each as the bound of its bucket, in milliseconds;
-    /// infinite for those above the last bound.
+    /// Returns p50, p99, p99.9 and the maximum of the turns since `earlier`: bounds of their buckets in milliseconds.
+    /// Turns above the last bound give infinity.
     pub(crate) fn since(&self, earlier: &Self) -> Latency {
         let since: Vec<(f64, u64)> = self
             .0

@@ -1,4 +1,4 @@
-//! The etcd of a server with its Leases there: one member, on the disk that is measured.
+//! The etcd of a server with storage in etcd: one member, on the disk to be measured.
 
 use super::Lab;
 use crate::process::Process;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 impl Lab {
-    /// Starts an etcd with its data in `data`, on the cores that the scheduler gives it; gives its URL.
+    /// Starts an etcd with its data in `data`, on cores that the scheduler chooses. Returns its URL.
     pub(super) fn start_etcd(&self, data: &Path) -> Result<(Process, String), String> {
         let port = self.free_port(self.port)?;
         let peer_port = self.free_port(port + 1)?;

@@ -1,4 +1,4 @@
-//! The servers of a run and the loads on them, each on a core of its own or all on both.
+//! The servers of a run and their loads, each on its own core or both on both cores.
 
 mod etcd;
 mod nghttp2;
@@ -19,33 +19,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What a run has: programs, cores, ports, a folder that goes with it.
+/// Resources of a run: programs, cores, ports, and a temporary folder.
 #[derive(Debug)]
 pub(crate) struct Lab {
     dir: tempfile::TempDir,
-    /// Where the data folders are.
+    /// Folder with the data folders.
     data: tempfile::TempDir,
-    /// Where servers keep their Leases.
+    /// Storages of our servers.
     pub(crate) storage: Vec<Storage>,
-    /// Where the release binaries are.
+    /// Folder with the release binaries.
     bin: PathBuf,
-    /// The server that is measured.
+    /// The server program to measure.
     server: PathBuf,
     etcd: PathBuf,
-    /// Replicas of a server over etcd.
+    /// Number of replicas of a server over etcd.
     replicas: u8,
     server_core: String,
     load_core: String,
     port: u16,
     pub(crate) is_quick: bool,
-    /// Seconds of warm-up and of measurement.
+    /// Durations of warm-up and of measurement.
     pub(crate) warm_up: String,
     pub(crate) duration: Duration,
-    /// Where processor time is recorded, if it is.
+    /// File that records the use of processor time, if requested.
     record: Option<PathBuf>,
-    /// Who records it, from the first load of a scenario to its end.
+    /// The recorder, from a scenario's first load to its end.
     recorder: RefCell<Option<Recorder>>,
-    /// Set when the run is to end.
+    /// Set when the run must end.
     interrupted: Arc<AtomicBool>,
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct Lab {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    /// Its replicas; one, unless its Leases are in etcd.
+    /// Replicas of the server; only a server over etcd has more than one.
     replicas: Vec<Replica>,
     /// `--ca`, `--cert`, `--key` of the load.
     credentials: Vec<String>,
     placement: Placement,
-    /// Its etcd, which ends after the replicas.
+    /// The server's etcd, dropped after the replicas.
     _etcd: Option<Process>,
-    /// The data folder, which goes after the processes.
+    /// The data folder, dropped after the processes.
     _data: Option<tempfile::TempDir>,
 }
 
@@ -69,25 +69,25 @@ pub(crate) struct Server {
 struct Replica {
     https: Option<String>,
     http: Option<String>,
-    /// Processes whose time is its own.
+    /// Processes whose processor time counts.
     pids: Vec<u32>,
-    /// Ours; somebody else's goes on.
+    /// Our process. Another server's process continues.
     _process: Option<Process>,
 }
 
-/// Which replicas have the load, and whose processor time counts.
+/// Which replicas get the load, and whose processor time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// The first has it and counts.
+    /// The first replica gets the load and counts.
     First,
-    /// All have it and count.
+    /// All replicas get the load and count.
     All,
-    /// The first has it, and the last counts: it only applies what the first has written.
+    /// The first replica gets the load. The last one counts: it only applies the writes of the first.
     Bystander,
 }
 
 impl Server {
-    /// The URLs of a load and the processes that count; `None` if there is no such replica, or it does not serve this.
+    /// Returns the URLs for a load and the processes that count, or `None` if a replica or its port is missing.
     fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
         let (loaded, counted) = match aim {
             Aim::First => (self.replicas.get(..1)?, self.replicas.get(..1)?),
@@ -100,21 +100,21 @@ impl Server {
     }
 }
 
-/// Which cores server and load run on.
+/// Cores of server and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Each has its own.
+    /// Each has its own core.
     Apart,
-    /// Both have both, and the scheduler moves them as it likes.
+    /// Both run on both cores, as the scheduler decides.
     Together,
 }
 
-/// Why there is no measurement.
+/// Reason why there is no measurement.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Something went wrong.
+    /// An error.
     Failed(String),
-    /// A program of another package is not there.
+    /// A program of another package is not installed.
     Missing(String),
 }
 
@@ -130,7 +130,7 @@ impl From<&str> for Stop {
     }
 }
 
-/// A variant of the protocols.
+/// A combination of protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {
     pub(crate) http1: bool,
@@ -145,7 +145,7 @@ impl Lab {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
         let server = match &args.server {
-            // As a path: a name alone would be looked for among the system's programs.
+            // A path: a bare name would be searched in PATH.
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
             None => bin.join("coordination-apiserver"),
         };
@@ -170,7 +170,7 @@ impl Lab {
         })
     }
 
-    /// The cores of a process whose own core is this one.
+    /// Returns the cores of a process whose own core is `own`.
     fn cores(&self, placement: Placement, own: &str) -> String {
         match placement {
             Placement::Apart => own.to_owned(),
@@ -178,12 +178,12 @@ impl Lab {
         }
     }
 
-    /// The folder on the disk that is measured.
+    /// Folder on the disk to be measured.
     pub(crate) fn data_dir(&self) -> &Path {
         self.data.path()
     }
 
-    /// Starts a server of ours that holds no Lease.
+    /// Starts our server without Leases.
     pub(crate) fn start_server(&self, placement: Placement, storage: Storage) -> Result<Server, String> {
         let data_folder = || tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"));
         let flags = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
@@ -216,7 +216,7 @@ impl Lab {
         })
     }
 
-    /// Starts a process of ours with these flags of its storage.
+    /// Starts our program with these storage flags.
     fn start_replica(&self, placement: Placement, storage: &[OsString]) -> Result<Replica, String> {
         let secure = self.free_port(self.port)?;
         let insecure = self.free_port(secure + 1)?;
@@ -233,18 +233,18 @@ impl Lab {
         })
     }
 
-    /// The folder of the certificates of all servers of ours.
+    /// Folder with the certificates of our servers.
     fn pki(&self) -> PathBuf {
         self.dir.path().join("pki")
     }
 
-    /// How long the server's turns have taken until now.
+    /// Reads the durations of the server's turns so far.
     pub(crate) fn turns(&self, server: &Server) -> Result<Turns, String> {
         let url = server.replicas.first().and_then(|replica| replica.http.as_deref());
         Turns::read(url.ok_or("the server does not serve cleartext")?)
     }
 
-    /// The first port from here on that nobody has.
+    /// Returns the first free port from `from` on.
     fn free_port(&self, from: u16) -> Result<u16, String> {
         let until = self.port.saturating_add(PORTS);
         (from..until)
@@ -252,7 +252,7 @@ impl Lab {
             .ok_or_else(|| format!("no port is free from {from} to {until}; --port names others"))
     }
 
-    /// A server of somebody else's.
+    /// Describes a server of `--against`.
     pub(crate) fn other_server(&self, against: &Against, args: &Args) -> Server {
         let flags = [("--ca", &args.against_ca), ("--cert", &args.against_cert), ("--key", &args.against_key)];
         let is_secure = against.url.starts_with("https://");
@@ -272,7 +272,8 @@ impl Lab {
         }
     }
 
-    /// The command of a load, started by another (`nice`) if one is named; `None` if the server does not serve this.
+    /// Builds the command of a load, with an optional prefix such as `nice`. Returns `None` if the server lacks the
+    /// protocol.
     fn loadgen(
         &self,
         server: &Server,
@@ -295,12 +296,12 @@ impl Lab {
         Some(command)
     }
 
-    /// Runs a load to its end; `None` if the server does not serve this.
+    /// Runs a load to its end. Returns `None` if the server lacks the protocol.
     pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.load_aimed(server, Aim::First, wire, arguments)
     }
 
-    /// Runs a load on such replicas to its end; `None` if there are none, or they do not serve this.
+    /// Runs a load on some of the replicas to its end. Returns `None` if they are missing or lack the protocol.
     pub(crate) fn load_aimed(
         &self,
         server: &Server,
@@ -311,13 +312,13 @@ impl Lab {
         self.loadgen(server, aim, wire, arguments, &[]).map(|command| self.finish(command, server))
     }
 
-    /// The same, giving way to others: what the machine does beside the load that is measured.
+    /// Runs a load with low priority: work beside the measured load.
     pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.loadgen(server, Aim::First, wire, arguments, &["nice", "-n", "19"])
             .map(|command| self.finish(command, server))
     }
 
-    /// Starts a load that goes on until it is interrupted.
+    /// Starts a load that runs until it is interrupted.
     pub(crate) fn start_load(
         &self,
         server: &Server,
@@ -339,7 +340,7 @@ impl Lab {
         Told::parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
     }
 
-    /// Runs a command to its end, or to that of the run; what it has printed.
+    /// Runs a command until it or the run ends. Returns its output.
     fn output(&self, mut command: Command) -> Result<Output, Stop> {
         let [stdout, stderr] = ["output", "output.log"].map(|name| self.dir.path().join(name));
         let file = File::create(&stdout).map_err(|e| format!("{}: {e}", stdout.display()))?;
@@ -351,7 +352,7 @@ impl Lab {
         Ok(Output { stdout: read(&stdout)?, stderr: read(&stderr)? })
     }
 
-    /// Lets this time pass; an error if the run is to end.
+    /// Waits for this time. Returns an error if the run must end.
     pub(crate) fn pass(&self, time: Duration) -> Result<(), Stop> {
         let until = Instant::now() + time;
         loop {
@@ -366,12 +367,12 @@ impl Lab {
         }
     }
 
-    /// Whether the run is to end.
+    /// Whether the run must end.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Records where the server's processor time goes, if that is wanted and nobody does it yet.
+    /// Starts to record the server's processor time, if requested and not started yet.
     fn record(&self, server: &Server) -> Result<(), String> {
         let mut recorder = self.recorder.borrow_mut();
         if let (Some(file), None) = (&self.record, recorder.as_ref()) {
@@ -381,12 +382,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Ends what [`Self::record`] has begun. An error if it has recorded nothing.
+    /// Ends the recording. Returns an error if it is empty.
     pub(crate) fn end_recording(&self) -> Result<(), String> {
         self.recorder.take().map_or(Ok(()), Recorder::end)
     }
 
-    /// Starts the echo; gives its address.
+    /// Starts the floor's server. Returns its address.
     pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
         let mut command = pinned(&self.cores(placement, &self.server_core), &self.bin.join("perf-floor"));
@@ -409,14 +410,14 @@ impl Lab {
     }
 }
 
-/// What a command has printed.
+/// Output of a command.
 #[derive(Debug)]
 struct Output {
     stdout: String,
     stderr: String,
 }
 
-/// Ports that are looked through: those of several servers of several replicas.
+/// Number of ports to try: enough for several servers with several replicas.
 const PORTS: u16 = 100;
 
 #[cfg(test)]

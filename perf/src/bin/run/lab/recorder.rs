@@ -1,22 +1,22 @@
-//! perf(1), which records where a server's processor time goes.
+//! perf(1), which records the use of a server's processor time.
 
 use crate::process::Process;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// `perf record` under way.
+/// A running `perf record`.
 #[derive(Debug)]
 pub(super) struct Recorder {
     process: Process,
     file: PathBuf,
-    /// What it says.
+    /// Log of perf.
     log: PathBuf,
 }
 
 impl Recorder {
     pub(super) fn start(pids: &[u32], file: PathBuf, log: PathBuf) -> Result<Self, String> {
-        // One of before is not to pass for what is recorded now.
+        // An older recording must not pass for a new one.
         File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let mut command = Command::new("perf");
@@ -27,7 +27,7 @@ impl Recorder {
         Ok(Self { process, file, log })
     }
 
-    /// It writes its file when it is interrupted, or when the servers have ended.
+    /// Ends the recording. perf writes its file when it is interrupted, or when the servers have ended.
     pub(super) fn end(self) -> Result<(), String> {
         self.process.interrupt()?;
         if self.file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
@@ -38,7 +38,7 @@ impl Recorder {
     }
 }
 
-/// What perf counts: cycles, or where the machine (a virtual one) has no counter for them, the clock.
+/// Returns perf's event: cycles, or the clock if the machine cannot count cycles, as some virtual ones.
 fn event() -> String {
     let output = Command::new("perf").args(["stat", "--event", "cycles:u", "true"]).output();
     let has_cycles = output.is_ok_and(|output| !String::from_utf8_lossy(&output.stderr).contains("not supported"));
