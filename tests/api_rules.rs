@@ -34,14 +34,14 @@ fn message(response: &Response) -> String {
 }
 
 #[test]
-fn warnings_are_told_with_errors_too() {
+fn warnings_are_sent_with_errors_too() {
     let body = r#"{"metadata":{"name":"a"},"spec":{"colour":1,"leaseDurationSeconds":0}}"#;
     let refused = call("POST", &lease::collection("warned"), body).expect_status(422, body);
     assert_eq!(refused.head.field("warning"), Some(r#"299 - "unknown field \"spec.colour\"""#));
 }
 
 #[test]
-fn a_creation_drops_the_marks_of_a_deletion_whichever_way_it_comes() {
+fn every_kind_of_creation_drops_the_marks_of_a_deletion() {
     let path = lease::path("marked", "a");
     let marks = r#""deletionTimestamp":"2020-01-02T03:04:05Z","deletionGracePeriodSeconds":5,"selfLink":"/x""#;
     let body = format!(
@@ -152,7 +152,7 @@ fn an_impossible_name_of_a_lease_is_400() {
 }
 
 #[test]
-fn a_timeout_that_is_no_duration_is_refused_before_all_else_but_not_of_a_watch() {
+fn a_timeout_that_is_not_a_duration_is_refused_first_except_for_a_watch() {
     for target in ["/healthz", "/no/such/path", &lease::collection("timed")] {
         let refused = call("GET", &format!("{target}?timeout=x"), "").expect_status(400, target);
         let words = "invalid timeout specified in the request URL - time: invalid duration \"x\"";
@@ -161,14 +161,14 @@ fn a_timeout_that_is_no_duration_is_refused_before_all_else_but_not_of_a_watch()
     Watch::open(&SERVER.endpoint(), &format!("{}?watch=1&timeout=x", lease::collection("timed")));
     let by_path = "/apis/coordination.k8s.io/v1/watch/namespaces/timed/leases?timeout=x";
     Watch::open(&SERVER.endpoint(), by_path);
-    call("POST", by_path, "").expect_status(405, "what is below /watch/ counts as a watch");
+    call("POST", by_path, "").expect_status(405, "paths below /watch/ are watches");
     for (query, status) in [("watch=1&timeout=x", 405), ("timeout=x", 400)] {
         call("HEAD", &format!("{}?{query}", lease::collection("timed")), "").expect_status(status, query);
     }
 }
 
 #[test]
-fn options_of_a_list_are_looked_at_in_order() {
+fn options_of_a_list_are_checked_in_order() {
     let collection = lease::collection("ordered");
     let bad = "Accept: application/json;as=Bad;v=v1;g=meta.k8s.io\r\n";
     for (query, fields, status) in [
@@ -254,7 +254,7 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
 }
 
 #[test]
-fn zero_is_no_exact_version_however_it_is_written() {
+fn zero_is_not_an_exact_version_in_any_spelling() {
     let target = lease::collection("zero");
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
     let query = "resourceVersion=00&resourceVersionMatch=Exact";
@@ -271,7 +271,7 @@ fn zero_is_no_exact_version_however_it_is_written() {
 }
 
 #[test]
-fn patches_are_read_as_go_reads_them() {
+fn patches_are_parsed_as_in_go() {
     let path = lease::path("patched", "a");
     call("POST", &lease::collection("patched"), &lease::new("a")).expect_status(201, "POST");
     let half = r#"{"spec":{"holderIdentity":"\ud83d"}}"#;
@@ -291,7 +291,7 @@ fn patches_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn a_patch_that_is_no_json_is_refused_for_that_before_all_else() {
+fn a_patch_that_is_not_json_is_refused_before_other_checks() {
     let invalid = "invalid JSON patch";
     let (absent, unnamed) = (lease::path("malformed", "absent"), lease::path("malformed", "a%25b"));
     for media_type in ["merge-patch", "strategic-merge-patch", "json-patch"] {
@@ -308,7 +308,7 @@ fn a_patch_that_is_no_json_is_refused_for_that_before_all_else() {
 }
 
 #[test]
-fn an_applied_configuration_is_refused_before_or_after_the_name_by_how_it_begins() {
+fn the_beginning_of_a_bad_configuration_decides_whether_its_name_is_checked_first() {
     let apply = "Content-Type: application/apply-patch+yaml\r\n";
     let (named, unnamed) = (lease::path("malformed", "a"), lease::path("malformed", "a%25b"));
     let name = "Name parameter invalid: \"a%b\": may not contain '%'";

@@ -31,7 +31,7 @@ const SHARED_WITH_PROTOCOLS: [&str; 3] = ["buffer", "http", "limits"];
 type Edge = (String, String, PathBuf);
 
 #[test]
-fn the_layers_are_those_of_the_page_and_hold_every_module() {
+fn the_layers_match_the_page_and_contain_every_module() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
     assert!(page.contains(LAYERS), "docs/architecture.md and tests/architecture.rs have different layers");
     let lib = fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");

@@ -188,7 +188,7 @@ fn a_certificate_of_an_unknown_authority_is_refused_in_the_handshake() {
 }
 
 #[test]
-fn a_node_changes_its_own_lease_only_whichever_way_it_comes() {
+fn a_node_changes_only_its_own_lease_aggregated_or_directly() {
     let aggregated = Aggregated::start();
     let (n1, n2) = (node("n1"), node("n2"));
     let (n1, n2) = (borrowed(&n1), borrowed(&n2));
@@ -231,7 +231,7 @@ fn a_node_changes_its_own_lease_only_whichever_way_it_comes() {
 }
 
 #[test]
-fn a_resumed_session_is_worth_what_its_certificate_is() {
+fn a_resumed_session_has_the_rights_of_its_certificate() {
     let mut aggregated = Aggregated::start();
     let config = aggregated.proxies.client_config(PROXY, &[]);
     let kind = |client: &Client| match &client.stream {
@@ -255,7 +255,7 @@ fn a_resumed_session_is_worth_what_its_certificate_is() {
 }
 
 #[test]
-fn certificates_are_exchanged_while_a_connection_lives() {
+fn certificates_are_replaced_while_a_connection_is_open() {
     let mut aggregated = Aggregated::start();
     let admin = AUTHORITY.client_config("admin", &["system:masters"]);
     let mut open = aggregated.connect(Arc::clone(&admin));
@@ -340,9 +340,9 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
     }
     client.call("POST", &collection("here"), &new("b")).expect_status(201, "in an existing namespace");
     // Existing Leases can be read, changed and deleted.
-    let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "what was left").json();
-    client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "what was left");
-    client.call("DELETE", &path("gone", "a"), "").expect_status(200, "what was left");
+    let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "an existing Lease").json();
+    client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "an existing Lease");
+    client.call("DELETE", &path("gone", "a"), "").expect_status(200, "an existing Lease");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_wrong_value_is_one_line_and_status_2() {
 }
 
 #[test]
-fn a_named_file_with_nothing_of_use_in_it_is_a_wrong_value() {
+fn a_file_without_usable_content_is_a_wrong_value() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("empty.pem");
     fs::write(&file, "").expect("written");
@@ -158,7 +158,7 @@ mod running {
         }
 
         fn signal(&self, signal: Signal) {
-            kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+            kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
         }
 
         fn wait(&mut self) -> ExitStatus {
@@ -198,7 +198,7 @@ mod running {
     }
 
     #[test]
-    fn it_says_how_to_use_it_and_stops_on_a_signal() {
+    fn the_ready_line_shows_the_usage_and_a_signal_stops_the_server() {
         for signal in [Signal::TERM, Signal::INT] {
             let dir = tempfile::tempdir().expect("a folder");
             let (secure, insecure) = (free_port(), free_port());
@@ -262,7 +262,7 @@ mod running {
     }
 
     #[test]
-    fn it_makes_no_certificate_for_an_admin_whom_it_would_not_let_in() {
+    fn no_admin_certificate_is_created_for_a_foreign_authority() {
         let dir = tempfile::tempdir().expect("a folder");
         let (port, cluster) = (free_port(), dir.path().join("cluster.kubeconfig"));
         let text = format!(
@@ -305,7 +305,7 @@ mod running {
     }
 
     #[test]
-    fn an_expired_certificate_is_told_at_once() {
+    fn an_expired_certificate_is_reported_at_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
@@ -360,7 +360,7 @@ mod running {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_holds_nothing_up() {
+    fn an_unread_log_does_not_block_the_server() {
         let dir = tempfile::tempdir().expect("a folder");
         let port = free_port();
         let (_unread, stderr) = full_pipe();
@@ -390,7 +390,7 @@ mod running {
     }
 
     #[test]
-    fn the_log_is_json_when_asked() {
+    fn the_log_is_json_on_request() {
         let dir = tempfile::tempdir().expect("a folder");
         let port = format!("--secure-port={}", free_port());
         let mut server = Running::start(dir.path(), &[&port, "--log-format=json"]);

@@ -144,7 +144,7 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
 }
 
 #[test]
-fn a_limited_deletion_goes_on_with_its_token() {
+fn a_limited_deletion_continues_with_its_token() {
     let server = TestServer::start();
     create_many(&server, "n", 7);
     let target = lease::collection("n");
@@ -269,7 +269,7 @@ fn a_deletion_leaves_a_later_lease_of_the_same_name() {
 }
 
 #[test]
-fn forms_that_need_the_whole_list_are_whole_when_it_takes_many_steps() {
+fn forms_of_a_list_in_many_steps_are_complete() {
     let server = TestServer::start();
     create_many(&server, "n", MANY);
     let all: BTreeSet<String> = (0..MANY).map(name).collect();
@@ -388,7 +388,7 @@ fn long_lists_are_compressed_on_request() {
 }
 
 #[test]
-fn what_is_short_or_not_asked_for_is_not_compressed() {
+fn short_or_unrequested_answers_are_not_compressed() {
     let server = TestServer::start();
     create_many(&server, "n", 200);
     let mut client = server.client();
@@ -448,7 +448,7 @@ fn what_is_short_or_not_asked_for_is_not_compressed() {
 }
 
 #[test]
-fn only_so_many_are_compressed_at_once() {
+fn the_number_of_concurrent_compressions_is_limited() {
     let server = TestServer::start();
     create_many(&server, "n", 500);
     let target = lease::collection("n");

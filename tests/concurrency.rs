@@ -47,7 +47,11 @@ fn no_increment_is_lost() {
                     let mut object = client.call("GET", path, "").expect_status(200, path).json();
                     object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
                     let Some(updated) = replace(&mut client, path, &object) else { continue };
-                    assert_eq!(lease::transitions(&updated), lease::transitions(&object), "what was put: {updated}");
+                    assert_eq!(
+                        lease::transitions(&updated),
+                        lease::transitions(&object),
+                        "the updated Lease: {updated}"
+                    );
                     assert!(lease::version(&updated) > lease::version(&object), "from {object} to {updated}");
                     done += 1;
                 }
@@ -59,7 +63,7 @@ fn no_increment_is_lost() {
 }
 
 #[test]
-fn a_lock_is_never_held_by_two() {
+fn a_lock_never_has_two_holders() {
     const CANDIDATES: usize = 6;
     const TERMS: usize = 60;
     let path = lease::path("lock", "leader");
@@ -187,7 +191,7 @@ impl Drop for End<'_> {
 /// Several clients repeat a request that takes longer than the time for all requests of a turn. Any other request must
 /// wait for one of these, not for one of each client.
 #[test]
-fn slow_requests_hold_up_others_one_at_a_time() {
+fn slow_requests_delay_others_one_at_a_time() {
     const SLOW: usize = 10;
     let server = TestServer::start();
     let path = lease::path("n", "long");

@@ -146,7 +146,7 @@ fn folder() -> PathBuf {
 
 /// Returns the traces in a folder, as [`TRACES`] names them.
 fn traces_in(folder: &Path, prefix: &str) -> Vec<String> {
-    let files = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("it can be listed").path());
+    let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let traces = files.filter(|path| path.extension().is_some_and(|end| end == "json"));
     traces.filter_map(|path| Some(format!("{prefix}{}", path.file_stem()?.to_string_lossy()))).collect()
 }
@@ -169,9 +169,9 @@ fn every_trace_in_the_folder_is_named_once() {
 }
 
 #[test]
-fn every_trace_parses_and_says_its_own_name() {
+fn every_trace_parses_and_has_the_name_of_its_file() {
     for name in TRACES {
-        let text = fs::read(folder().join(format!("{name}.json"))).expect("the file is there");
+        let text = fs::read(folder().join(format!("{name}.json"))).expect("a file");
         let trace: Trace = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
         assert_eq!(Some(trace.name.as_str()), name.rsplit('/').next());
     }

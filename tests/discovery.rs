@@ -148,7 +148,7 @@ fn expect_known(target: &str, accept: &str) {
 }
 
 #[test]
-fn who_has_a_document_does_not_get_it_again() {
+fn a_known_document_is_not_sent_again() {
     expect_known("/apis", &format!("Accept: {V2}\r\n"));
     expect_known("/apis", &format!("Accept: {V2BETA1}\r\n"));
     expect_known("/api", &format!("Accept: {V2}\r\n"));
@@ -158,7 +158,7 @@ fn who_has_a_document_does_not_get_it_again() {
 }
 
 #[test]
-fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
+fn openapi_v3_is_found_by_its_index_and_may_be_cached() {
     const PATH: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
     // The index ignores `Accept`, and its Content-Type is not JSON, though its content is.
     for accept in ["", "Accept: application/yaml\r\n", "Accept: text/plain\r\n"] {
@@ -205,7 +205,7 @@ fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
 }
 
 #[test]
-fn openapi_v2_is_there_for_the_aggregator() {
+fn openapi_v2_is_served_for_the_aggregator() {
     let document = get("/openapi/v2", "Accept: application/json\r\n").expect_status(200, "/openapi/v2").json();
     assert_eq!(document["swagger"], "2.0");
     let lease = &document["definitions"]["io.k8s.api.coordination.v1.Lease"];
@@ -225,7 +225,7 @@ fn openapi_v2_is_there_for_the_aggregator() {
 }
 
 #[test]
-fn the_version_is_kubernetes_with_ours_behind_it() {
+fn the_version_is_kubernetes_followed_by_ours() {
     for accept in ["application/yaml", "application/vnd.kubernetes.protobuf", "text/html", "application/*"] {
         get("/version", &format!("Accept: {accept}\r\n")).expect_status(406, accept);
     }
@@ -347,7 +347,7 @@ fn metrics_count_what_was_done() {
     // Three objects and the bookmark after them.
     let mut events = 0;
     while events < 4 {
-        let chunk = watch.recv_chunk().unwrap().expect("the watch goes on");
+        let chunk = watch.recv_chunk().unwrap().expect("the watch continues");
         events += chunk.iter().filter(|byte| **byte == b'\n').count();
     }
 
@@ -401,7 +401,7 @@ fn metrics_count_what_was_done() {
 }
 
 #[test]
-fn only_health_and_version_are_for_everybody() {
+fn health_and_version_need_no_certificate() {
     let server = TestServer::start_secure();
     let mut admin = Client::open(&server.secure_endpoint());
     for target in ["/metrics", "/livez/ping", "/apis", "/openapi/v2", "/openapi/v3"] {

@@ -57,7 +57,7 @@ fn metric(replica: &Process, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn each_replica_serves_what_the_other_has_acknowledged() {
+fn each_replica_serves_the_acknowledged_writes_of_the_other() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let [one, other] = [replica(&etcd), replica(&etcd)];
     let mut watch = Watch::open(other.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
@@ -82,7 +82,7 @@ fn each_replica_serves_what_the_other_has_acknowledged() {
 }
 
 #[test]
-fn a_watch_goes_on_at_another_replica_when_its_own_is_killed() {
+fn a_watch_resumes_at_another_replica_after_a_kill() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let [mut one, other] = [replica(&etcd), replica(&etcd)];
     let mut seen = version(&create(&mut client(&one), "first"));
@@ -257,7 +257,7 @@ fn each_replica_has_an_identity_lease() {
         let list = client(&one).call("GET", &format!("{}?{selector}", collection("kube-system")), "").json();
         list["items"].as_array().expect("items").len()
     };
-    eventually("both are there", || identities() == 2);
+    eventually("both identity Leases exist", || identities() == 2);
     other.signal("TERM");
     assert!(other.wait().success());
     assert_eq!(identities(), 1, "a replica that stops deletes its Lease");
@@ -302,7 +302,7 @@ fn without_room_writes_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn over_its_budget_a_store_takes_everything_but_creations() {
+fn a_store_over_its_budget_refuses_only_creations() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--etcd-store-bytes=2MiB"];
     let replica = Process::start(&flags, FILES_MAX);
@@ -387,7 +387,7 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
 }
 
 #[test]
-fn over_tls_both_sides_prove_who_they_are() {
+fn both_sides_authenticate_over_tls() {
     let folders = tempfile::tempdir().expect("a folder");
     let certs = |name: &str| {
         let certs = CertDir::open(&folders.path().join(name)).expect("an authority");
@@ -451,7 +451,7 @@ fn failure(args: &[&str]) -> String {
 }
 
 #[test]
-fn what_prevents_a_start_is_told_in_one_line() {
+fn a_failed_start_is_reported_in_one_line() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     etcd.put("/registry/leases/kube-system/a", b"x");
     let url = etcd.url();

@@ -377,7 +377,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
 
 /// Goal: a server that serves on after a failed rollback feeds renewals to old watches.
 #[test]
-fn renewals_are_fed_during_a_switch_and_after_a_freeze_that_was_given_up() {
+fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     let Some(rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
@@ -397,7 +397,7 @@ fn renewals_are_fed_during_a_switch_and_after_a_freeze_that_was_given_up() {
 }
 
 #[test]
-fn an_import_after_a_time_of_serving_takes_built_in_storage_as_it_is() {
+fn a_second_import_takes_built_in_storage_as_it_is() {
     let Some(rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
@@ -430,7 +430,7 @@ fn built_in_storage_has_no_say_in_the_hand_over() {
 }
 
 #[test]
-fn without_an_api_service_of_ours_nothing_is_written() {
+fn without_our_api_service_nothing_is_written() {
     let Some(rig) = Rig::start("memory") else { return };
     rig.register(false);
     rig.put_built_in("a", "h", EARLY);

@@ -125,7 +125,7 @@ fn requests_may_come_one_byte_at_a_time() {
 }
 
 #[test]
-fn chunked_bodies_are_read_however_they_are_cut() {
+fn chunked_bodies_may_be_cut_anywhere() {
     let namespace = "chunked";
     let mut client = SERVER.client();
     for size in [1, 2, 3, 7, 64, 10_000] {
@@ -151,7 +151,7 @@ fn an_empty_line_before_a_request_is_ignored() {
 }
 
 #[test]
-fn a_body_is_asked_for_with_100_continue() {
+fn a_body_is_requested_with_100_continue() {
     let (namespace, body) = ("continue", lease::new("a"));
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
@@ -168,7 +168,7 @@ fn a_body_is_asked_for_with_100_continue() {
 }
 
 #[test]
-fn a_body_that_comes_unasked_with_an_expectation_is_taken() {
+fn a_body_that_follows_its_expectation_at_once_is_accepted() {
     // RFC 9110 §10.1.1: a client need not wait, and a server need not answer 100 for a body that it already has.
     let body = lease::new("a");
     let target = lease::collection("continue-unasked");
@@ -197,7 +197,7 @@ fn an_http_1_0_client_gets_no_100_continue() {
 }
 
 #[test]
-fn a_body_that_would_be_refused_is_not_asked_for() {
+fn a_body_that_would_be_refused_is_not_requested() {
     let target = lease::collection("continue-refused");
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 3145729\r\n\r\n"
@@ -234,7 +234,7 @@ fn head_has_the_fields_of_get_and_no_content() {
 }
 
 #[test]
-fn kube_apiservers_resources_take_no_head() {
+fn kube_apiservers_resources_do_not_accept_head() {
     let mut client = SERVER.client();
     let collection = lease::collection("head");
     for target in [
@@ -306,7 +306,7 @@ fn a_target_may_be_absolute() {
 }
 
 #[test]
-fn what_is_not_there_and_what_a_path_does_not_take_is_a_status() {
+fn missing_objects_and_wrong_methods_are_answered_with_a_status() {
     let mut client = SERVER.client();
     for target in ["/nothing", "/apis/coordination.k8s.io/v1/nothing", "/apis/coordination.k8s.io/v1/namespaces/x/pods"]
     {
@@ -362,7 +362,7 @@ fn clients_that_vanish_with_a_reset_do_no_harm() {
 }
 
 #[test]
-fn a_list_longer_than_every_buffer_comes_whole() {
+fn a_list_longer_than_every_buffer_is_complete() {
     const LEASES: usize = 3_000;
     let namespace = "long-list";
     let mut client = SERVER.client();
@@ -389,7 +389,7 @@ fn a_list_longer_than_every_buffer_comes_whole() {
 }
 
 #[test]
-fn a_list_given_up_halfway_does_no_harm() {
+fn a_list_that_is_abandoned_halfway_does_no_harm() {
     let namespace = "given-up";
     let mut client = SERVER.client();
     for number in 0..500 {

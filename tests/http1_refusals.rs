@@ -137,7 +137,7 @@ fn broken_request_lines_are_refused() {
         ("a version that is none", format!("GET {target} HTTP/x.1\r\nHost: localhost\r\n\r\n").into_bytes()),
         ("a version to come", format!("GET {target} HTTP/3.0\r\nHost: localhost\r\n\r\n").into_bytes()),
         ("a NUL in the target", b"GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
-        ("a target that is no path", b"GET healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+        ("a target that is not a path", b"GET healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
     ];
     for (what, sent) in cases {
         let statuses: &[u16] = if what.contains("a version") { &[400, 505] } else { &[400] };
@@ -268,7 +268,7 @@ fn a_body_too_large_by_its_length_is_refused_at_once() {
 }
 
 #[test]
-fn a_body_in_yaml_has_a_bound_of_its_own() {
+fn a_body_in_yaml_has_its_own_limit() {
     let send = |method: &str, target: &str, media_type: &str, length: usize| {
         let body = padded_creation("yaml", length);
         let mut client = SERVER.client();
@@ -296,7 +296,7 @@ fn a_body_in_yaml_has_a_bound_of_its_own() {
 }
 
 #[test]
-fn a_body_too_large_by_its_chunks_is_refused_when_it_is() {
+fn a_chunked_body_is_refused_once_it_is_too_large() {
     let target = lease::collection("too-large-chunks");
     let mut client = SERVER.client();
     let head = format!(
@@ -322,7 +322,7 @@ fn a_head_whose_body_is_refused_has_no_body_in_its_answer() {
 }
 
 #[test]
-fn a_refusal_can_be_read_by_a_client_that_goes_on_sending() {
+fn a_refusal_can_be_read_by_a_client_that_keeps_sending() {
     // RFC 9112 §9.6: a reset, caused by data that the server has not read, could destroy the answer.
     let target = lease::collection("goes-on");
     let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
@@ -342,7 +342,7 @@ fn a_path_with_a_broken_escape_is_refused() {
 }
 
 #[test]
-fn http_in_the_clear_is_told_that_the_port_speaks_tls() {
+fn cleartext_http_on_the_tls_port_gets_an_explanation() {
     let server = TestServer::start_secure();
     let answer = |pieces: &[&[u8]]| {
         let mut socket = TcpStream::connect(server.secure_address()).unwrap();

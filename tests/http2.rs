@@ -148,7 +148,7 @@ fn a_window_is_kept_to_the_octet() {
 }
 
 #[test]
-fn a_watcher_that_does_not_read_holds_nobody_else_up() {
+fn a_watcher_that_does_not_read_does_not_delay_others() {
     let target = lease::collection("deaf");
     let watch = format!("{target}?watch=true");
     let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
@@ -219,7 +219,7 @@ fn head_has_the_length_and_no_body() {
 }
 
 #[test]
-fn who_expects_100_continue_gets_it_before_the_body() {
+fn a_request_that_expects_100_continue_gets_it_before_the_body() {
     let mut client = Http2Client::open(&SERVER.endpoint());
     let body = lease::new("continued");
     let message = Message { body: Vec::new(), ..Message::new("POST", &lease::collection("continue"), &body) };
@@ -306,7 +306,7 @@ fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_who_does_not_read() {
+fn a_stop_does_not_wait_for_clients_that_do_not_read() {
     let server = TestServer::start();
     let mut frames = Frames::open_with(&server.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let half = request(3, "POST", &lease::collection("stop"), &[], false);
@@ -359,7 +359,7 @@ fn a_watch_may_be_the_request_that_upgrades() {
 }
 
 #[test]
-fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
+fn requests_that_cannot_be_upgraded_are_answered_in_http_1_1() {
     // Over TLS only ALPN decides (RFC 9113 §3.1). In cleartext HTTP2-Settings must occur exactly once (RFC 7540
     // §3.2.1).
     let ask = |settings: &str| {
@@ -382,7 +382,7 @@ fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
         client.send(&sent);
         let got = client.recv("GET").expect_status(200, &sent);
         assert_eq!(got.head.version, "1.1");
-        client.call("GET", "/healthz", "").expect_status(200, "the connection goes on in HTTP/1.1");
+        client.call("GET", "/healthz", "").expect_status(200, "the connection stays in HTTP/1.1");
     }
 }
 
@@ -399,7 +399,7 @@ fn prior_knowledge_is_recognized_octet_by_octet() {
 }
 
 #[test]
-fn what_only_begins_like_the_preface_is_a_wrong_version_of_http() {
+fn input_that_only_begins_like_the_preface_is_a_wrong_version_of_http() {
     let mut frames = Frames::connect(&SERVER.endpoint());
     frames.send(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n");
     let mut rest = Vec::new();

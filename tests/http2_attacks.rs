@@ -598,7 +598,7 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
 
 /// Each answer fills the room. A waiting request may be reset, and cannot exceed the deadline for bodies.
 #[test]
-fn requests_that_find_no_room_for_their_answers_wait() {
+fn requests_wait_for_room_for_their_answers() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
     connection.room = 1;
@@ -613,7 +613,7 @@ fn requests_that_find_no_room_for_their_answers_wait() {
 
 /// Requests are served while the turn has time, and at least one.
 #[test]
-fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
+fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
     // OPTIONS neither reads nor replaces a Lease, so the server reads the clock after it.
@@ -649,7 +649,7 @@ fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
 
 /// A request without a body is served at once. Bytes that wait for other requests do not count against it.
 #[test]
-fn a_request_without_a_body_goes_on_beside_bodies_that_wait() {
+fn a_request_without_a_body_is_served_beside_waiting_bodies() {
     let mut connection = InMemory::of(Credentials::unproven());
     connection.recv(&hello(&[]));
     for n in 0..9 {

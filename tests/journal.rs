@@ -50,7 +50,7 @@ fn version(object: &Value) -> u64 {
 }
 
 #[test]
-fn a_kill_loses_nothing_that_was_answered() {
+fn a_kill_loses_no_acknowledged_write() {
     let mut process = Process::start(&[], FILES_MAX);
     let mut known: Vec<Value> = Vec::new();
     for round in 0..3 {

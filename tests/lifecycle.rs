@@ -112,7 +112,7 @@ fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_ever() {
+fn a_stop_has_a_time_limit() {
     let server = TestServer::start_secure();
     let mut half = server.client();
     half.send("POST /apis/coordination.k8s.io/v1/namespaces/x/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n");
@@ -127,7 +127,7 @@ fn a_stop_does_not_wait_for_ever() {
 
 /// A connection that switched to HTTP/2 after the stop began would get no GOAWAY, and the server would wait for it.
 #[test]
-fn a_stop_is_soon_over_whatever_protocol_a_connection_was_about_to_speak() {
+fn a_stop_is_quick_for_connections_without_a_protocol_yet() {
     let server = TestServer::start();
     let mut upgrading = server.client();
     upgrading
@@ -159,7 +159,7 @@ fn watches_over_tls_end_with_the_last_chunk_and_a_close_notify() {
 }
 
 #[test]
-fn nobody_without_a_certificate_gets_in_except_to_health_and_version() {
+fn only_health_and_version_are_served_without_a_certificate() {
     let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
     let mut client = Client::open(&anonymous);
     for target in ["/healthz", "/livez", "/readyz", "/version"] {
@@ -186,7 +186,7 @@ fn nobody_without_a_certificate_gets_in_except_to_health_and_version() {
 }
 
 #[test]
-fn a_certificate_of_a_foreign_authority_gets_nobody_in() {
+fn a_certificate_of_a_foreign_authority_is_refused() {
     let foreign = Authority::new().client_config("test-admin", &["system:masters"]);
     let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(foreign) };
     let target = lease::collection("foreign");
@@ -230,7 +230,7 @@ fn a_tls_stream_may_be_cut_anywhere() {
 }
 
 #[test]
-fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again() {
+fn connections_above_the_limit_wait_or_are_refused_until_others_close() {
     const CONNECTIONS_MAX: usize = 3;
     let server = TestServer::start_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
     let mut full: Vec<Client> = (0..CONNECTIONS_MAX)
@@ -262,7 +262,7 @@ fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again(
 }
 
 #[test]
-fn an_anonymous_peer_is_told_how_long_its_body_may_be() {
+fn an_anonymous_peer_learns_the_limit_of_its_body() {
     let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
     let body = " ".repeat(ANONYMOUS_BODY_BYTES_MAX + 1);
     let refused = Client::open(&anonymous).call("POST", &lease::collection("anonymous"), &body);
@@ -299,7 +299,7 @@ fn anonymous_peers_cannot_keep_others_out() {
     // Connections with a certificate keep their slots, and now all slots are taken.
     let mut above = Client::connect(server.secure_address());
     above.stream.set_read_timeout(Some(Duration::from_millis(300)));
-    let answer = above.try_send(b"noise that is no TLS").and_then(|()| above.try_recv_head().map(drop));
+    let answer = above.try_send(b"noise instead of TLS").and_then(|()| above.try_recv_head().map(drop));
     assert!(answer.is_err_and(|error| is_timeout(&error)), "the connection is not accepted");
     for client in others.iter_mut().chain([&mut first]) {
         client.call("GET", "/livez", "").expect_status(200, "with a certificate, still connected");
@@ -311,7 +311,7 @@ fn an_incomplete_handshake_is_counted_whichever_side_ended_it() {
     let server = TestServer::start_secure_with(Config::default());
     drop(Client::connect(server.secure_address()));
     let mut noise = Client::connect(server.secure_address());
-    noise.send(b"noise that is no TLS");
+    noise.send(b"noise instead of TLS");
     let mut client = Client::open(&server.secure_endpoint());
     let mut count = |name: &str| Exposition::of(client.call("GET", "/metrics", "")).count(name, &[]);
     eventually("both are counted", || count("apiserver_tls_handshake_errors_total") == 2);
@@ -344,7 +344,7 @@ fn new_connections_at_the_limit_do_not_end_each_others_handshakes() {
 }
 
 #[test]
-fn connections_that_come_and_go_leave_no_trace() {
+fn closed_connections_leave_no_state() {
     // Far more connections than slots: a slot that is not freed would be noticed.
     const CONNECTIONS: usize = 2_000;
     let server = TestServer::start_with(Config { max_connections: 64, ..Config::default() });

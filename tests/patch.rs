@@ -34,7 +34,7 @@ fn warnings(response: &Response) -> Vec<String> {
 }
 
 #[test]
-fn fields_that_stand_twice_in_a_patch_are_told_of() {
+fn duplicate_fields_of_a_patch_are_reported() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
     for (media_type, body, words) in [
@@ -84,7 +84,7 @@ fn fields_that_stand_twice_in_a_patch_are_told_of() {
 }
 
 #[test]
-fn fields_that_stand_twice_in_an_applied_configuration_are_told_of_with_their_lines() {
+fn duplicate_fields_of_an_applied_configuration_are_reported_with_their_lines() {
     let server = TestServer::start();
     let head = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"},"#;
     let json = format!("{head}\n\"spec\":{{\"leaseTransitions\":2,\n\"leaseTransitions\":3}}}}");
@@ -115,7 +115,7 @@ fn fields_that_stand_twice_in_an_applied_configuration_are_told_of_with_their_li
 }
 
 #[test]
-fn a_patch_that_leads_to_no_lease_is_refused_for_that() {
+fn a_patch_whose_result_is_not_a_lease_is_refused() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
     let body = r#"{"spec":{"leaseTransitions":1,"leaseTransitions":"x"}}"#;
@@ -147,7 +147,7 @@ fn a_strict_refusal_names_the_version_of_the_path() {
 }
 
 #[test]
-fn only_so_many_values_are_taken() {
+fn the_number_of_values_is_limited() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
     // The list and its parent are values too, and so is the whole operation.

@@ -30,7 +30,7 @@ fn expect_used(client: &mut Client, leases: usize) {
 }
 
 #[test]
-fn what_would_pass_the_quota_is_refused_by_whatever_verb_until_there_is_room() {
+fn writes_beyond_the_quota_are_refused_for_all_verbs_until_there_is_room() {
     let server = server_for(2);
     let mut client = server.client();
     create(&mut client, "x", "a");

@@ -55,7 +55,7 @@ fn expect_kept(client: &mut Client, holder: &str) {
 }
 
 #[test]
-fn the_holder_of_before_the_start_has_its_lock_again_and_nobody_else() {
+fn only_the_holder_from_before_the_start_gets_its_lock() {
     let server = TestServer::start_with(Config { reclaim_seconds: 60, ..Config::default() });
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));

@@ -1,14 +1,14 @@
-//! Comments in plain English, as CONTRIBUTING.md asks for: a net for the worst patterns, and no more.
+//! Checks comments for the worst patterns of English that is not plain (CONTRIBUTING.md).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words of a sentence, at most. The aim is 20.
+/// Maximum number of words in a sentence. The aim is 20.
 const WORDS_MAX: usize = 30;
 
-/// Phrases that nobody says, with better ones.
+/// Phrases of poor English, with better ones.
 const PHRASES: &[(&str, &str)] = &[
     ("from which on", "from, or since"),
     ("of which there", "name the thing again"),
@@ -17,7 +17,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("it is said again", "logged again"),
 ];
 
-/// Folders with sources. Others hold what cargo builds.
+/// Folders with Rust sources.
 const FOLDERS: [&str; 7] = ["crashtest", "fuzz/fuzz_targets", "loadgen", "perf", "sim", "src", "tests"];
 
 #[test]
@@ -41,7 +41,7 @@ fn sentences_of_comments_are_short_and_name_things() {
             }
         }
     }
-    assert!(sentences > 10_000, "{sentences} sentences are too few: the sources are elsewhere");
+    assert!(sentences > 10_000, "{sentences} sentences are too few: sources are missing");
     assert!(bad.is_empty(), "{} comments to rewrite\n{}", bad.len(), bad.join("\n"));
 }
 
@@ -61,7 +61,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below a folder.
+/// Returns all Rust files below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     entries
@@ -72,7 +72,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Paragraphs and list items of the comments that stand alone on their lines, each with the number of its first line.
+/// Returns paragraphs and list items of the comments without code on their lines, each with its first line's number.
 /// Blocks of code are left out.
 fn comments(source: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
@@ -99,11 +99,11 @@ fn comments(source: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The sentences of a comment. A colon and a semicolon end one too.
+/// Splits a comment into sentences. A colon or a semicolon also ends a sentence.
 fn sentences_of(comment: &str) -> Vec<String> {
     let mut sentences = vec![String::new()];
     for word in comment.split_whitespace() {
-        let sentence = sentences.last_mut().expect("one is begun");
+        let sentence = sentences.last_mut().expect("a sentence has begun");
         if !sentence.is_empty() {
             sentence.push(' ');
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_image_is_built_by_the_compiler_that_everything_is_tested_with() {
+fn the_image_is_built_with_the_tested_compiler() {
     let tested = value("rust-toolchain.toml", "channel = ");
     assert_eq!(value("Dockerfile", "ARG RUST_VERSION="), tested);
 }

@@ -182,7 +182,7 @@ fn ownership_crosses_versions() {
 }
 
 #[test]
-fn watches_tell_of_their_own_version() {
+fn watches_use_their_own_version() {
     let server = TestServer::start();
     let client = &mut server.client();
     let query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";

@@ -219,7 +219,7 @@ fn a_version_below_the_window_is_expired_and_one_within_it_is_not() {
 }
 
 #[test]
-fn a_quiet_watcher_does_not_expire_while_others_are_busy() {
+fn a_quiet_watcher_does_not_expire_under_load() {
     const WINDOW: usize = 64;
     let server = TestServer::start_with(Config { watch_window_events: WINDOW, ..Config::default() });
     let mut client = server.client();
@@ -308,7 +308,7 @@ fn a_time_out_ends_the_stream_and_not_the_connection() {
 }
 
 #[test]
-fn a_request_behind_a_watch_waits_for_its_end() {
+fn a_request_after_a_watch_waits_for_its_end() {
     // RFC 9112 §9.3.2: pipelined responses come in order, so this one comes after a second.
     let target = format!("{}?watch=true&timeoutSeconds=1", lease::collection("behind"));
     let both = [request("GET", &target, ""), request("GET", "/healthz", "")].concat();
@@ -319,7 +319,7 @@ fn a_request_behind_a_watch_waits_for_its_end() {
 }
 
 #[test]
-fn initial_events_end_with_a_bookmark_for_those_who_ask() {
+fn initial_events_end_with_a_bookmark_on_request() {
     let namespace = "bookmark";
     let mut client = SERVER.client();
     let created: Vec<Seen> = ["a", "b", "c"].map(|name| create(&mut client, namespace, name)).into();
@@ -339,7 +339,7 @@ fn initial_events_end_with_a_bookmark_for_those_who_ask() {
 }
 
 #[test]
-fn a_long_initial_list_is_consistent_with_the_changes_behind_it() {
+fn a_long_initial_list_is_consistent_with_the_changes_after_it() {
     const LEASES: usize = 2_000;
     let namespace = "initial";
     let mut client = SERVER.client();
@@ -437,7 +437,7 @@ fn a_path_can_ask_for_a_watch() {
 }
 
 #[test]
-fn what_a_watch_by_path_does_not_take() {
+fn refusals_of_a_watch_by_path() {
     let mut client = SERVER.client();
     let root = "/apis/coordination.k8s.io/v1/watch/namespaces/by-path/leases";
     for selector in ["metadata.name%3Dc", "metadata.namespace%3Dby-path", "metadata.name%21%3Db"] {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_do_not_go_together_are_told() {
+    fn conflicting_flags_are_reported() {
         let told = parse(&["--operations=1000", "--kills=50"]).check().expect_err("too few operations");
         assert!(told.contains("--operations 10000"), "{told}");
         let folder = tempfile::tempdir().expect("a folder");

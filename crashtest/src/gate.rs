@@ -149,7 +149,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Stops all clients. A client outside does not enter any more.
+    /// Stops all clients. Clients outside no longer enter.
     pub(crate) fn close(&self) {
         let _state = self.lock();
         self.is_open.store(false, Ordering::Release);
@@ -177,7 +177,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_gate_that_closes_at_once_waits_for_nobody_who_has_not_entered() {
+    fn a_gate_that_closes_at_once_does_not_wait_for_clients_outside() {
         let gate = Arc::new(Gate::new(vec![1], Duration::from_secs(1), 1));
         let client = {
             let gate = gate.clone();

@@ -122,11 +122,12 @@ fn seen(object: &Object<'_>) -> Result<Seen, String> {
     let part = |value: Option<u64>, what: &str| value.ok_or_else(|| wrong(raw.as_bytes(), what));
     let holder = spec.holder_identity.strip_prefix("client-").and_then(|number| number.parse().ok());
     Ok(Seen {
-        key: Key::parse(&meta.namespace, &meta.name).ok_or_else(|| wrong(raw.as_bytes(), "a name that nobody gave"))?,
+        key: Key::parse(&meta.namespace, &meta.name)
+            .ok_or_else(|| wrong(raw.as_bytes(), "a name of another program"))?,
         version: version(&meta)?,
         uid: parse_uid(&meta.uid).ok_or_else(|| wrong(raw.as_bytes(), "no uid"))?,
         op: part(parse_time(&spec.renew_time), &format!("renewTime {}", spec.renew_time))?,
-        holder: holder.ok_or_else(|| wrong(spec_raw.as_bytes(), "a holder that nobody named"))?,
+        holder: holder.ok_or_else(|| wrong(spec_raw.as_bytes(), "a holder that is not a client"))?,
         hash: foldhash::fast::FixedState::default().hash_one((raw, spec_raw)),
     })
 }
@@ -203,7 +204,7 @@ mod tests {
     use crate::history::Space;
 
     #[test]
-    fn an_operation_is_read_back_from_what_it_wrote() {
+    fn an_operation_is_identified_by_its_write() {
         let key = Key { space: Space::Locks, number: 7 };
         for op in [0, 1, 999_999, 1_000_000, 86_400_000_000, 123_456_789_012] {
             let from = Seen { key, version: 42, uid: 0x0123_4567_89ab_cdef, op: 0, holder: 0, hash: 0 };
@@ -214,15 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_told() {
+    fn a_foreign_lease_is_reported() {
         let body = body(Key { space: Space::Locks, number: 7 }, 3, 5, None);
         assert!(lease(body.as_bytes()).is_err(), "no version");
         let told = lease(body.replace("lease-7", "other").as_bytes()).expect_err("a name");
-        assert!(told.contains("nobody gave"), "{told}");
+        assert!(told.contains("another program"), "{told}");
     }
 
     #[test]
-    fn lines_of_a_watch_are_told_apart() {
+    fn lines_of_a_watch_are_classified() {
         let bookmark = br#"{"type":"BOOKMARK","object":{"kind":"Lease","metadata":{"resourceVersion":"9"},"spec":{}}}"#;
         assert!(matches!(line(bookmark, 1), Ok(Line::Bookmark(9))));
         let gone = br#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#;

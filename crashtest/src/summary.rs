@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_hundred_times_the_99th_percentile_is_the_last_but_one() {
+    fn the_99th_percentile_of_a_hundred_times_is_the_last_but_one() {
         let times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
         assert_eq!(spread_ms(&times), [51.0, 99.0, 100.0]);
         assert_eq!(spread_ms(&times[..1]), [100.0; 3]);

@@ -28,27 +28,27 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn an_honest_server_has_no_violation() {
+fn a_correct_server_has_no_violation() {
     let Some(output) = run(&["--faults"]) else { return };
     assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
-fn a_server_whose_journal_goes_back_is_found_out() {
+fn a_server_with_an_older_journal_is_detected() {
     let Some(output) = run(&["--cheat=lose-journal"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("Lost: "), "{}", text(&output));
 }
 
 #[test]
-fn a_server_without_a_store_is_found_out() {
+fn a_server_without_a_store_is_detected() {
     let Some(output) = run(&["--cheat=memory"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("Lost: "), "{}", text(&output));
 }
 
 #[test]
-fn wrong_flags_are_told_in_one_line() {
+fn wrong_flags_are_reported_in_one_line() {
     let output = Command::new(env!("CARGO_BIN_EXE_crashtest")).arg("--kils=3").output().expect("the program runs");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output).lines().count(), 1, "{}", text(&output));

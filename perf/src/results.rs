@@ -113,7 +113,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_results_that_are_kept_can_be_read_and_are_written_as_they_were() {
+    fn kept_results_parse_and_are_written_unchanged() {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("results")];
         let mut lines = 0;
         while let Some(folder) = folders.pop() {

@@ -328,7 +328,7 @@ impl Etcd {
                 Some((piece, _)) => Event::Piece(piece.clone()),
                 None => Event::Failed(EngineError::Damaged {
                     place: format!("snapshot {} chunk {index}", snapshot.0),
-                    what: "it is not there".to_owned(),
+                    what: "the chunk is missing".to_owned(),
                 }),
             },
             What::ReadEntries => {
@@ -388,7 +388,7 @@ impl Etcd {
         let has_chunk =
             known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at == put));
         if !has_last || commit.manifest.is_some() && !has_chunk {
-            sim.count("commits without what was delivered");
+            sim.count("commits after a loss of entries");
             return lost("a delivered entry is gone");
         }
         let puts = commit.append.is_some() || commit.manifest.is_some() || commit.piece.is_some();

@@ -51,7 +51,7 @@ fn is_found(bug: Bug) -> bool {
 }
 
 #[test]
-fn bugs_have_names_of_their_own() {
+fn bug_names_are_unique() {
     for (bug, name, _) in ALL {
         assert_eq!(Bug::named(name), Some(*bug));
     }

@@ -1,5 +1,5 @@
-// What tests/e2e needs from the Go module proxy, pinned: the newest control plane (as tools, built by controlplane/build)
-// and the client libraries of the suite. One module for both, so that what is compiled for one serves the other.
+// Pins the modules of tests/e2e: the newest control plane (as tools, built by controlplane/build) and the client libraries
+// of the suite. Both are in one module, so that they share compiled packages.
 // controlplane/1.34 pins an older control plane.
 module github.com/coordination-apiserver/coordination-apiserver/tests/e2e
 

@@ -163,7 +163,7 @@ impl Process {
     /// If the kernel does not tell.
     #[allow(dead_code, reason = "only some of the tests measure it")]
     pub(crate) fn memory_peak_bytes(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is there");
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has the peak");
         let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib * 1024
@@ -177,7 +177,7 @@ impl Process {
     pub(crate) fn cpu_seconds(&self) -> f64 {
         /// `USER_HZ`, the unit of these fields on every Linux.
         const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process is there");
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process runs");
         // Field 2 is the name, which may contain anything. It ends at the last parenthesis.
         let (_, after_name) = stat.rsplit_once(')').expect("stat has a name");
         let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().expect("a number"));

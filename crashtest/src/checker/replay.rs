@@ -70,7 +70,7 @@ impl Checker {
             if state.known < self.latest.0 {
                 let (begin, version) = self.latest;
                 let text = format!(
-                    "{} was there at {}, but the lower version {version} was written by a request that was sent at {}",
+                    "{} was known at {}, but the lower version {version} was written by a request that was sent at {}",
                     explain::state(&state.seen),
                     explain::at(state.known),
                     explain::at(begin)

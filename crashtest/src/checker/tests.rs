@@ -94,14 +94,14 @@ fn op(id: u64, action: Action, begin: Nanos, end: Nanos, outcome: Outcome) -> Op
 }
 
 #[test]
-fn an_honest_history_has_no_violation() {
+fn a_correct_history_has_no_violation() {
     let checker = History::honest().check();
     assert!(checker.violations.is_empty(), "{:#?}", checker.violations);
     assert_eq!((checker.counts.states, checker.counts.events, checker.counts.unknown_done), (5, 8, 1));
 }
 
 #[test]
-fn an_unknown_operation_may_have_done_nothing() {
+fn an_unknown_operation_may_have_had_no_effect() {
     let mut history = History::honest();
     history.watched.iter_mut().for_each(|entries| drop(entries.pop()));
     *history.list() = vec![seen(A, 12, 2, 2)];
@@ -113,7 +113,7 @@ fn an_unknown_operation_may_have_done_nothing() {
 }
 
 #[test]
-fn what_was_acknowledged_and_is_lost_is_found() {
+fn a_lost_acknowledged_write_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
     // The event of the deletion.
@@ -126,7 +126,7 @@ fn what_was_acknowledged_and_is_lost_is_found() {
 }
 
 #[test]
-fn what_nobody_wrote_is_found() {
+fn an_invented_state_is_found() {
     let other = Key { number: 9, ..A };
     assert_found(Kind::Invented, |history| history.list().push(seen(other, 9, 9, 1)));
     assert_found(Kind::Invented, |history| history.op(6).outcome = Outcome::Conflict);
@@ -190,7 +190,7 @@ fn writes_past_their_precondition_are_found() {
 }
 
 #[test]
-fn a_uid_that_comes_again_is_found() {
+fn a_reused_uid_is_found() {
     assert_found(Kind::OldUid, |history| {
         let again = seen(B, 16, 9, 1);
         history.add(op(9, Action::Create(B), 150, 160, Outcome::Lease(again)));
@@ -232,7 +232,7 @@ fn watchers_that_miss_or_repeat_are_found() {
 }
 
 #[test]
-fn what_was_before_a_restart_counts_after_it() {
+fn facts_from_before_a_restart_count_after_it() {
     let next = |ops: Vec<Op>, boundary| {
         let mut checker = History::honest().check();
         checker.check(&Epoch { ops, boundary, log_line: "loaded".to_owned() });

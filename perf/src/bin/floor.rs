@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_what_is_whole() {
+    fn complete_requests_are_answered() {
         let request = b"PUT /x HTTP/1.1\r\nHost: y\r\nContent-Length: 3\r\n\r\nabc";
         let input = [request.as_slice(), request].concat();
         for end in 0..=input.len() {

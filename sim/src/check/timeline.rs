@@ -106,7 +106,9 @@ impl Timeline {
             };
             match deletions.iter().filter(is_of).map(|op| op.sent_us).min() {
                 Some(sent_us) => entry.sent_us = sent_us,
-                None => complaints.push(format!("nobody deleted {} at version {}", named(&entry.key), entry.version)),
+                None => {
+                    complaints.push(format!("no client deleted {} at version {}", named(&entry.key), entry.version))
+                }
             }
             for op in deletions.iter().filter(is_of) {
                 if let Outcome::Deleted(uids) = &op.outcome

@@ -21,7 +21,7 @@ fn check_authors(timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &
     for entry in timeline.entries.iter().filter(|entry| !entry.is_deleted) {
         let (name, version) = (named(&entry.key), entry.version);
         let Some(op) = by_tag.get(&entry.state.tag) else {
-            complaints.push(format!("nobody wrote {name} at version {version}"));
+            complaints.push(format!("no client wrote {name} at version {version}"));
             continue;
         };
         if let Some(other) = versions.insert(entry.state.tag, version) {

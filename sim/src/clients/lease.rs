@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_were_written() {
+    fn a_formatted_time_parses_to_the_same_value() {
         for us in [0, 1_767_225_600_000_001, 1_709_164_800_000_000, 4_102_444_799_999_999] {
             assert_eq!(parse_micro_time(&micro_time(us)), Some(us));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Lines of a run: virtual time, who, what. The same seed gives the same bytes.
+/// Lines of a run: virtual time, actor, action. The same seed gives the same bytes.
 #[derive(Debug, Default)]
 pub struct Log {
     text: Option<String>,

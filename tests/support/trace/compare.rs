@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_stands_for_two_objects_is_reported() {
+    fn a_uid_of_two_objects_is_reported() {
         let want = json!([{"uid": "${uid:1}"}, {"uid": "${uid:2}"}]);
         assert_eq!(
             differences(&want, &json!([{"uid": "u"}, {"uid": "u"}])),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_are_listed_in_their_order_here() {
+    fn generated_names_are_compared_in_their_local_order() {
         let item = |name: &str, n: i32| json!({"metadata": {"name": name}, "n": n});
         let created = json!([{"name": "${name:1}"}, {"name": "${name:2}"}]);
         let mut bindings = Bindings::default();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_not_older_than_what_was_seen_but_a_bookmark_read_late_may_be() {
+    fn a_list_is_not_older_than_known_versions_but_a_late_bookmark_may_be() {
         let known = [("${rv:1}", "100")];
         assert_eq!(refusal(&known, "${listrv:1}", "100", Place::Answer), None);
         assert!(refusal(&known, "${listrv:1}", "99", Place::Answer).unwrap().contains("out of order"));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_what_is_known_anywhere_in_a_value() {
+    fn known_symbols_are_replaced_anywhere_in_a_value() {
         let bindings = bound(&[("${uid:1}", "u"), ("${rv:1}", "7")]);
         let filled =
             bindings.fill_value(&serde_json::json!({"a${uid:1}": ["${rv:1}${rv:2} (${rv:1})", 1, "${", null]}));

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_markers_changes() {
+    fn only_the_text_between_the_markers_changes() {
         let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let expected = format!("before\n{BEGIN}\nnew\n{END}\nafter\n");
         assert_eq!(replaced(&page, "new\n"), Some(expected));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_are_made_of_what_was_measured() {
+    fn charts_are_made_of_measured_values() {
         let line = |group: &str, scenario: &str, round: u32, cpu: f64| {
             format!(
                 r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"command":"loadgen","told":{{}},"round":{round},"context":{{"at":1,"commit":{{"id":"abc","changed":false}},"machine":{{"cpu":"x","cores":2,"kernel":"Linux","arch":"x86_64"}},"run":"--rounds 2","quick":false}}}}"#

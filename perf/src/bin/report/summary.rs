@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_nothing_or_of_a_quick_run_are_refused() {
+    fn empty_results_and_those_of_a_quick_run_are_refused() {
         assert!(of(&[]).is_err());
         let quick = line("a", 0, "--quick --name x", "abc").replace(r#""quick":false"#, r#""quick":true"#);
         assert!(of(&[line("a", 0, "", "abc"), quick]).is_err());

@@ -244,7 +244,7 @@ fn main() -> ExitCode {
         return ExitCode::from(USAGE);
     }
     if let Some(server) = args.server.as_deref().filter(|server| !server.is_file()) {
-        complain(&format!("there is no server at {}", server.display()));
+        complain(&format!("no server program at {}", server.display()));
         return ExitCode::from(USAGE);
     }
     if let Err(words) = check_against(&args) {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_is_there_and_so_are_its_files() {
+    fn another_server_and_its_files_must_exist() {
         let check = |words: &str| {
             let args = Args::try_parse_from(std::iter::once("perf/run").chain(words.split(' '))).expect("valid");
             check_against(&args)
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stay_in_their_folder_and_those_of_quick_runs_are_not_kept() {
+    fn results_stay_in_their_folder_and_quick_runs_keep_none() {
         let parse = |words: &[&str]| Args::try_parse_from([&["perf/run"], words].concat()).map(|args| args.name);
         assert_eq!(parse(&["--name", "guided/x-1"]).ok(), Some(Some("guided/x-1".to_owned())));
         for name in ["", "..", "../x", "/x", "guided/", "x/../../y"] {
@@ -466,14 +466,14 @@ mod tests {
     }
 
     #[test]
-    fn a_port_to_begin_with_is_one_that_can_be_named() {
+    fn a_first_port_is_not_zero() {
         let port = |text: &str| Args::try_parse_from(["perf/run", "--port", text]).map(|args| args.port);
         assert_eq!(port("1").ok(), Some(1));
         assert!(port("0").is_err() && port("65536").is_err());
     }
 
     #[test]
-    fn scenarios_are_meant_by_name_or_group_or_beginning_and_floors_with_what_stands_on_them() {
+    fn scenarios_are_selected_by_name_group_or_beginning_and_floors_with_their_scenarios() {
         let all = scenario::all(false);
         let meant = |name: &str| -> Vec<&str> {
             all.iter()
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_one_scenario_with_a_server_of_ours() {
+    fn only_one_scenario_with_our_server_can_be_recorded() {
         let all = scenario::all(false);
         let outcome = |name: &str| {
             let meant: Vec<&Scenario> = all.iter().filter(|scenario| is_meant(&all, scenario, name)).collect();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_have_names_of_their_own() {
+    fn scenario_names_are_unique() {
         for is_quick in [false, true] {
             let mut names: Vec<String> = scenario::all(is_quick).into_iter().map(|scenario| scenario.name).collect();
             let len = names.len();

@@ -180,7 +180,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_limit_is_what_the_load_says() {
+    fn the_limit_is_the_one_that_the_load_reports() {
         let limit = |json: Value| {
             let told = Told { json, command: String::new() };
             of_bench("g", "s", OURS, "request", told).limit
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_says_what_the_limits_were_if_they_differ() {
+    fn a_ratio_shows_limits_that_differ() {
         let mut table = Table::default();
         for (scenario, subject, cpu_us, limit) in [
             ("a", OURS, 3.0, "server"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_maxima_of_the_rounds_the_greatest_is_shown() {
+    fn the_greatest_maximum_of_the_rounds_is_shown() {
         let mut table = Table::default();
         for ms_max in [1.0, 77.0, 2.0] {
             let told =
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_counted_by_verb_and_told_once() {
+    fn errors_are_counted_by_verb_and_shown_once() {
         let told = json!({
             "errors": { "read 500": 2, "renew reset": 3, "read timeout": 4 },
             "violations": 5,

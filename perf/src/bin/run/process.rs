@@ -107,7 +107,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends a load with SIGINT and returns its output. For loads without an end of their own.
+    /// Ends a load with SIGINT and returns its output. For loads that would not end.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -150,7 +150,7 @@ mod tests {
     use rustix::process::{Pid, getpgid, test_kill_process};
 
     #[test]
-    fn a_process_is_in_a_group_of_its_own_and_ends_with_its_value() {
+    fn a_process_has_its_own_group_and_ends_with_its_value() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut process =
             Process::start_silent(Command::new("sleep").arg("600"), &folder.path().join("log")).expect("sleep");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_nothing_is_not_waited_for_when_the_run_is_over() {
+    fn the_wait_for_a_silent_server_ends_with_the_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let start = |script: &str, is_over: bool| {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn where_things_are_on_this_machine_is_not_told() {
+    fn folders_of_this_machine_are_not_shown() {
         let file = std::env::temp_dir().join("x/ca.crt");
         assert_eq!(without_place(&file.to_string_lossy()), "TMP/x/ca.crt");
         assert_eq!(without_place("--name"), "--name");

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_as_often_as_was_asked_for_and_never_too_short() {
+    fn the_sleeper_sleeps_as_often_as_requested_and_never_too_briefly() {
         let began = Instant::now();
         let Told { json, .. } = measure(100, Duration::from_millis(100), || false).expect("a timer");
         // The last sleep ends at 90 ms.
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_not_passed() {
+    fn quantiles_of_sorted_times() {
         let times: Vec<u128> = (0..1_000).map(|ms| ms * 1_000_000).collect();
         assert_eq!(milliseconds(&times, 0.5), Some(499.0));
         assert_eq!(milliseconds(&times, 0.999), Some(998.0));

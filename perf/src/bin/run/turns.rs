@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_come_since_is_told_by_its_buckets() {
+    fn turns_since_a_reading_are_counted_by_bucket() {
         let text = |counts: [u64; 3]| {
             let buckets = |name| {
                 let [a, b, all] = counts;

@@ -426,7 +426,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn a_load_is_aimed_at_the_first_replica_unless_all_are_meant() {
+    fn a_load_is_aimed_at_the_first_replica_by_default() {
         let replica = |number: u32| Replica {
             https: Some(format!("https://{number}")),
             http: (number == 1).then(|| "http://1".to_owned()),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_ends_when_the_run_is_to_end() {
+    fn a_load_ends_with_the_run() {
         let interrupted = Arc::new(AtomicBool::new(false));
         let lab = Lab::new(&Args::parse_from(["perf/run"]), Cores::first(), interrupted.clone()).expect("a lab");
         let command = |script: &str| {

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_h2load_prints() {
+    fn the_output_of_h2load_is_parsed() {
         let text = "starting benchmark...\n\nfinished in 250.00ms, 400000.50 req/s, 300.00MB/s\n\
             requests: 1000 total, 1000 started, 1000 done, 999 succeeded, 1 failed, 0 errored, 0 timeout\n\
             status codes: 999 2xx, 0 3xx, 1 4xx, 0 5xx\n\
