@@ -291,7 +291,7 @@ fn without_room_writes_are_refused_and_nothing_is_lost() {
     for at in 0..8 {
         etcd.call("kv/put", &put(&format!("/other/{at}"), &large));
     }
-    eventually("a creation finds no room", || {
+    eventually("a creation finds no space", || {
         let answer = client(&replica).call("POST", &collection(NAMESPACE), &new("refused"));
         assert!([201, 409, 507].contains(&answer.status()), "{}", answer.status());
         answer.status() == 507
@@ -317,7 +317,7 @@ fn a_store_over_its_budget_refuses_only_creations() {
     client.call("PUT", &path(NAMESPACE, "kept"), &renewed).expect_status(200, "a change");
     client.call("DELETE", &path(NAMESPACE, "kept"), "").expect_status(200, "a deletion");
     assert!(metric(&replica, "coordination_store_in_use_bytes") > metric(&replica, "coordination_store_limit_bytes"));
-    // A compaction makes room: it frees the pages of overwritten values.
+    // A compaction makes space: it frees the pages of overwritten values.
     etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
     eventually("creations succeed again", || created("later") == 201);
 }

@@ -214,7 +214,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
         }
         acknowledged.push(name);
     }
-    let refused = refused.expect("no write is refused").expect_status(507, "no room");
+    let refused = refused.expect("no write is refused").expect_status(507, "no space");
     assert!(refused.head.field("retry-after").is_some(), "{refused}");
     assert!(refused.json()["message"].as_str().is_some_and(|message| message.contains("no room")), "{refused}");
     client.call("GET", &path(NAMESPACE, "before"), "").expect_status(200, "reads go on");

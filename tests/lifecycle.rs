@@ -253,7 +253,7 @@ fn connections_above_the_limit_wait_or_are_refused_until_others_close() {
     }
     full.pop();
     drop(above);
-    eventually("there is room after one has left", || {
+    eventually("a slot is free after a connection has closed", || {
         let mut client = server.client();
         client.stream.set_read_timeout(Some(Duration::from_millis(300)));
         let answer = client.try_send(&request("GET", "/healthz", "")).and_then(|()| client.try_recv("GET"));

@@ -20,7 +20,7 @@ pub enum Fault {
     Kill(usize),
     /// The power fails.
     PowerCut(usize),
-    /// The device has room again.
+    /// The device has space again.
     Room(usize),
     /// The server is started.
     Start(usize),

@@ -387,9 +387,9 @@ impl World {
     fn on_end(&mut self, node: usize, why: String) {
         self.sim.say(&format!("server-{node}"), || format!("ends: {why}"));
         let device = &self.nodes[node].device;
-        // A running server continues without room; a starting one may need room.
+        // A running server continues without space; a starting one may need space.
         let is_serving = self.nodes[node].is_serving();
-        // A replica that creates the store needs room.
+        // A replica that creates the store needs space.
         let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);

@@ -24,7 +24,7 @@ pub enum Bug {
     EventLost,
     /// A failed sync is retried.
     FailedSyncRetried,
-    /// A commit that found no room is reported as done.
+    /// A commit that found no space is reported as done.
     FullDiskIgnored,
     /// A start skips the last entry.
     LastEntryForgotten,
@@ -80,7 +80,7 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::DryRunDone, "dry-run-done", "a dry run changes the Lease"),
     (Bug::EventLost, "event-lost", "a watch sometimes omits an event"),
     (Bug::FailedSyncRetried, "failed-sync-retried", "a failed sync is retried, and then succeeds"),
-    (Bug::FullDiskIgnored, "full-disk-ignored", "a batch that found no room is reported as committed"),
+    (Bug::FullDiskIgnored, "full-disk-ignored", "a batch that found no space is reported as committed"),
     (
         Bug::LastEntryForgotten,
         "last-entry-forgotten",

@@ -113,7 +113,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Microseconds after a device has room again in which writes may still find it full.
+/// Microseconds after a device has space again in which writes may still find it full.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {
@@ -130,7 +130,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
                 let is_full =
                     |(from_us, until_us): &(u64, u64)| *from_us <= op.done_us && op.sent_us <= until_us + FULL_FELT_US;
                 if !history.full.iter().any(is_full) {
-                    complaints.push(format!("{kind:?} of {name} found no room, but there was room"));
+                    complaints.push(format!("{kind:?} of {name} found no space, but there was space"));
                 }
             }
             // An update of a Lease must name a version.
