@@ -220,6 +220,10 @@ pub const GZIP_JOBS_MAX: usize = 64;
 /// one. A selector with fewer terms than this adds no cost.
 pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
 
+/// Expressions of a shard selector within each other. cel-go allows 250, which take more of the stack than is needed: a
+/// selector has one within another, and one more for each pair of parentheses.
+pub const SELECTOR_DEPTH_MAX: usize = 50;
+
 /// Keys that a list or a collection deletion examines in one step; fewer if its selector is long.
 pub const JOB_KEYS_PER_STEP: usize = 512;
 

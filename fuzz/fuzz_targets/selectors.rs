@@ -1,10 +1,11 @@
-//! Label and field selectors, and the queries that contain them.
+//! Label, field and shard selectors, and the queries that contain them.
 #![no_main]
 
 use coordination_apiserver::lease::StringMap;
 use coordination_apiserver::options::{ListOptions, Query};
 use coordination_apiserver::selector::field::FieldSelector;
 use coordination_apiserver::selector::label::LabelSelector;
+use coordination_apiserver::selector::shard::ShardSelector;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -22,6 +23,9 @@ fuzz_target!(|data: &[u8]| {
         if let (Some(name), Some(namespace)) = (selector.required_name(), selector.required_namespace()) {
             assert!(!selector.matches("another-namespace", name) || namespace == "another-namespace");
         }
+    }
+    if let Ok(selector) = ShardSelector::parse(text) {
+        assert!(ShardSelector::parse(selector.as_str()).is_ok_and(|again| again == selector));
     }
     let query = Query::new(text);
     for (name, _) in query.pairs().take(100) {

@@ -12,8 +12,10 @@ use std::borrow::Cow;
 /// `metav1.ListOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Leases to select.
+    /// Leases to select, without `shardSelector`.
     pub selector: Selector,
+    /// `shardSelector`, not yet parsed, since it counts only behind a feature gate; empty if absent.
+    pub shard_selector: String,
     /// Whether the request is a watch.
     pub watch: bool,
     /// Whether the client accepts bookmarks.
@@ -93,7 +95,8 @@ impl ListOptions {
         valid_or("ListOptions", if watch { given.watch_complaints() } else { given.list_complaints() })?;
 
         Ok(Self {
-            selector: Selector { labels, fields: field_terms.into_selector()? },
+            selector: Selector { labels, fields: field_terms.into_selector()?, shard: None },
+            shard_selector: raw.shard_selector.map(Cow::into_owned).unwrap_or_default(),
             watch,
             allow_watch_bookmarks: raw.allow_watch_bookmarks.unwrap_or_default(),
             resource_version: CompactString::from(version),
@@ -116,6 +119,7 @@ struct Raw<'a> {
     resource_version: Option<Cow<'a, str>>,
     resource_version_match: Option<Cow<'a, str>>,
     send_initial_events: Option<bool>,
+    shard_selector: Option<Cow<'a, str>>,
     timeout_seconds: Option<Cow<'a, str>>,
     token: Option<Cow<'a, str>>,
     watch: Option<bool>,
@@ -134,6 +138,7 @@ impl<'a> Raw<'a> {
                 "resourceVersion" => keep_first(&mut raw.resource_version, value),
                 "resourceVersionMatch" => keep_first(&mut raw.resource_version_match, value),
                 "sendInitialEvents" => keep_first(&mut raw.send_initial_events, is_true(&value)),
+                "shardSelector" => keep_first(&mut raw.shard_selector, value),
                 "timeoutSeconds" => keep_first(&mut raw.timeout_seconds, value),
                 "watch" => keep_first(&mut raw.watch, is_true(&value)),
                 _ => {}

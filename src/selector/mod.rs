@@ -1,42 +1,50 @@
-//! Label and field selectors: which Leases a list, a watch or a deletion of a collection selects.
+//! Label, field and shard selectors: which Leases a list, a watch or a deletion of a collection selects.
 //!
 //! Parsing is cold, and its errors use kube-apiserver's words. Matching runs for every event and every watcher, and
 //! allocates nothing.
 
 pub mod field;
 pub mod label;
+pub mod shard;
 
-use crate::lease::StringMap;
+use crate::lease::ObjectMeta;
 use crate::limits::SELECTOR_TERMS_PER_LOOK;
 use field::FieldSelector;
 use label::LabelSelector;
+use shard::ShardSelector;
 
-/// Both selectors of a request: a Lease is selected if both match it.
+/// The selectors of a request: a Lease is selected if all match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Selector by labels.
     pub labels: LabelSelector,
     /// Selector by name and namespace.
     pub fields: FieldSelector,
+    /// Selector by the hash of a field; none for all Leases.
+    pub shard: Option<Box<ShardSelector>>,
 }
 
 impl Selector {
-    /// Whether the Lease of this namespace, name and labels is selected.
+    /// Whether the Lease with this metadata is selected.
     #[must_use]
-    pub fn matches(&self, namespace: &str, name: &str, labels: &StringMap) -> bool {
-        self.fields.matches(namespace, name) && self.labels.matches(labels)
+    pub fn matches(&self, meta: &ObjectMeta) -> bool {
+        self.fields.matches(&meta.namespace, &meta.name)
+            && self.labels.matches(&meta.labels)
+            && self.shard.as_ref().is_none_or(|shard| shard.matches(meta))
     }
 
     /// Whether every Lease is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.labels.is_everything() && self.fields.is_everything() && self.shard.is_none()
     }
 
     /// Cost of examining a Lease with this selector, as a multiple of the cost without one.
     #[must_use]
     pub fn cost(&self) -> usize {
-        1 + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
+        // A hash takes about as long as the rest of the examination, whatever the number of ranges.
+        let hashes = usize::from(self.shard.is_some());
+        1 + hashes + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
     /// Number of Leases to examine with this selector where `looks` may be examined without one: at least one, for
@@ -56,22 +64,33 @@ mod tests {
         let selector = |terms: usize| Selector {
             labels: LabelSelector::parse(&vec!["!a"; terms].join(",")).expect("a selector"),
             fields: FieldSelector::parse(&vec!["metadata.name!=n"; terms].join(",")).expect("a selector"),
+            shard: None,
         };
         assert_eq!([0, 1, 3, 4, 36].map(|terms| selector(terms).cost()), [1, 1, 1, 2, 10]);
         assert_eq!([0, 3, 4, 36, 5000].map(|terms| selector(terms).share_of(512)), [512, 512, 256, 51, 1]);
     }
 
     #[test]
-    fn both_selectors_must_match() {
-        let labels: StringMap = [("a".into(), "b".into())].into_iter().collect();
+    fn all_selectors_must_match() {
+        let lease = |name: &str, uid: &str, label: &str| ObjectMeta {
+            name: name.into(),
+            uid: uid.into(),
+            labels: [("a".into(), label.into())].into_iter().collect(),
+            ..ObjectMeta::default()
+        };
+        // The hash of "u" is 0xaf63e84c860200f0.
+        let of_u = "shardRange(object.metadata.uid, '0xaf63e84c860200f0', '0xaf63e84c860200f1')";
         let selector = Selector {
             labels: LabelSelector::parse("a=b").expect("a selector"),
             fields: FieldSelector::parse("metadata.name=n").expect("a selector"),
+            shard: Some(Box::new(ShardSelector::parse(of_u).expect("a selector"))),
         };
-        assert!(selector.matches("ns", "n", &labels));
-        assert!(!selector.matches("ns", "m", &labels));
-        assert!(!selector.matches("ns", "n", &StringMap::default()));
+        assert!(selector.matches(&lease("n", "u", "b")));
+        assert!(!selector.matches(&lease("m", "u", "b")));
+        assert!(!selector.matches(&lease("n", "v", "b")));
+        assert!(!selector.matches(&lease("n", "u", "c")));
         assert!(!selector.is_everything());
+        assert_eq!(selector.cost(), 2);
         assert!(Selector::default().is_everything());
     }
 }

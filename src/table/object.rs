@@ -212,8 +212,7 @@ impl Object {
     /// Whether `selector` matches.
     #[must_use]
     pub fn is_selected_by(&self, selector: &Selector) -> bool {
-        let meta = self.metadata();
-        selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
+        selector.is_everything() || selector.matches(self.metadata())
     }
 
     /// Version of this state in kube-apiserver's built-in storage, if the state was copied from there and nothing has
