@@ -2,8 +2,8 @@
 //!
 //! A watcher is a cursor into the event log, not a queue. It is filled from the log when its connection has room, and
 //! costs nothing until then. A watcher whose cursor the log has forgotten ends with 410, and its client lists again; no
-//! event is ever skipped. An index finds the watchers of one name or one namespace. Each of them keeps the few versions
-//! that match it, so a change costs the same with one of them as with ten thousand.
+//! event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of them keeps the
+//! few versions that match it, so a change costs the same with one of them as with ten thousand.
 //!
 //! ```text
 //!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -16,9 +16,11 @@
 //! [`Watchers::fill`] gives the bytes of events; `serve` queues them on the connection.
 
 mod event;
+mod index;
 mod recent;
 mod watcher;
 
+use index::{Index, Places};
 use recent::Recent;
 use watcher::Watcher;
 
@@ -30,8 +32,6 @@ use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -110,9 +110,7 @@ pub struct Watchers<O> {
     /// How watches end while the server stops; none while it does not.
     stopping: Option<StopKind>,
     generation: u32,
-    /// Slots of narrow watchers, by name (`namespace/name`) or namespace (`namespace/`).
-    narrow: HashMap<String, Vec<u32>, RandomState>,
-    broad: Vec<u32>,
+    index: Index,
     /// Watchers that may have something to send; each is marked.
     dirty: VecDeque<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the log.
@@ -122,16 +120,13 @@ pub struct Watchers<O> {
     recent: Recent,
 }
 
-/// A watcher, its owner, and its place in the indexes.
+/// A watcher, its owner, and its places in the index.
 #[derive(Debug)]
 struct WatcherEntry<O> {
     watcher: Watcher,
     owner: O,
     generation: u32,
-    /// Key in `narrow`; none for a broad watcher.
-    group: Option<String>,
-    /// Position in its group, or in `broad`.
-    place: usize,
+    places: Places,
     is_dirty: bool,
     /// Time for which its timer is set, in ms.
     armed_ms: u64,
@@ -144,7 +139,7 @@ struct Counts {
     events: u64,
     /// Bytes of events, without the bookmark or error that ends a fill.
     bytes: u64,
-    /// Log events and table keys examined, weighted by selector cost.
+    /// Log events and table keys examined, weighted by selector cost, and hashes compared with shard selectors.
     looks: u64,
 }
 
@@ -156,8 +151,7 @@ impl<O: Copy> Watchers<O> {
             watchers: Slab::new(),
             stopping: None,
             generation: 0,
-            narrow: HashMap::default(),
-            broad: Vec::new(),
+            index: Index::default(),
             dirty: VecDeque::new(),
             notified: version,
             timers: BinaryHeap::new(),
@@ -184,13 +178,20 @@ impl<O: Copy> Watchers<O> {
         self.watchers.len()
     }
 
+    /// Number of watchers with a shard selector.
+    #[must_use]
+    pub fn sharded(&self) -> usize {
+        self.index.sharded()
+    }
+
     /// Whether there are no watchers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watchers.is_empty()
     }
 
-    /// Log events and table keys that [`Watchers::fill`] has examined since the start, weighted by selector cost.
+    /// Log events and table keys that [`Watchers::fill`] has examined since the start, weighted by selector cost, and
+    /// hashes that [`Watchers::notify`] has compared with shard selectors.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.counts.looks
@@ -202,16 +203,7 @@ impl<O: Copy> Watchers<O> {
         let generation = self.generation;
         let vacant = self.watchers.vacant_entry();
         let slot = u32::try_from(vacant.key()).expect("memory ends long before 2^32 watchers");
-        let group = match &spec.range {
-            Range::All => None,
-            Range::Namespace(namespace) => Some(format!("{namespace}/")),
-            Range::Name(key) => Some(key.as_str().to_owned()),
-        };
-        let members = match &group {
-            None => &mut self.broad,
-            Some(group) => self.narrow.entry_ref(group.as_str()).or_default(),
-        };
-        members.push(slot);
+        let places = self.index.add(slot, &spec.range, spec.selector.shard.as_deref());
         match self.stopping {
             Some(StopKind::Forgets) => spec.start = WatchStart::Refused(Box::new(stopping())),
             Some(StopKind::Resumes) => spec.timeout_ms = 0,
@@ -219,8 +211,7 @@ impl<O: Copy> Watchers<O> {
         }
         let watcher = Watcher::new(spec, self.notified, now);
         let initial_end_ms = watcher.initial_end_ms();
-        let place = members.len() - 1;
-        vacant.insert(WatcherEntry { watcher, owner, generation, group, place, is_dirty: false, armed_ms: 0 });
+        vacant.insert(WatcherEntry { watcher, owner, generation, places, is_dirty: false, armed_ms: 0 });
         let key = WatcherKey { slot, generation };
         if let Some(end_ms) = initial_end_ms {
             self.timers.push(Reverse((end_ms, key)));
@@ -236,19 +227,8 @@ impl<O: Copy> Watchers<O> {
             return;
         }
         let gone = self.watchers.remove(key.slot as usize);
-        let members = match &gone.group {
-            None => &mut self.broad,
-            Some(group) => match self.narrow.get_mut(group.as_str()) {
-                Some(members) => members,
-                None => return,
-            },
-        };
-        members.swap_remove(gone.place);
-        if let Some(moved) = members.get(gone.place) {
-            self.watchers[*moved as usize].place = gone.place;
-        } else if let (true, Some(group)) = (members.is_empty(), &gone.group) {
-            self.narrow.remove(group.as_str());
-        }
+        let Self { index, watchers, .. } = self;
+        index.remove(&gone.places, |member, place| watchers[member.slot as usize].places.moved(member, place));
         // Its timer stays until it is due, which may take an hour; stale timers are swept together.
         if self.timers.len() > KEYS_SWEPT_MIN + 4 * self.watchers.len() {
             let watchers = &mut self.watchers;
@@ -264,20 +244,22 @@ impl<O: Copy> Watchers<O> {
         if self.notified == head {
             return;
         }
-        for at in 0..self.broad.len() {
-            let slot = self.broad[at];
-            let generation = self.watchers[slot as usize].generation;
-            self.mark_dirty(WatcherKey { slot, generation });
+        let Self { index, watchers, dirty, counts, .. } = self;
+        for member in index.broad() {
+            watchers[member.slot as usize].mark_dirty(member.slot, dirty);
         }
-        if !self.narrow.is_empty() {
+        if watchers.len() > index.broad().len() {
             match table.log().since(self.notified) {
                 Some(events) => {
                     for event in events {
-                        let key = event.after.key().as_str();
-                        let namespace_end = key.len() - event.after.key().parts().1.len();
-                        for group in [key, &key[..namespace_end]] {
-                            self.note_for_group(group, event.version());
-                        }
+                        index.find(event, |member, hash| {
+                            let entry = &mut watchers[member.slot as usize];
+                            counts.looks += u64::from(hash.is_some());
+                            if hash.is_none_or(|hash| entry.watcher.has(hash)) {
+                                entry.watcher.note_change(event.version());
+                                entry.mark_dirty(member.slot, dirty);
+                            }
+                        });
                     }
                 }
                 // The log is shorter than a turn: watchers must scan it themselves, and find that they are too late.
@@ -341,11 +323,8 @@ impl<O: Copy> Watchers<O> {
 
     /// Marks a watcher that may have something to send.
     pub fn mark_dirty(&mut self, key: WatcherKey) {
-        if let Some(entry) = self.entry(key)
-            && !entry.is_dirty
-        {
-            entry.is_dirty = true;
-            self.dirty.push_back(key);
+        if let Some(entry) = find(&mut self.watchers, key) {
+            entry.mark_dirty(key.slot, &mut self.dirty);
         }
     }
 
@@ -389,19 +368,6 @@ impl<O: Copy> Watchers<O> {
         self.remove(key);
     }
 
-    /// Notes a change for the members of `group`.
-    fn note_for_group(&mut self, group: &str, version: ResourceVersion) {
-        let Some(members) = self.narrow.get(group) else { return };
-        for slot in members {
-            let entry = &mut self.watchers[*slot as usize];
-            entry.watcher.note_change(version);
-            if !entry.is_dirty {
-                entry.is_dirty = true;
-                self.dirty.push_back(WatcherKey { slot: *slot, generation: entry.generation });
-            }
-        }
-    }
-
     #[cold]
     fn rescan_all(&mut self) {
         let keys: Vec<_> = self
@@ -432,13 +398,16 @@ impl<O: Copy> Watchers<O> {
 
     fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.watchers.len() <= 64 {
-            let narrow: usize = self.narrow.values().map(Vec::len).sum();
-            assert_eq!(self.watchers.len(), self.broad.len() + narrow, "slab and groups");
-            assert!(!self.narrow.values().any(Vec::is_empty), "a group without members");
-            for (slot, entry) in &self.watchers {
-                let members = entry.group.as_ref().map_or(&self.broad, |group| &self.narrow[group.as_str()]);
-                assert_eq!(members.get(entry.place).map(|s| *s as usize), Some(slot), "place in the group");
-            }
+            self.index.check_invariants(&mut self.watchers.iter().map(|(slot, entry)| (slot, &entry.places)));
+        }
+    }
+}
+
+impl<O> Entry<O> {
+    /// Marks the watcher, which is in `slot`.
+    fn mark_dirty(&mut self, slot: u32, dirty: &mut VecDeque<WatcherKey>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push_back(WatcherKey { slot, generation: self.generation });
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::media_type::negotiate;
 use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
+use crate::selector::shard::ShardSelector;
 use crate::table::object::{Key, Object};
 use crate::table::snapshot::Stepped;
 use crate::timestamp::Time;
@@ -55,8 +56,13 @@ impl World {
         if self.rng.bool() {
             lease.metadata.labels.insert("l".into(), ["1", "2"][self.rng.usize(0..2)].into());
         }
-        let found = self.table.find(&lease.metadata.namespace, &lease.metadata.name).map(|(slot, _)| slot);
-        match found {
+        let found = self.table.find(&lease.metadata.namespace, &lease.metadata.name);
+        lease.metadata.uid = match found {
+            // A copy of built-in storage may have another Lease of the same name.
+            Some((_, object)) if self.rng.u8(0..8) > 0 => object.metadata().uid.clone(),
+            _ => CompactString::from(format!("{:x}", self.rng.u64(..))),
+        };
+        match found.map(|(slot, _)| slot) {
             None => self.table.create(lease),
             Some(slot) if self.rng.u8(0..3) == 0 => self.table.remove(slot),
             Some(slot) => self.table.replace(slot, lease),
@@ -72,9 +78,15 @@ impl World {
             _ => Range::Name(Key::new("b", "n1")),
         };
         let labels = if self.rng.bool() { "l=1" } else { "" };
+        let shard = self.rng.bool().then(|| {
+            let field = ["uid", "namespace"][self.rng.usize(0..2)];
+            let ranges: Vec<_> = (0..self.rng.usize(1..3)).map(|_| shard_range(field, self.rng.u64(0..4), 4)).collect();
+            shard(&ranges.join(" || "))
+        });
         let selector = Selector {
             labels: LabelSelector::parse(labels).expect("a selector"),
             fields: FieldSelector::parse("").expect("a selector"),
+            shard,
         };
         let head = self.table.version().0;
         let after = self.rng.u64(self.table.log().floor().0..=head);
@@ -151,6 +163,18 @@ impl Client {
             self.seen.push((text(&event["type"]), key, version));
         }
     }
+}
+
+/// The text of a range: the shard `index` of `count` equal ones.
+fn shard_range(field: &str, index: u64, count: u64) -> String {
+    let size = (1 << 64) / u128::from(count);
+    let [start, end] =
+        [u128::from(index) * size, if index + 1 == count { 1 << 64 } else { u128::from(index + 1) * size }];
+    format!("shardRange(object.metadata.{field}, '0x{start:016x}', '0x{end:016x}')")
+}
+
+fn shard(text: &str) -> Box<ShardSelector> {
+    Box::new(ShardSelector::parse(text).expect("a selector"))
 }
 
 #[test]
@@ -231,6 +255,55 @@ fn a_change_touches_only_those_whom_it_is_for() {
     world.watchers.notify(&world.table);
     assert_eq!(world.watchers.pop_dirty(), Some((keys[7], 7)));
     assert_eq!(world.watchers.pop_dirty(), None);
+}
+
+/// Goal: watchers that divide a ring cost about as much as one of them would alone. Method: the entries examined for 64
+/// such watchers, and for as many that watch everything.
+#[test]
+fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
+    let (watchers, writes) = (64, 1_000);
+    let looks = |count: Option<u64>, ranges_each: u64| {
+        let mut world = World::new(1, usize::MAX);
+        let mut clients = Vec::new();
+        for owner in 0..watchers {
+            let mut client = world.open(0);
+            world.watchers.remove(client.key);
+            client.selector = Selector::default();
+            client.selector.shard = count.map(|count| {
+                let ranges =
+                    (0..ranges_each).map(|nth| shard_range("uid", owner + nth * watchers, count * ranges_each));
+                shard(&ranges.collect::<Vec<_>>().join(" || "))
+            });
+            (client.range, client.after) = (Range::All, world.first);
+            let spec = WatchSpec {
+                range: client.range.clone(),
+                selector: client.selector.clone(),
+                start: WatchStart::After(ResourceVersion(world.first)),
+                bookmarks: false,
+                timeout_ms: u64::MAX,
+                form: Form::default(),
+            };
+            client.key = world.watchers.add(clients.len(), spec, world.now);
+            clients.push(client);
+        }
+        world.fan_out(&mut clients, true);
+        for _ in 0..writes {
+            world.write();
+            world.fan_out(&mut clients, true);
+        }
+        for client in &clients {
+            assert_eq!(client.seen, world.expected(client));
+        }
+        world.watchers.looks()
+    };
+    let unfiltered = looks(None, 1);
+    assert_eq!(unfiltered, watchers * writes);
+    // Some hashes are compared, and then one watcher examines the event at the cost of its selector.
+    for (count, ranges_each) in [(64, 1), (64, 4), (100, 1)] {
+        let sharded = looks(Some(count), ranges_each);
+        assert!(sharded >= writes / 2, "{sharded} for {count} shards: nobody has looked");
+        assert!(sharded * 8 < unfiltered, "{sharded} for {count} shards of {ranges_each} ranges, and {unfiltered}");
+    }
 }
 
 /// Goal: a selector of thousands of terms makes no step of a watcher longer, however the watcher learns of changes.

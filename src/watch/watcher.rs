@@ -10,6 +10,7 @@ use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS
 use crate::permits::Permit;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
+use crate::selector::shard::ShardHash;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot, Stepped};
 use std::collections::VecDeque;
@@ -40,7 +41,7 @@ enum Progress {
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
     Scan,
-    /// The index notifies it (narrow watchers only); `pending` holds the versions of its changes.
+    /// The index notifies it; `pending` holds the versions of its changes. Broad watchers are never synced.
     Synced { pending: VecDeque<ResourceVersion> },
 }
 
@@ -95,9 +96,15 @@ impl Watcher {
         }
     }
 
-    /// Notes a change that matches this watcher, found by the index.
+    /// Whether its shard selector has `hash`.
+    pub(super) fn has(&self, hash: ShardHash) -> bool {
+        self.selector.shard.as_ref().is_some_and(|shard| shard.has(hash))
+    }
+
+    /// Notes a change that matches this watcher, found by the index. A change that is noted again has no effect.
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
+            Progress::Synced { pending } if pending.back() == Some(&version) => {}
             // The connection takes no more.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
@@ -241,7 +248,7 @@ impl Watcher {
                     self.cursor = event.version();
                     may_look = count_look(if is_in_range { cost } else { 1 });
                 }
-                if !matches!(self.range, Range::All) {
+                if !matches!(self.range, Range::All) || self.selector.shard.is_some() {
                     self.progress = Progress::Synced { pending: VecDeque::new() };
                 }
             }

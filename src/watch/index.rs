@@ -1,0 +1,173 @@
+//! The index of watchers: which of them a change may concern.
+//!
+//! ```text
+//!   group                          its members
+//!   everything                     broad watchers, which read the log
+//!   a namespace, a name            the watchers of its Leases
+//!   everything or a namespace,     the watchers whose shard selectors have hashes in that part
+//!     and a part of a ring
+//! ```
+//!
+//! A watcher with a shard selector is in a group for each part of the ring that its ranges touch, and any other watcher
+//! is in one group. So when many watchers divide a ring among them, a change finds its own watcher and perhaps the next
+//! one.
+
+use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
+use crate::table::event_log::Event;
+use crate::table::snapshot::Range;
+use foldhash::fast::RandomState;
+use hashbrown::{Equivalent, HashMap};
+
+/// Groups of watchers, which are known by their slots.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    groups: HashMap<Group, Vec<Member>, RandomState>,
+    /// Watchers with a shard selector, by field.
+    sharded: [usize; ShardField::ALL.len()],
+}
+
+/// What the members of a group have in common.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Group {
+    /// `namespace/name`, `namespace/`, or nothing for everything.
+    scope: Box<str>,
+    part: Option<Part>,
+}
+
+/// A part of the ring of a field.
+type Part = (ShardField, RingPart);
+
+/// A group, without memory of its own.
+#[derive(Clone, Copy, Hash)]
+struct GroupRef<'a> {
+    scope: &'a str,
+    part: Option<Part>,
+}
+
+impl Equivalent<Group> for GroupRef<'_> {
+    fn equivalent(&self, group: &Group) -> bool {
+        *self.scope == *group.scope && self.part == group.part
+    }
+}
+
+/// A watcher in a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) slot: u32,
+    /// Position of the group among those of the watcher.
+    nth: u16,
+}
+
+/// The groups of a watcher, and its places in them.
+#[derive(Debug)]
+pub(super) struct Places {
+    scope: Box<str>,
+    shard: Option<ShardField>,
+    parts: Box<[(Option<Part>, u32)]>,
+}
+
+impl Index {
+    /// Adds the watcher in `slot`.
+    pub(super) fn add(&mut self, slot: u32, range: &Range, shard: Option<&ShardSelector>) -> Places {
+        let scope: Box<str> = match range {
+            Range::All => "".into(),
+            Range::Namespace(namespace) => format!("{namespace}/").into(),
+            Range::Name(key) => key.as_str().into(),
+        };
+        if let Some(shard) = shard {
+            self.sharded[shard.field() as usize] += 1;
+        }
+        let mut nth = 0;
+        let mut join = |part| {
+            let members = self.groups.entry(Group { scope: scope.clone(), part }).or_default();
+            members.push(Member { slot, nth });
+            nth += 1;
+            (part, u32::try_from(members.len() - 1).expect("memory ends long before 2^32 watchers"))
+        };
+        let parts = match (range, shard) {
+            (Range::All | Range::Namespace(_), Some(shard)) => {
+                shard.parts().map(|part| join(Some((shard.field(), part)))).collect()
+            }
+            (Range::Name(_), _) | (_, None) => Box::from([join(None)]),
+        };
+        Places { scope, shard: shard.map(ShardSelector::field), parts }
+    }
+
+    /// Removes a watcher from `places`. Another member may move into such a place: `moved` must tell its own
+    /// [`Places::moved`].
+    pub(super) fn remove(&mut self, places: &Places, mut moved: impl FnMut(Member, u32)) {
+        if let Some(field) = places.shard {
+            self.sharded[field as usize] -= 1;
+        }
+        for (part, place) in &places.parts {
+            let group = GroupRef { scope: &places.scope, part: *part };
+            let Some(members) = self.groups.get_mut(&group) else { continue };
+            members.swap_remove(*place as usize);
+            match members.get(*place as usize) {
+                Some(member) => moved(*member, *place),
+                None if members.is_empty() => _ = self.groups.remove(&group),
+                None => {}
+            }
+        }
+    }
+
+    /// The watchers that read the log, whatever changes.
+    pub(super) fn broad(&self) -> &[Member] {
+        self.members("", None)
+    }
+
+    /// Number of watchers with a shard selector.
+    pub(super) fn sharded(&self) -> usize {
+        self.sharded.iter().sum()
+    }
+
+    /// Calls `found` for each other watcher that a change may concern: with the hash that it must have, if it has a
+    /// shard selector. A watcher is found twice if the change gave a Lease another UID.
+    pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
+        let key = event.after.key().as_str();
+        let namespace = &key[..key.len() - event.after.key().parts().1.len()];
+        for scope in [key, namespace] {
+            self.members(scope, None).iter().for_each(|member| found(*member, None));
+        }
+        for field in ShardField::ALL {
+            if self.sharded[field as usize] == 0 {
+                continue;
+            }
+            let after = field.hash(event.after.metadata());
+            let before = event.before.as_ref().filter(|before| !before.is_renewal_of(&event.after));
+            let before = before.map(|before| field.hash(before.metadata())).filter(|before| *before != after);
+            for hash in [Some(after), before].into_iter().flatten() {
+                for scope in [namespace, ""] {
+                    let members = self.members(scope, Some((field, hash.part())));
+                    members.iter().for_each(|member| found(*member, Some(hash)));
+                }
+            }
+        }
+    }
+
+    fn members(&self, scope: &str, part: Option<Part>) -> &[Member] {
+        self.groups.get(&GroupRef { scope, part }).map_or(&[], Vec::as_slice)
+    }
+
+    /// Checks that the groups have the members whose places `places` gives, by slot, and no others.
+    pub(super) fn check_invariants(&self, places: &mut dyn Iterator<Item = (usize, &Places)>) {
+        let mut count = 0;
+        for (slot, places) in places {
+            for (nth, (part, place)) in places.parts.iter().enumerate() {
+                let member = self.members(&places.scope, *part).get(*place as usize);
+                let member = member.map(|member| (member.slot as usize, usize::from(member.nth)));
+                assert_eq!(member, Some((slot, nth)), "place in a group");
+            }
+            count += places.parts.len();
+        }
+        assert_eq!(count, self.groups.values().map(Vec::len).sum::<usize>(), "slab and groups");
+        assert!(!self.groups.values().any(Vec::is_empty), "a group without members");
+    }
+}
+
+impl Places {
+    /// Notes that the watcher has moved within the group of `member`.
+    pub(super) fn moved(&mut self, member: Member, place: u32) {
+        self.parts[usize::from(member.nth)].1 = place;
+    }
+}
