@@ -18,6 +18,7 @@ pub mod codec;
 pub(crate) mod conn;
 pub mod engine;
 pub mod etcd;
+pub mod features;
 pub mod form;
 pub(crate) mod go;
 pub mod handover;

@@ -100,6 +100,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         stop_expires_watches: args.stop_expires_watches,
         journal_format: args.journal_format,
         reclaim_seconds: args.reclaim_seconds,
+        features: args.features(),
         followed: of_cluster.iter().cloned().collect(),
         endpoints: args.publish_endpoints.is_some().then_some(endpoints_sender),
     })

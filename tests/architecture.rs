@@ -18,7 +18,7 @@ const LAYERS: &str = "
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go
-    build_info  engine  handover  hpack  http  limits  permits  resource  updates
+    build_info  engine  features  handover  hpack  http  limits  permits  resource  updates
 ";
 
 /// Modules that know sockets or framing. Only [`SERVING`] may use them.

@@ -49,6 +49,12 @@ fn a_wrong_value_is_one_line_and_status_2() {
         (&["--watch-window-bytes=0"], "--watch-window-bytes"),
         (&["--watch-window-bytes=256MB"], "512KiB"),
         (&["--watch-window-bytes=99999999999999999999"], "--watch-window-bytes"),
+        (&["--feature-gates=ShardedListAndWatch"], "--feature-gates: missing bool value for ShardedListAndWatch"),
+        (&["--feature-gates=ShardedListAndWatch=on"], "--feature-gates: invalid value of ShardedListAndWatch=on"),
+        (
+            &["--feature-gates=ShardedListAndWatch=true,WatchList=true"],
+            "--feature-gates: unrecognized feature gate: WatchList",
+        ),
         (&["--log-format=xml"], "text, json"),
         (&["--log-format=a\nb\u{1b}[1m"], "--log-format"),
         (&["-v=11"], "11"),

@@ -17,6 +17,7 @@ use coordination_apiserver::api::job::Job;
 use coordination_apiserver::api::{Api, Reply, Storage};
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::clock::Now;
+use coordination_apiserver::features::FeatureGates;
 use coordination_apiserver::form::Response;
 use coordination_apiserver::http::{FieldLines, Method, RequestHead};
 use coordination_apiserver::resource::ResourceVersion;
@@ -122,9 +123,11 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let events_max = rng.usize(1..60);
         let version = ResourceVersion(FIRST_VERSION);
+        let mut api = Api::new();
+        api.features = FeatureGates { sharded_list_and_watch: true };
         let reflectors = (0..REFLECTORS).map(|_| Reflector::new(&mut rng)).collect();
         Self {
-            api: Api::new(),
+            api,
             table: Table::new(version, events_max, usize::MAX),
             watchers: Watchers::new(version),
             credentials: Credentials::insecure(),
@@ -446,6 +449,8 @@ struct Wanted {
     /// Name, and whether it is the only one wanted or the only one excluded.
     name: Option<(&'static str, bool)>,
     color: Option<ColorTerm>,
+    /// Only the shard with this namespace.
+    shard: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -471,6 +476,7 @@ impl Wanted {
             namespace: [None, Some("a"), Some("a-b")][rng.usize(..3)],
             name: [None, None, Some(("n1", true)), Some(("n2", false))][rng.usize(..4)],
             color: rng.choice(terms).filter(|_| rng.u8(..3) > 0),
+            shard: [None, None, Some("a"), Some("a-b")][rng.usize(..4)],
         }
     }
 
@@ -493,11 +499,18 @@ impl Wanted {
             Some(ColorTerm::Exists) => target.push_str("&labelSelector=color"),
             Some(ColorTerm::IsAbsent) => target.push_str("&labelSelector=%21color"),
         }
+        if let Some(namespace) = self.shard {
+            // The hash of "a" begins with af, and that of "a-b" with e6.
+            let (start, end) = if namespace == "a" { ("0x0", "0xc") } else { ("0xc", "0x10") };
+            let shard = format!("object.metadata.namespace,'{start}{0:015}','{end}{0:015}'", 0);
+            target.push_str(&format!("&shardSelector=shardRange({shard})"));
+        }
         target
     }
 
     fn takes(&self, (namespace, name): (&str, &str), color: Option<&str>) -> bool {
         self.namespace.is_none_or(|wanted| wanted == namespace)
+            && self.shard.is_none_or(|wanted| wanted == namespace)
             && self.name.is_none_or(|(wanted, is)| (wanted == name) == is)
             && self.color.is_none_or(|term| match term {
                 ColorTerm::Is(wanted) => color == Some(wanted),

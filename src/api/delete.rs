@@ -6,7 +6,7 @@ use super::holder_log::user_name;
 use super::job::Job;
 use super::key::check_key;
 use super::negotiate::{format_of_body, json_of_yaml};
-use super::read::{ListStart, list_start, range_of};
+use super::read::{ListStart, list_start, range_of, select_shard};
 use super::{Api, Call, Reply, Verdict, object_response};
 use crate::api_error::{ApiError, Status};
 use crate::codec::DeleteOptions;
@@ -85,6 +85,7 @@ impl Api {
         // All Leases of a list with these options are deleted, in pages if the client has set no limit (apiserver
         // `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as with a limit:
         // Leases created later stay. A limit below 0 means no limit and no pages.
+        select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;

@@ -33,6 +33,7 @@ use crate::auth::{Caller, Credentials, authorize};
 use crate::clock::Now;
 use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
+use crate::features::FeatureGates;
 use crate::form::{Form, LeaseState, Response};
 use crate::http::{Method, RequestHead};
 use crate::journal::Journal;
@@ -98,6 +99,8 @@ pub struct Api {
     pub handover: Handover,
     /// Reservation of locks for their holders before the start.
     pub reclaim: Reclaim,
+    /// Feature gates.
+    pub features: FeatureGates,
     holder_log: HolderLog,
     /// Metrics at `/metrics`.
     pub metrics: Metrics,
@@ -114,6 +117,7 @@ struct Call<'r> {
     version: ApiVersion,
     query: Query<'r>,
     caller: &'r Caller,
+    features: FeatureGates,
     now: Now,
     retry: Retry,
     /// Warnings for the client, beside the answer.
@@ -269,6 +273,7 @@ impl Api {
             identity: None,
             handover: Handover::default(),
             reclaim: Reclaim::new(0),
+            features: FeatureGates::default(),
             holder_log: HolderLog::default(),
             metrics: Metrics::new(),
             health: HealthChecks::new(),
@@ -307,7 +312,8 @@ impl Api {
         let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
-            let call = Call { head: request, kind, version, query, caller: &caller, now, retry, warnings };
+            let (caller, features) = (&caller, self.features);
+            let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
             let reply = self.check_and_decide(table, &call, &route, verb, body);
             let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.warn(call.warnings);

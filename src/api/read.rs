@@ -13,6 +13,7 @@ use crate::options::{
 };
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
+use crate::selector::shard::ShardSelector;
 use crate::table::Table;
 use crate::table::object::Key;
 use crate::table::snapshot::{Range, Snapshot};
@@ -53,7 +54,8 @@ pub(super) fn list(
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
     let form = call.form(true)?;
-    let options = ListOptions::parse(&call.query)?;
+    let mut options = ListOptions::parse(&call.query)?;
+    select_shard(call, &mut options)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
         return watch(table, call, options, range, form, rng);
@@ -74,7 +76,7 @@ pub(super) fn watch_by_path(
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
     let form = call.form(true)?;
-    let options = ListOptions::parse(&call.query)?;
+    let mut options = ListOptions::parse(&call.query)?;
     let fields = &options.selector.fields;
     if let Some(name) = name
         && !fields.is_everything()
@@ -83,11 +85,21 @@ pub(super) fn watch_by_path(
         let message = "fieldSelector metadata.name doesn't match requested name".into();
         return Err(ApiError::BadRequest { message });
     }
+    select_shard(call, &mut options)?;
     let range = match (namespace, name) {
         (Some(namespace), Some(name)) => Range::Name(Key::new(namespace, name)),
         _ => range_of(namespace, &options.selector),
     };
     watch(table, call, options, range, form, rng)
+}
+
+/// Makes a list or a watch heed `shardSelector`, if the feature gate is on. kube-apiserver parses it after all other
+/// options, and before it looks at the version (apiserver `registry/generic/registry`, `ListPredicate` and `Watch`).
+pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result<(), ApiError> {
+    if call.features.sharded_list_and_watch && !options.shard_selector.is_empty() {
+        options.selector.shard = Some(Box::new(ShardSelector::parse(&options.shard_selector)?));
+    }
+    Ok(())
 }
 
 /// Returns the range of a request: the Leases of its path, narrowed by its field selector.

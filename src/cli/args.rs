@@ -9,6 +9,7 @@ use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::build_info::BuildInfo;
 use crate::cluster::ServiceName;
 use crate::etcd;
+use crate::features::FeatureGates;
 use crate::journal::{FORMAT, FORMAT_WRITTEN_MIN};
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
@@ -246,6 +247,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub reclaim_seconds: u32,
 
+    /// Features of kube-apiserver that are switched on or off, as Name=true or Name=false, separated by commas. Known:
+    /// ShardedListAndWatch (alpha, default false): lists and watches with shardSelector have one shard of the Leases.
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
+
     /// Format of the log, which goes to standard error.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -330,6 +336,16 @@ impl Args {
     #[must_use]
     pub fn insecure_addr(&self) -> Option<SocketAddr> {
         (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
+    }
+
+    /// Returns the feature gates. Settings that [`Args::parse_checked`] refuses change none.
+    #[must_use]
+    pub fn features(&self) -> FeatureGates {
+        self.parse_features().unwrap_or_default()
+    }
+
+    fn parse_features(&self) -> Result<FeatureGates, String> {
+        FeatureGates::parse(&self.feature_gates)
     }
 
     /// Whether a flag needs requests to a cluster.
@@ -455,6 +471,7 @@ impl Args {
         if self.storage != StorageKind::Disk && self.data_dir.is_some() {
             return Err("--data-dir is for --storage disk".into());
         }
+        self.parse_features().map_err(|reason| format!("--feature-gates: {reason}"))?;
         self.check_etcd()?;
         self.cluster_etcd.check()?;
         self.check_endpoints()?;
@@ -695,6 +712,15 @@ mod tests {
             assert!(wrong(&["rollback", kubeconfig, "--endpoint", url]).contains("not a URL such as"), "{url}");
         }
         assert!(wrong(&["takeover", kubeconfig, endpoint, "--apiservice=/nowhere"]).contains("No such file"));
+    }
+
+    #[test]
+    fn feature_gates_are_off_unless_switched_on() {
+        let is_on = |words: &[&str]| parse(words).expect("a command line").features().sharded_list_and_watch;
+        assert!(!is_on(&[]) && !is_on(&["--feature-gates="]));
+        assert!(is_on(&["--feature-gates=ShardedListAndWatch=true"]));
+        assert!(!is_on(&["--feature-gates", "ShardedListAndWatch=true,ShardedListAndWatch=false"]));
+        assert!(is_on(&["--feature-gates=ShardedListAndWatch=false", "--feature-gates=ShardedListAndWatch=true"]));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub struct ListMeta<'a> {
     pub next: &'a str,
     /// `remainingItemCount`, if known.
     pub remaining: Option<u64>,
+    /// `shardInfo.selector`; empty if the list has all shards.
+    pub shard: &'a str,
 }
 
 impl ListMeta<'_> {
@@ -41,6 +43,11 @@ impl ListMeta<'_> {
             key(out, b"\"remainingItemCount\":");
             out.extend_from_slice(itoa::Buffer::new().format(remaining).as_bytes());
         }
+        if !self.shard.is_empty() {
+            key(out, b"\"shardInfo\":{\"selector\":");
+            push_string(out, self.shard);
+            out.push(b'}');
+        }
         if separator == b'{' {
             out.push(b'{');
         }
@@ -58,6 +65,7 @@ mod tests {
             (ListMeta::default(), "{}"),
             (ListMeta::at(ResourceVersion(7)), r#"{"resourceVersion":"7"}"#),
             (ListMeta { remaining: Some(0), ..ListMeta::default() }, r#"{"remainingItemCount":0}"#),
+            (ListMeta { shard: "s'", ..ListMeta::default() }, r#"{"shardInfo":{"selector":"s'"}}"#),
             (
                 ListMeta { next: "t", remaining: Some(2), ..ListMeta::at(ResourceVersion(7)) },
                 r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#,

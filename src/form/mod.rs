@@ -17,6 +17,7 @@ use crate::codec::yaml::push_yaml;
 use crate::lease::Lease;
 use crate::media_type::{Representation, Transform};
 use crate::resource::{ApiVersion, LIST_KIND, ResourceVersion};
+use crate::selector::Selector;
 use crate::table::object::Object;
 use crate::timestamp::Time;
 pub use response::{Body, Response};
@@ -151,6 +152,16 @@ impl Form {
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
         self.representation.format == Format::Protobuf
+    }
+
+    /// Returns `shardInfo.selector` of a list in this form; empty for none. Tables and partial metadata have no
+    /// `shardInfo`, since kube-apiserver copies only the other metadata of the list.
+    #[must_use]
+    pub fn shard_of(self, selector: &Selector) -> &str {
+        match (self.representation.transform, &selector.shard) {
+            (Transform::None, Some(shard)) => shard.as_str(),
+            (Transform::None | Transform::Partial(_) | Transform::PartialList(_) | Transform::Table(_), _) => "",
+        }
     }
 
     /// Appends the part of a list before its items. `items_len` is the length of all items in bytes, by

@@ -73,6 +73,8 @@ pub struct TurnEnd {
     pub connections: usize,
     /// Open watches.
     pub watchers: usize,
+    /// Open watches with a shard selector.
+    pub sharded_watchers: usize,
     /// Events sent to watches since the start, including bookmarks and errors.
     pub watch_events: u64,
     /// Connections with a long response in progress, watches excluded.
@@ -267,6 +269,9 @@ impl Metrics {
             &[("subresource", ""), ("scope", ""), ("component", request::COMPONENT)],
         ];
         out.sample("apiserver_longrunning_requests", &labels.concat(), self.last.watchers);
+        out.gauge("apiserver_watch_shards_total", "Open watches with a shardSelector.");
+        let resource_alone = [("group", GROUP), ("resource", RESOURCE)];
+        out.sample("apiserver_watch_shards_total", &resource_alone, self.last.sharded_watchers);
         out.counter("apiserver_watch_events_total", "Events sent to watches, including bookmarks and errors.");
         out.sample("apiserver_watch_events_total", &resource, self.last.watch_events);
         out.counter("coordination_watches_started_total", "Started watches.");
@@ -461,6 +466,7 @@ mod tests {
             cpu_us: Some(20),
             connections: 2,
             watchers: 1,
+            sharded_watchers: 1,
             watch_events: 2,
             connections_with_jobs: 0,
             queued_bytes: 7,

@@ -287,6 +287,7 @@ impl Server {
             cpu_us: cpu_us_before.map(|before| thread_cpu_micros().saturating_sub(before)),
             connections: self.conns.len(),
             watchers: self.service.watchers.len(),
+            sharded_watchers: self.service.watchers.sharded(),
             watch_events: self.service.watchers.events(),
             connections_with_jobs: self.queues.with_jobs(),
             queued_bytes: self.service.queued_bytes,

@@ -12,6 +12,7 @@ use crate::clock::{Clock, wall_micros};
 use crate::cluster::{EndpointsSender, Followed, Namespaces};
 use crate::etcd;
 use crate::etcd::built_in::BuiltInPort;
+use crate::features::FeatureGates;
 use crate::journal::FORMAT;
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
@@ -59,6 +60,8 @@ pub struct Config {
     /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves nothing. It
     /// counts from the first request for a lock.
     pub reclaim_seconds: u32,
+    /// Feature gates.
+    pub features: FeatureGates,
     /// Resources of the cluster that are watched, for `/metrics`.
     pub followed: Vec<Followed>,
     /// Receives the addresses of the replicas, if this server publishes them for the Service.
@@ -91,6 +94,7 @@ impl Default for Config {
             journal_format: FORMAT,
             stop_expires_watches: false,
             reclaim_seconds: 0,
+            features: FeatureGates::default(),
             followed: Vec::new(),
             endpoints: None,
         }
@@ -149,6 +153,7 @@ impl Server {
         let mut api = Api::new();
         api.namespaces = config.namespaces;
         api.reclaim = Reclaim::new(config.reclaim_seconds);
+        api.features = config.features;
         api.metrics.set_serving_last(serving_last);
         api.metrics.set_followed(config.followed);
         let awaited = Awaited {

@@ -403,7 +403,7 @@ impl<O: Copy> Watchers<O> {
     }
 }
 
-impl<O> Entry<O> {
+impl<O> WatcherEntry<O> {
     /// Marks the watcher, which is in `slot`.
     fn mark_dirty(&mut self, slot: u32, dirty: &mut VecDeque<WatcherKey>) {
         if !std::mem::replace(&mut self.is_dirty, true) {

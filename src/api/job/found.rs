@@ -119,7 +119,8 @@ pub(super) struct OwnedMeta {
 }
 
 impl OwnedMeta {
-    pub(super) fn borrowed(&self) -> ListMeta<'_> {
-        ListMeta { version: Some(self.version), next: &self.next, remaining: self.remaining }
+    /// Returns the metadata, with `shardInfo.selector`.
+    pub(super) fn borrowed<'a>(&'a self, shard: &'a str) -> ListMeta<'a> {
+        ListMeta { version: Some(self.version), next: &self.next, remaining: self.remaining, shard }
     }
 }

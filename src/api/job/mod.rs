@@ -128,8 +128,9 @@ impl StreamedList {
         if snapshot.catch_up(table)? == Stepped::More {
             return Ok(Stepped::More);
         }
+        let meta = ListMeta { shard: form.shard_of(selector), ..ListMeta::at(snapshot.version()) };
         if !std::mem::replace(head_sent, true) {
-            form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
+            form.push_list_head(out, &meta, 0);
         }
         let stepped = snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
             if object.is_selected_by(selector) {
@@ -139,7 +140,7 @@ impl StreamedList {
             out.len() < bytes_max
         })?;
         if stepped == Stepped::Done {
-            form.push_list_close(out, &ListMeta::at(snapshot.version()), *items_sent == 0);
+            form.push_list_close(out, &meta, *items_sent == 0);
         }
         Ok(stepped)
     }
@@ -156,11 +157,11 @@ struct Unsent {
 
 impl Unsent {
     /// Appends the next items.
-    fn send(&mut self, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
+    fn send(&mut self, selector: &Selector, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
             // Each item is dropped once it is written: dropping all at once would take long.
             let Some(object) = self.items.pop_front() else {
-                form.push_list_close(out, &self.meta.borrowed(), self.is_empty);
+                form.push_list_close(out, &self.meta.borrowed(form.shard_of(selector)), self.is_empty);
                 return Stepped::Done;
             };
             form.push_list_item(out, &object, std::mem::take(&mut self.is_first), now.wall);
@@ -412,7 +413,7 @@ impl Job {
             }
             Stage::Stream(list) => list.step(table, selector, *form, now, out, bytes_max),
             Stage::GivenUp => Err(JobError::Overtaken),
-            Stage::Send(rest) => Ok(rest.send(*form, now, out, bytes_max)),
+            Stage::Send(rest) => Ok(rest.send(selector, *form, now, out, bytes_max)),
         }
     }
 
@@ -434,7 +435,7 @@ impl Job {
             return Ok(Stepped::More);
         }
         let Some(meta) = found.meta(table, may_be_more, &self.selector)? else { return Ok(Stepped::More) };
-        self.form.push_list_head(out, &meta.borrowed(), found.bytes);
+        self.form.push_list_head(out, &meta.borrowed(self.form.shard_of(&self.selector)), found.bytes);
         let items = found.take_items();
         self.stage = Stage::Send(Unsent { meta, is_first: true, is_empty: items.is_empty(), items });
         self.compact_step(table, storage, now, out, bytes_max)

@@ -62,6 +62,9 @@ pub(super) fn put_list_meta<S: Sink>(out: &mut S, meta: &ListMeta<'_>) {
     if let Some(remaining) = meta.remaining {
         out.put_integer(4, i64::try_from(remaining).unwrap_or(i64::MAX));
     }
+    if !meta.shard.is_empty() {
+        out.put_message(5, SHORT, |out| out.put_bytes(1, meta.shard.as_bytes()));
+    }
 }
 
 #[inline]

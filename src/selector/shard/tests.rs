@@ -136,7 +136,7 @@ fn mistakes_are_told_in_kube_apiservers_words() {
 
 /// kube-apiserver's words depend on what its generated parser tried; here only the beginning is the same.
 #[test]
-fn what_is_no_expression_is_a_syntax_error() {
+fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
         "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000'",
         "shardRange(object.metadata.uid '0x0', '0x8')",

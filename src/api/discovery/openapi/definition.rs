@@ -324,7 +324,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 "shardInfo",
                 Type::Optional("meta.ShardInfo"),
                 Optional,
-                "Which part of the objects the list has. The server leaves it out, and gives all.",
+                "Which part of the objects the list has, by the shardSelector of the request. Alpha.",
             ),
         ]),
     },
@@ -332,7 +332,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "meta.ShardInfo",
         description: "ShardInfo says that a list has a part of the objects, and which.",
         kind: Kind::Part,
-        shape: Shape::Object(&[property("selector", Type::String, Required, "The shardSelector of the request.")]),
+        shape: Shape::Object(&[property(
+            "selector",
+            Type::String,
+            Required,
+            "The shardSelector of the request, in the server's spelling.",
+        )]),
     },
     Definition {
         name: "meta.DeleteOptions",

@@ -104,7 +104,7 @@ const SEND_INITIAL_EVENTS: Parameter = query(
 const SHARD_SELECTOR: Parameter = query(
     "shardSelector",
     "string",
-    "Only objects whose UIDs or namespaces have hashes in these ranges. Of no effect here.",
+    "Only objects whose UIDs or namespaces have hashes in these ranges. Alpha; needs the gate ShardedListAndWatch.",
 );
 const TIMEOUT_SECONDS: Parameter = query("timeoutSeconds", "integer", "Seconds after which a watch or list ends.");
 const WATCH: Parameter = query("watch", "boolean", "Asks for changes as they come in place of a list.");
