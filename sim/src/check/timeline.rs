@@ -107,7 +107,7 @@ impl Timeline {
             match deletions.iter().filter(is_of).map(|op| op.sent_us).min() {
                 Some(sent_us) => entry.sent_us = sent_us,
                 None => {
-                    complaints.push(format!("no client deleted {} at version {}", named(&entry.key), entry.version))
+                    complaints.push(format!("no client deleted {} at version {}", named(&entry.key), entry.version));
                 }
             }
             for op in deletions.iter().filter(is_of) {
