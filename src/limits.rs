@@ -207,8 +207,8 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
 /// Long lists, collection deletions and watches with initial events in progress; more are 429, and clients retry after
 /// a second. Each may hold handles of a million Leases. As many lists of a million take 0.9 s of the core each. They
-/// just end within [`JOB_MS_MAX`] if nothing else is served: requests come first. Clients have no shares: whoever may
-/// list is an administrator, or comes through kube-apiserver, which has its own fairness.
+/// just end within [`JOB_MS_MAX`] if nothing else is served: requests come first. [`crate::permits`] has the share of
+/// one user, since kube-apiserver counts a request only until the response begins.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Responses that are compressed at once, all connections together; more are sent uncompressed. Each holds deflate's
@@ -326,8 +326,9 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 /// own error, but not the release of the memory.
 pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Interval of the scans for lists and collection deletions past [`JOB_MS_MAX`], in ms.
-pub const LATE_JOBS_INTERVAL_MS: u64 = 1000;
+/// Interval of the scans for long responses that are past [`JOB_MS_MAX`] or unread, in ms. One that is unread at two
+/// scans may end for another user's.
+pub const JOBS_CHECK_MS: u64 = 1000;
 
 /// Time for which a creation waits for its namespace, which the cluster may not have reported yet, in ms. A healthy
 /// cluster reports it within milliseconds, and after one failure within half a second.

@@ -8,16 +8,10 @@ mod support;
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
 use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, WAITING_FOR_NAMESPACE_MAX};
 use coordination_apiserver::server::Config;
-use coordination_apiserver::tls::config::Secure;
-use coordination_apiserver::tls::reload::Reloader;
-use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
-use coordination_apiserver::tls::trust::{FrontProxy, HeaderNames};
-use rustls::{ClientConfig, HandshakeKind};
-use std::fs;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use rustls::HandshakeKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::aggregated::{Aggregated, PROXY};
 use support::client::Client;
 use support::eventually;
 use support::exposition::Exposition;
@@ -25,75 +19,10 @@ use support::http2::{Http2Client, Message};
 use support::lease::{collection, new, path};
 use support::response::Response;
 use support::server::TestServer;
-use support::stream::{Endpoint, Stream};
+use support::stream::Stream;
 use support::tls::{AUTHORITY, Authority, anonymous_client_config};
-use tempfile::TempDir;
 
-/// Common Name of the allowed front proxy.
-const PROXY: &str = "front-proxy-client";
 const MASTERS: &[(&str, &str)] = &[("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
-
-/// A server behind an aggregator. Certificates of clients are from [`AUTHORITY`], those of front proxies from another
-/// authority.
-struct Aggregated {
-    server: TestServer,
-    proxies: Authority,
-    files: TempDir,
-    reloader: Option<Reloader>,
-}
-
-impl Aggregated {
-    fn start() -> Self {
-        Self::start_with(Config::default())
-    }
-
-    fn start_with(config: Config) -> Self {
-        let (files, proxies) = (tempfile::tempdir().expect("a folder"), Authority::new());
-        AUTHORITY.write_serving(files.path());
-        fs::write(files.path().join("ca.crt"), AUTHORITY.pem()).expect("written");
-        fs::write(files.path().join("proxy.crt"), proxies.pem()).expect("written");
-        let path = |name: &str| -> PathBuf { files.path().join(name) };
-        let front_proxy = FrontProxy { allowed_names: vec![PROXY.to_owned()], header_names: HeaderNames::default() };
-        let sources = TlsSources {
-            cert: path("tls.crt"),
-            key: path("tls.key"),
-            client_ca: Some(path("ca.crt")),
-            front_proxy: FrontProxySource::File(path("proxy.crt"), front_proxy),
-            alpn: vec![b"http/1.1".to_vec()],
-        };
-        let (reloader, secure): (Reloader, Secure) = Reloader::new(sources).expect("the files fit");
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let server = TestServer::start_with(Config { secure: Some((any_port, secure)), ..config });
-        Self { server, proxies, files, reloader: Some(reloader) }
-    }
-
-    fn endpoint(&self, config: Arc<ClientConfig>) -> Endpoint {
-        Endpoint { address: self.server.secure_address(), tls: Some(config) }
-    }
-
-    fn connect(&self, config: Arc<ClientConfig>) -> Client {
-        Client::open(&self.endpoint(config))
-    }
-
-    /// Connects as kube-apiserver's aggregator.
-    fn aggregator(&self) -> Client {
-        self.connect(self.proxies.client_config(PROXY, &[]))
-    }
-
-    /// Starts to follow the files.
-    fn reload(&mut self) {
-        let reloader = self.reloader.take().expect("once");
-        let every = Duration::from_millis(20);
-        reloader.follow(every, None, self.server.reload_sender()).expect("a thread can be started");
-    }
-
-    /// Replaces a file atomically, as cert-manager and kubelets do.
-    fn write(&self, name: &str, content: String) {
-        let new = self.files.path().join("new");
-        fs::write(&new, content).expect("written");
-        fs::rename(new, self.files.path().join(name)).expect("renamed");
-    }
-}
 
 /// Sends a request with additional field lines.
 fn call(client: &mut Client, method: &str, target: &str, body: &str, lines: &[(&str, &str)]) -> Response {

@@ -293,11 +293,11 @@ impl World {
     /// was left to do.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
-            job.on_timeout(self.now);
+            job.check(self.now, false);
         }
         for reflector in &mut self.reflectors {
             if let Stage::Listing(Listing { job: Some(job), .. }) = &mut reflector.stage {
-                job.on_timeout(self.now);
+                job.check(self.now, false);
             }
         }
         self.watchers.notify(&self.table);

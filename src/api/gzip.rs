@@ -152,7 +152,7 @@ impl Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permits::Permits;
+    use crate::permits::{Permits, Requester};
     use flate2::read::GzDecoder;
     use std::io::Read;
 
@@ -185,7 +185,7 @@ mod tests {
 
     /// Feeds a body in pieces of random size; returns the output, and whether it was compressed.
     fn through(body: &[u8], rng: &mut fastrand::Rng) -> (Vec<u8>, bool) {
-        let permit = Permits::new(1).take().expect("one is free");
+        let permit = Permits::new(1).take(Requester::Unnamed).expect("one is free");
         let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
             if let Some((made, bytes_max)) = gzip.buffer_to_fill() {

@@ -44,7 +44,7 @@ use crate::limits::{
 use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
-use crate::permits::Permits;
+use crate::permits::{Permits, Requester};
 use crate::resource::ApiVersion;
 use crate::route::{Route, VersionedRoute};
 use crate::table::Table;
@@ -314,15 +314,15 @@ impl Api {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let (caller, features) = (&caller, self.features);
             let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
-            let reply = self.check_and_decide(table, &call, &route, verb, body);
+            let reply = self.check_and_decide(table, &call, &route, verb, body).and_then(|mut reply| {
+                self.take_long_job_permit(table, &mut reply, caller)?;
+                Ok(reply)
+            });
             let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.warn(call.warnings);
             reply
         });
         let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
-        if let Err(error) = self.take_long_job_permit(table, &mut reply) {
-            reply = Reply::Response(refusal(request, &error));
-        }
         if route.is_resource() && reply.may_be_compressed() && gzip::is_accepted(request.fields) {
             reply = self.compress(reply);
         }
@@ -338,6 +338,18 @@ impl Api {
             (None, _) => {}
         }
         reply
+    }
+
+    /// Number of long lists, deletions of a collection and watches with initial events in progress.
+    #[must_use]
+    pub fn long_responses(&self) -> usize {
+        self.long_job_permits.taken()
+    }
+
+    /// Number of those that ended because others needed their place.
+    #[must_use]
+    pub fn long_responses_revoked(&self) -> u64 {
+        self.long_job_permits.revoked()
     }
 
     /// Carries out a verdict.
@@ -403,13 +415,14 @@ impl Api {
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
             Until::Barrier(_) | Until::VersionIsApplied(_) => &self.freshness_permits,
         };
-        let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
+        let permit = permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)?;
         Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
     }
 
     /// Compresses a long reply, unless too many replies are being compressed.
     fn compress(&self, reply: Reply) -> Reply {
-        match self.gzip_permits.take() {
+        // Without a permit the reply is only longer, so nobody needs a share.
+        match self.gzip_permits.take(Requester::Unnamed) {
             Some(permit) => reply.compressed(Gzip::new(permit)),
             None => reply,
         }
@@ -428,8 +441,8 @@ impl Api {
     /// Takes a permit for `reply` if it is a long list or a long watch.
     ///
     /// # Errors
-    /// 429 if too many of them are active.
-    fn take_long_job_permit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
+    /// 429 if too many of them are active, of the caller or of all.
+    fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
         // The states of replies that were given up are not all freed yet.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
@@ -448,7 +461,7 @@ impl Api {
             },
             Reply::Job(_) | Reply::Response(_) | Reply::Waiting(_) => return Ok(()),
         };
-        *place = Some(self.long_job_permits.take().ok_or(ApiError::TooManyRequests)?);
+        *place = Some(self.long_job_permits.take(caller.requester()).ok_or(ApiError::TooManyRequests)?);
         Ok(())
     }
 

@@ -16,9 +16,10 @@ pub use credentials::Credentials;
 use crate::api_error::ApiError;
 use crate::handover;
 use crate::http::Method;
+use crate::permits::Requester;
 use crate::resource::{GROUP, NODE_LEASE_NAMESPACE, RESOURCE};
 use crate::route::Route;
-use crate::tls::identity::{GROUP_MASTERS, Identity};
+use crate::tls::identity::{GROUP_MASTERS, Identity, USER_ANONYMOUS};
 use crate::verb::Verb;
 use node::{ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
@@ -34,6 +35,31 @@ pub enum Caller {
     Proxied(Rc<Identity>),
     /// The bearer of a verified certificate.
     User(Rc<Identity>),
+}
+
+impl Caller {
+    /// Returns the requester whose share of concurrent work a request of this caller takes.
+    #[must_use]
+    pub fn requester(&self) -> Requester<'_> {
+        match self {
+            Self::Anonymous => Requester::User(USER_ANONYMOUS),
+            Self::Insecure => Requester::Unnamed,
+            Self::Proxied(identity) | Self::User(identity) if is_of_cluster(identity) => {
+                Requester::Cluster(&identity.user)
+            }
+            Self::Proxied(identity) | Self::User(identity) => Requester::User(&identity.user),
+        }
+    }
+}
+
+/// Whether a user is one of the cluster's own: a component, a node, a service account of `kube-system`, or a member of
+/// `system:masters`. Anybody may own another service account.
+fn is_of_cluster(identity: &Identity) -> bool {
+    let component = |rest: &str| match rest.strip_prefix("serviceaccount:") {
+        Some(account) => account.starts_with("kube-system:"),
+        None => identity.user != USER_ANONYMOUS,
+    };
+    identity.user.strip_prefix("system:").is_some_and(component) || identity.is_in(GROUP_MASTERS)
 }
 
 /// Group that may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of
@@ -257,6 +283,25 @@ mod tests {
         for path in [OWN, ELSEWHERE, "/apis"] {
             assert_eq!(ask(&prometheus, Method::Get, path), Err(403), "{path}");
         }
+    }
+
+    #[test]
+    fn the_cluster_has_a_reserve_and_other_service_accounts_have_none() {
+        for (name, groups, is_of_cluster) in [
+            ("system:kube-controller-manager", &[][..], true),
+            ("system:node:n1", &["system:nodes"], true),
+            ("system:serviceaccount:kube-system:endpointslice-controller", &[], true),
+            ("system:serviceaccount:default:kube-system:a", &[], false),
+            ("system:serviceaccount:kube-system-2:a", &[], false),
+            ("system:anonymous", &[], false),
+            ("bob", &["dev"], false),
+            ("alice", &["system:masters"], true),
+        ] {
+            let caller = user(name, groups);
+            let expected = if is_of_cluster { Requester::Cluster(name) } else { Requester::User(name) };
+            assert_eq!(caller.requester(), expected);
+        }
+        assert_eq!(Caller::Insecure.requester(), Requester::Unnamed);
     }
 
     #[test]

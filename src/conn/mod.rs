@@ -354,9 +354,10 @@ impl Conn {
         self.protocol.drop_work(&mut service.watchers);
     }
 
-    /// Frees the states that long responses past their deadline hold.
-    pub(crate) fn end_late_jobs(&mut self, now: Now) {
-        self.protocol.end_late_jobs(now);
+    /// [Checks](crate::api::job::Job::check) the jobs in progress.
+    pub(crate) fn check_jobs(&mut self, now: Now) {
+        let has_room = self.has_room();
+        self.protocol.check_jobs(now, has_room);
     }
 
     /// Whether a long response is in progress.

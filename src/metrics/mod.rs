@@ -79,6 +79,10 @@ pub struct TurnEnd {
     pub watch_events: u64,
     /// Connections with a long response in progress, watches excluded.
     pub connections_with_jobs: usize,
+    /// Long lists, deletions of a collection and watches with initial events in progress.
+    pub long_responses: usize,
+    /// Those that ended since the start because nobody read them and another user needed their place.
+    pub long_responses_revoked: u64,
     /// Bytes of output on all connections that wait for a window or a socket.
     pub queued_bytes: usize,
     /// Received bytes of unanswered requests on all connections.
@@ -358,6 +362,11 @@ impl Metrics {
             self.last.connections_with_jobs,
         );
         out.single_gauge(
+            "coordination_long_responses",
+            "Long lists, deletions of a collection and watches with initial events in progress.",
+            self.last.long_responses,
+        );
+        out.single_gauge(
             "coordination_queued_bytes",
             "Bytes of output on all connections that wait for a window or a socket.",
             self.last.queued_bytes,
@@ -390,6 +399,11 @@ impl Metrics {
             self.last.waiting_requests,
         );
         for (name, help, count) in [
+            (
+                "coordination_long_responses_revoked_total",
+                "Long responses that ended because their client did not read them and another user needed their place.",
+                self.last.long_responses_revoked,
+            ),
             ("coordination_connections_accepted_total", "Accepted connections.", self.connections_accepted),
             (
                 "coordination_accept_errors_total",
@@ -469,6 +483,8 @@ mod tests {
             sharded_watchers: 1,
             watch_events: 2,
             connections_with_jobs: 0,
+            long_responses: 3,
+            long_responses_revoked: 6,
             queued_bytes: 7,
             received_bytes: 5,
             waiting_requests: 4,
@@ -487,6 +503,8 @@ mod tests {
             ("coordination_turn_duration_seconds_count", 1),
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.00001\"}", 0),
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.000025\"}", 1),
+            ("coordination_long_responses", 3),
+            ("coordination_long_responses_revoked_total", 6),
             ("coordination_queued_bytes", 7),
             ("coordination_received_bytes", 5),
             ("coordination_waiting_requests", 4),

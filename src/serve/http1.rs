@@ -318,10 +318,10 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// Frees the states of the job in progress, if it is past its deadline.
-    pub fn end_late_job(&mut self, now: Now) {
+    /// [Checks](Job::check) the job in progress. It waits for the peer unless the output `has_room`.
+    pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
-            job.on_timeout(now);
+            job.check(now, !has_room);
         }
     }
 

@@ -213,12 +213,12 @@ impl Protocol {
         }
     }
 
-    /// Frees the states that long responses past their deadline hold.
-    pub fn end_late_jobs(&mut self, now: Now) {
+    /// [Checks](crate::api::job::Job::check) the jobs in progress. They wait for the peer unless the output `has_room`.
+    pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}
-            Self::Http1(http1) => http1.end_late_job(now),
-            Self::Http2(http2) => http2.end_late_jobs(now),
+            Self::Http1(http1) => http1.check_job(now, has_room),
+            Self::Http2(http2) => http2.check_jobs(now, has_room),
         }
     }
 

@@ -85,8 +85,8 @@ pub struct Server {
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
-    /// Next scan for jobs past their deadline, in ms.
-    late_jobs_ms: u64,
+    /// Next scan of the long responses, in ms.
+    jobs_check_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
     reload_sender: UpdateSender<Reload>,
@@ -279,7 +279,7 @@ impl Server {
         self.fan_out(now);
         self.flush_connections(now);
         self.on_timeout(now);
-        self.end_late_jobs(now);
+        self.check_jobs(now);
         self.discard();
         self.service.api.metrics.step(&self.service.table, now);
         self.service.api.metrics.end_turn(TurnEnd {
@@ -290,6 +290,8 @@ impl Server {
             sharded_watchers: self.service.watchers.sharded(),
             watch_events: self.service.watchers.events(),
             connections_with_jobs: self.queues.with_jobs(),
+            long_responses: self.service.api.long_responses(),
+            long_responses_revoked: self.service.api.long_responses_revoked(),
             queued_bytes: self.service.queued_bytes,
             received_bytes: self.service.received_bytes,
             waiting_requests: self.service.waiters.len(),
@@ -461,7 +463,8 @@ impl Server {
         let (bookmarks_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let waiters_ms = self.service.waiters.due_ms();
         let journal_ms = self.service.api.storage.journal().and_then(Journal::due_ms);
-        let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
+        let has_long = self.queues.with_jobs() > 0 || self.service.watchers.has_long();
+        let jobs_ms = has_long.then_some(self.jobs_check_ms);
         let identity_ms = self.service.api.identity.as_ref().map(ReplicaIdentity::due_ms);
         let due_ms = [
             self.service.api.handover.due_ms(),
@@ -472,7 +475,7 @@ impl Server {
             accept_ms,
             waiters_ms,
             journal_ms,
-            late_jobs_ms,
+            jobs_ms,
             self.stop_ms,
             self.stop_ms.is_none().then(|| self.endpoints.due_ms()).flatten(),
         ];

@@ -190,7 +190,7 @@ impl Server {
             clock: Clock::start(),
             queues: Queues::default(),
             timers: BinaryHeap::new(),
-            late_jobs_ms: 0,
+            jobs_check_ms: 0,
             shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
             reloads,
             reload_sender,

@@ -3,7 +3,7 @@
 
 use super::Server;
 use crate::clock::Now;
-use crate::limits::LATE_JOBS_INTERVAL_MS;
+use crate::limits::JOBS_CHECK_MS;
 use mio::Token;
 use std::cmp::Reverse;
 
@@ -38,11 +38,13 @@ impl Server {
         }
     }
 
-    /// Frees the states that lists and collection deletions past their deadline hold.
-    pub(super) fn end_late_jobs(&mut self, now: Now) {
-        if now.ms >= self.late_jobs_ms {
-            self.late_jobs_ms = now.ms + LATE_JOBS_INTERVAL_MS;
-            self.queues.for_each_with_job(&mut self.conns, |conn| conn.end_late_jobs(now));
+    /// Frees the states that lists and collection deletions past their deadline hold. Notes which long responses are
+    /// unread, and ends those whose place another user needs.
+    pub(super) fn check_jobs(&mut self, now: Now) {
+        if now.ms >= self.jobs_check_ms {
+            self.jobs_check_ms = now.ms + JOBS_CHECK_MS;
+            self.queues.for_each_with_job(&mut self.conns, |conn| conn.check_jobs(now));
+            self.service.watchers.check_long();
         }
     }
 }

@@ -113,6 +113,8 @@ pub struct Watchers<O> {
     index: Index,
     /// Watchers that may have something to send; each is marked.
     dirty: VecDeque<WatcherKey>,
+    /// Watchers with a long initial state; some may have sent it or be gone.
+    long: Vec<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the log.
     notified: ResourceVersion,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
@@ -128,6 +130,8 @@ struct WatcherEntry<O> {
     generation: u32,
     places: Places,
     is_dirty: bool,
+    /// Whether its connection has no room.
+    is_parked: bool,
     /// Time for which its timer is set, in ms.
     armed_ms: u64,
 }
@@ -153,6 +157,7 @@ impl<O: Copy> Watchers<O> {
             generation: 0,
             index: Index::default(),
             dirty: VecDeque::new(),
+            long: Vec::new(),
             notified: version,
             timers: BinaryHeap::new(),
             counts: Counts::default(),
@@ -210,11 +215,15 @@ impl<O: Copy> Watchers<O> {
             None => {}
         }
         let watcher = Watcher::new(spec, self.notified, now);
-        let initial_end_ms = watcher.initial_end_ms();
-        vacant.insert(WatcherEntry { watcher, owner, generation, places, is_dirty: false, armed_ms: 0 });
+        let (initial_end_ms, is_long) = (watcher.initial_end_ms(), watcher.is_long());
+        let (is_dirty, is_parked) = (false, false);
+        vacant.insert(WatcherEntry { watcher, owner, generation, places, is_dirty, is_parked, armed_ms: 0 });
         let key = WatcherKey { slot, generation };
         if let Some(end_ms) = initial_end_ms {
             self.timers.push(Reverse((end_ms, key)));
+        }
+        if is_long {
+            self.long.push(key);
         }
         self.arm_timer(key);
         self.mark_dirty(key);
@@ -310,15 +319,30 @@ impl<O: Copy> Watchers<O> {
     /// Ignores a watcher, whatever changes, until [`Watchers::unpark`]: its connection has no room.
     pub fn park(&mut self, key: WatcherKey) {
         if let Some(entry) = self.entry(key) {
-            entry.is_dirty = true;
+            (entry.is_dirty, entry.is_parked) = (true, true);
         }
     }
 
     /// Resumes a parked watcher.
     pub fn unpark(&mut self, key: WatcherKey) {
-        if self.entry(key).is_some_and(|entry| entry.is_dirty) {
+        let Some(entry) = self.entry(key) else { return };
+        entry.is_parked = false;
+        if entry.is_dirty {
             self.dirty.push_back(key);
         }
+    }
+
+    /// Whether a watcher may have a long initial state.
+    #[must_use]
+    pub fn has_long(&self) -> bool {
+        !self.long.is_empty()
+    }
+
+    /// Notes which long initial states are unread. Ends the watches whose permits were revoked. Call it at intervals of
+    /// a second or more.
+    pub fn check_long(&mut self) {
+        let watchers = &mut self.watchers;
+        self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.note_reading(entry.is_parked)));
     }
 
     /// Marks a watcher that may have something to send.

@@ -6,7 +6,7 @@ use super::*;
 use crate::lease::Lease;
 use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
 use crate::media_type::negotiate;
-use crate::permits::Permits;
+use crate::permits::{Permits, Requester};
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::selector::shard::ShardSelector;
@@ -494,6 +494,39 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     }
 }
 
+#[test]
+fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() {
+    let mut world = World::new(1, usize::MAX);
+    (0..30).for_each(|_| world.write());
+    let permits = Permits::new(1);
+    let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
+    let spec = WatchSpec {
+        range: Range::All,
+        selector: Selector::default(),
+        start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(Requester::User("a")) },
+        bookmarks: true,
+        timeout_ms: u64::MAX,
+        form: Form::default(),
+    };
+    let key = world.watchers.add(0, spec, world.now);
+    assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
+    let mut out = Vec::new();
+    assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1), Fill::More);
+    (0..2).for_each(|_| world.watchers.check_long());
+    assert!(permits.take(Requester::User("b")).is_none(), "it is read");
+    world.watchers.park(key);
+    (0..2).for_each(|_| world.watchers.check_long());
+    assert!(permits.take(Requester::User("b")).is_some() && world.watchers.has_long());
+    world.watchers.check_long();
+    assert!(!world.watchers.has_long());
+    world.watchers.unpark(key);
+    assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
+    out.clear();
+    let filled = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
+    assert_eq!(filled, Fill::Ended(WatchEnd::Expired));
+    assert!(String::from_utf8_lossy(&out).contains("list anew"));
+}
+
 /// A client that reads little or nothing of the initial state holds it and its permit no longer than a list would.
 #[test]
 fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
@@ -505,7 +538,7 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
         let spec = WatchSpec {
             range: Range::All,
             selector: Selector::default(),
-            start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take() },
+            start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(Requester::Unnamed) },
             bookmarks: true,
             timeout_ms: u64::MAX,
             form: Form::default(),
@@ -520,11 +553,11 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
         let began_ms = world.now.ms;
         world.now.ms = began_ms + JOB_MS_MAX - 1;
         world.watchers.on_timeout(world.now);
-        assert!(permits.take().is_none(), "its time is not over");
+        assert!(permits.take(Requester::Unnamed).is_none(), "its time is not over");
         world.now.ms = began_ms + JOB_MS_MAX;
         assert_eq!(world.watchers.due_ms(), Some(world.now.ms), "the loop wakes for it");
         world.watchers.on_timeout(world.now);
-        assert!(permits.take().is_some(), "parked: {is_parked}");
+        assert!(permits.take(Requester::Unnamed).is_some(), "parked: {is_parked}");
         if is_parked {
             assert!(!world.watchers.has_dirty(), "there is no room for its end");
             world.watchers.unpark(key);

@@ -36,7 +36,7 @@ pub(super) struct Watcher {
 #[derive(Debug)]
 enum Progress {
     /// It sends the initial state, until `end_ms` at the latest.
-    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, _permit: Option<Permit> },
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, permit: Option<Permit> },
     /// It sends an error and ends.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
@@ -53,7 +53,7 @@ impl Progress {
             WatchStart::Refused(error) => (Self::Refused(error), notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let (version, end_ms) = (snapshot.version(), now.ms + JOB_MS_MAX);
-                (Self::Initial { snapshot, end_bookmark, end_ms, _permit: permit }, version)
+                (Self::Initial { snapshot, end_bookmark, end_ms, permit }, version)
             }
         }
     }
@@ -82,6 +82,22 @@ impl Watcher {
             Progress::Initial { end_ms, .. } => Some(*end_ms),
             Progress::Refused(_) | Progress::Scan | Progress::Synced { .. } => None,
         }
+    }
+
+    /// Whether it sends a long initial state.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self.progress, Progress::Initial { permit: Some(_), .. })
+    }
+
+    /// Notes whether a long initial state waits for its client, and drops it if its permit was revoked. Returns whether
+    /// it [is still long](Watcher::is_long).
+    pub(super) fn note_reading(&mut self, is_unread: bool) -> bool {
+        let Progress::Initial { permit: Some(permit), .. } = &self.progress else { return false };
+        let is_held = permit.note_reading(is_unread);
+        if !is_held {
+            self.progress = Progress::Refused(Box::new(too_slow()));
+        }
+        is_held
     }
 
     /// When the next bookmark or the end is due, in ms.
@@ -278,9 +294,8 @@ fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     ApiError::Expired { message, next: None }
 }
 
-/// The error for a client that has not read the initial events within [`JOB_MS_MAX`].
+/// The error for a client that has not read the initial events within [`JOB_MS_MAX`], or while others waited.
 #[cold]
 fn too_slow() -> ApiError {
-    let message = format!("the initial events were not read within {} s: list anew", JOB_MS_MAX / 1000);
-    ApiError::Expired { message, next: None }
+    ApiError::Expired { message: "the initial events were read too slowly: list anew".into(), next: None }
 }

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "every test binary compiles this module and uses a part of it")]
 
+pub(crate) mod aggregated;
 pub(crate) mod client;
 pub(crate) mod exposition;
 pub(crate) mod frames;

@@ -135,8 +135,8 @@ impl Conn {
     }
 
     /// Ends long responses that are past their deadline.
-    pub(super) fn end_late_jobs(&mut self, now: Now) {
-        self.protocol.end_late_jobs(now);
+    pub(super) fn check_jobs(&mut self, now: Now) {
+        self.protocol.check_jobs(now, true);
     }
 
     /// Stops the connection, because the server stops.

@@ -152,7 +152,7 @@ impl Server {
         self.fan_out(now);
         let (service, front) = (&mut self.service, &mut self.front);
         self.conns.retain(|link, conn| {
-            conn.end_late_jobs(now);
+            conn.check_jobs(now);
             front.response(*link, conn.output_mut());
             !conn.flush(*link, service, sim)
         });

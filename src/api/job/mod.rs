@@ -58,7 +58,7 @@ pub enum JobError {
     Compression,
     /// The log no longer has the states for the rest.
     Forgotten,
-    /// The job has taken longer than [`JOB_MS_MAX`].
+    /// The job has taken longer than [`JOB_MS_MAX`], or its permit was revoked.
     Overtaken,
     /// The request is refused; the response has no head yet.
     Refused(ApiError),
@@ -99,7 +99,7 @@ enum Stage {
     Stream(StreamedList),
     /// Sends a complete response that is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// The time was over before the client had read the response; all memory is released.
+    /// The time was over before the client had read the response, or others needed its permit; all memory is released.
     GivenUp,
     /// Sends the collected items.
     Send(Unsent),
@@ -441,10 +441,11 @@ impl Job {
         self.compact_step(table, storage, now, out, bytes_max)
     }
 
-    /// Releases the job's memory if its time is over. Call it periodically, since a peer may delay the next step, even
-    /// the first.
-    pub fn on_timeout(&mut self, now: Now) {
-        if self.check_deadline(now) {
+    /// Releases the job's memory if its time is over or its permit was revoked. Call it periodically, since a peer may
+    /// delay the next step, even the first. `is_unread` is whether the next step waits for the peer.
+    pub fn check(&mut self, now: Now, is_unread: bool) {
+        let is_held = self.permit.as_ref().is_none_or(|permit| permit.note_reading(is_unread));
+        if !is_held || self.check_deadline(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
         }
     }

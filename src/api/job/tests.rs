@@ -9,7 +9,7 @@ use crate::lease::Lease;
 use crate::lease::strategy::Propagation;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNDELIVERED_SHARE};
 use crate::media_type::Representation;
-use crate::permits::Permits;
+use crate::permits::{Permits, Requester};
 use crate::resource::ResourceVersion;
 use crate::selector::label::LabelSelector;
 use crate::table::snapshot::Range;
@@ -36,22 +36,42 @@ fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
         let permits = Permits::new(1);
         let snapshot = Snapshot::now(&table, Range::All);
         let mut job = Job::list(snapshot, Selector::default(), limit, Form::default());
-        *job.permit_mut() = permits.take();
+        *job.permit_mut() = permits.take(Requester::Unnamed);
         let at = |ms| Now { ms, wall: Time(0) };
         let mut out = Vec::new();
-        job.on_timeout(at(1000));
+        job.check(at(1000), false);
         if has_begun {
             assert!(matches!(job.step(&mut table, &mut Storage::Memory, at(1000), &mut out, 1000), Ok(Stepped::More)));
         }
-        job.on_timeout(at(1000 + JOB_MS_MAX));
-        assert!(permits.take().is_none(), "its time is not over");
-        job.on_timeout(at(1001 + JOB_MS_MAX));
-        assert!(permits.take().is_some(), "begun: {has_begun}, limit {limit}");
+        job.check(at(1000 + JOB_MS_MAX), false);
+        assert!(permits.take(Requester::Unnamed).is_none(), "its time is not over");
+        job.check(at(1001 + JOB_MS_MAX), false);
+        assert!(permits.take(Requester::Unnamed).is_some(), "begun: {has_begun}, limit {limit}");
         assert!(matches!(
             job.step(&mut table, &mut Storage::Memory, at(1001 + JOB_MS_MAX), &mut out, 1000),
             Err(JobError::Overtaken)
         ));
     }
+}
+
+#[test]
+fn what_nobody_reads_ends_when_another_user_needs_its_permit() {
+    let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+    let permits = Permits::new(1);
+    let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 0, Form::default());
+    *job.permit_mut() = permits.take(Requester::User("a"));
+    let (now, mut out) = (Now { ms: 1000, wall: Time(0) }, Vec::new());
+    assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
+    (0..2).for_each(|_| job.check(now, false));
+    assert!(permits.take(Requester::User("b")).is_none(), "it is read");
+    (0..2).for_each(|_| job.check(now, true));
+    let taken = permits.take(Requester::User("b"));
+    assert!(taken.is_some());
+    job.check(now, false);
+    let stepped = job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000);
+    assert!(matches!(stepped, Err(JobError::Overtaken)));
+    drop(job);
+    assert_eq!(permits.taken(), 1);
 }
 
 #[test]

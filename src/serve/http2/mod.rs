@@ -344,11 +344,16 @@ impl Http2 {
         self.received_bytes + self.waiting_bytes
     }
 
-    /// Frees the states of jobs past their deadline.
-    pub fn end_late_jobs(&mut self, now: Now) {
+    /// [Checks](crate::api::job::Job::check) the jobs. One waits for the peer if its window is closed, and all do
+    /// unless the output `has_room`.
+    pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
-            if let Work::Begun(job, _) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
-                job.on_timeout(now);
+            match &mut stream.work {
+                Work::Begun(job, _) => job.check(now, !has_room),
+                Work::Sending { source: Source::Job(job), stalled_ms, .. } => {
+                    job.check(now, !has_room || stalled_ms.is_some());
+                }
+                Work::Receiving(..) | Work::Sending { .. } | Work::Waiting { .. } => {}
             }
         }
     }

@@ -1,0 +1,209 @@
+//! One user attacks a real server, behind the aggregator or with a certificate; everybody else is served as before.
+//!
+//! A witness renews a Lease all the while. Its 99th percentile is printed (`--nocapture`). The bounds are generous, since
+//! tests are built without optimization and share their machine.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use coordination_apiserver::limits::{JOB_KEYS_PER_STEP, JOBS_CHECK_MS, LONG_JOBS_MAX};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::aggregated::Aggregated;
+use support::client::{Client, request};
+use support::exposition::Exposition;
+use support::frames::{Frames, HEADERS, INITIAL_WINDOW_SIZE, request as head_of};
+use support::http2::{Http2Client, Message};
+use support::lease;
+use support::response::Response;
+use support::stream::Endpoint;
+use support::tls::AUTHORITY;
+
+/// Bound on the 99th percentile of the witness, for a build without optimization.
+const RENEW_P99_MAX: Duration = Duration::from_millis(100);
+
+/// A list of all Leases in [`NAMESPACE`] from its beginning, then a watch.
+const INFORMER: &str = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+const NAMESPACE: &str = "n";
+const MANAGER: &str = "system:serviceaccount:kube-system:endpointslice-controller";
+
+/// Sends a request as `user` through the aggregator.
+fn call_as(client: &mut Http2Client, user: &str, method: &str, target: &str, body: &str) -> Response {
+    let key = client.send(&Message::new(method, target, body).with("x-remote-user", user));
+    client.recv(key)
+}
+
+/// A server with more Leases than one step of a list examines, each of `bytes` and more.
+fn start_with_leases(bytes: usize) -> Aggregated {
+    let aggregated = Aggregated::start();
+    let mut client = Http2Client::open(&aggregated.aggregator_endpoint());
+    let mut lease: Value = serde_json::from_str(&lease::new("x")).unwrap();
+    lease["metadata"]["annotations"] = json!({"a": "x".repeat(bytes)});
+    for n in 0..=JOB_KEYS_PER_STEP {
+        lease["metadata"]["name"] = format!("l{n}").into();
+        let created = call_as(&mut client, "alice", "POST", &lease::collection(NAMESPACE), &lease.to_string());
+        created.expect_status(201, "before the attack");
+    }
+    aggregated
+}
+
+/// Times of renewals by a node, one after the other, while `attack` runs.
+fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<Duration>, T) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let witness = scope.spawn(|| {
+            let mut client = Http2Client::open(endpoint);
+            let (node, target) = ("system:node:witness", lease::path("kube-node-lease", "witness"));
+            let collection = lease::collection("kube-node-lease");
+            let created = call_as(&mut client, node, "POST", &collection, &lease::new("witness"));
+            let mut held = created.expect_status(201, "a heartbeat").json();
+            let mut times = Vec::new();
+            while !is_over.load(Ordering::Acquire) || times.len() < 100 {
+                held["spec"]["leaseTransitions"] = times.len().into();
+                let body = held.to_string();
+                let begun = Instant::now();
+                held = call_as(&mut client, node, "PUT", &target, &body).expect_status(200, "a renewal").json();
+                times.push(begun.elapsed());
+                thread::sleep(Duration::from_millis(1));
+            }
+            times
+        });
+        let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attack));
+        is_over.store(true, Ordering::Release);
+        let times = witness.join().expect("the witness is served");
+        (times, attacked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Prints the percentiles of renewals during `attack`, and checks them.
+#[track_caller]
+fn expect_prompt(attack: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |permille: usize| times[(times.len() * permille / 1000).min(times.len() - 1)];
+    let (p99, longest) = (at(990), at(1000));
+    println!("{attack}: {} renewals, p50 {:?}, p99 {p99:?}, longest {longest:?}", times.len(), at(500));
+    assert!(p99 < RENEW_P99_MAX, "{attack}: p99 {p99:?}, longest {longest:?}");
+}
+
+/// Asks for `count` lists as each of `users` with closed windows. Returns the connection and the statuses.
+fn unread_lists(endpoint: &Endpoint, users: &[&str], count: u32) -> (Frames, Vec<u16>) {
+    let mut frames = Frames::open_with(endpoint, &[(INITIAL_WINDOW_SIZE, 0)]);
+    let streams = (0..).map(|n| 2 * n + 1);
+    let asked = users.iter().flat_map(|user| std::iter::repeat_n(*user, count as usize)).zip(streams);
+    let asked: Vec<_> = asked
+        .map(|(user, stream)| head_of(stream, "GET", &lease::collection(NAMESPACE), &[("x-remote-user", user)], true))
+        .collect();
+    frames.send(asked.concat());
+    let mut statuses = Vec::new();
+    while statuses.len() < asked.len() {
+        let headers = frames.recv_until(|frame| frame.frame_type == HEADERS);
+        statuses.push(frames.status_of(&headers));
+    }
+    (frames, statuses)
+}
+
+/// Lists until it succeeds; returns the time that it took.
+#[track_caller]
+fn list_at_last(client: &mut Http2Client, user: &str, query: &str) -> Duration {
+    let begun = Instant::now();
+    let target = format!("{}{query}", lease::collection(NAMESPACE));
+    loop {
+        let listed = call_as(client, user, "GET", &target, "");
+        if listed.status() == 200 {
+            return begun.elapsed();
+        }
+        listed.expect_failure(429, "TooManyRequests", user);
+        assert!(begun.elapsed() < support::PATIENCE, "{user} is refused for {:?}", begun.elapsed());
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_user_who_reads_no_list_takes_no_place_of_others() {
+    let aggregated = start_with_leases(0);
+    let endpoint = aggregated.aggregator_endpoint();
+    let (times, ()) = renewals_during(&endpoint, || {
+        let (_unread, statuses) = unread_lists(&endpoint, &["mallory"], 2 * u32::try_from(LONG_JOBS_MAX).unwrap());
+        let begun = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(begun, LONG_JOBS_MAX / 4, "a quarter of all: {statuses:?}");
+        assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+        let mut client = Http2Client::open(&endpoint);
+        for user in ["alice", MANAGER, "system:kube-controller-manager"] {
+            for _ in 0..3 {
+                let listed = call_as(&mut client, user, "GET", &lease::collection(NAMESPACE), "");
+                listed.expect_status(200, user);
+                let target = format!("{}{INFORMER}&timeoutSeconds=1", lease::collection(NAMESPACE));
+                call_as(&mut client, user, "GET", &target, "").expect_status(200, user);
+                call_as(&mut client, user, "POST", &lease::collection("m"), r#"{"metadata":{"generateName":"c-"}}"#)
+                    .expect_status(201, user);
+            }
+        }
+        // Of two of one user the certificate's name is the same.
+        let admin = aggregated.endpoint(AUTHORITY.client_config("mallory", &["system:masters"]));
+        let mut admin = Http2Client::open(&admin);
+        let target = lease::collection(NAMESPACE);
+        admin.call("GET", &target, "").expect_failure(429, "TooManyRequests", "directly, with the same name");
+    });
+    expect_prompt("unread lists of one user", times);
+}
+
+#[test]
+fn users_who_read_no_list_lose_their_places_to_others() {
+    let users = ["m1", "m2", "m3", "m4", "m5"];
+    let aggregated = start_with_leases(0);
+    let endpoint = aggregated.aggregator_endpoint();
+    let (times, ()) = renewals_during(&endpoint, || {
+        let (_unread, statuses) = unread_lists(&endpoint, &users, 16);
+        let begun = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(begun, LONG_JOBS_MAX * 3 / 4, "all but the reserve");
+        let mut client = Http2Client::open(&endpoint);
+        let listed = call_as(&mut client, MANAGER, "GET", &lease::collection(NAMESPACE), "");
+        listed.expect_status(200, "the cluster has a reserve");
+        // Places end at the second look, and each of these takes one.
+        for user in ["alice", "bob"] {
+            for query in ["", "?limit=1000", &format!("{INFORMER}&timeoutSeconds=1")] {
+                let waited = list_at_last(&mut client, user, query);
+                println!("{user} was refused for {waited:?}");
+                assert!(waited < Duration::from_millis(5 * JOBS_CHECK_MS), "{user} was refused for {waited:?}");
+            }
+        }
+        let metrics = Exposition::of(call_as(&mut client, "alice", "GET", "/metrics", ""));
+        assert!(metrics.value("coordination_long_responses_revoked_total") >= 1.0);
+    });
+    expect_prompt("unread lists of five users", times);
+}
+
+/// The same by sockets that are not read, and by watches, over HTTP/1.1.
+#[test]
+fn sockets_that_nobody_reads_lose_their_places_to_others() {
+    // More than the buffers of a socket take.
+    let aggregated = start_with_leases(24 * 1024);
+    let endpoint = aggregated.aggregator_endpoint();
+    let target = lease::collection(NAMESPACE);
+    let unread: Vec<_> = (0..LONG_JOBS_MAX * 3 / 4)
+        .map(|n| {
+            let mut client = Client::open(&endpoint);
+            let target = if n % 2 == 0 { target.clone() } else { format!("{target}{INFORMER}") };
+            let head = String::from_utf8(request("GET", &target, "")).unwrap();
+            client.send(head.replacen("\r\n", &format!("\r\nX-Remote-User: m{}\r\n", n / 16), 1));
+            client
+        })
+        .collect();
+    let mut client = Http2Client::open(&endpoint);
+    let is_full = || {
+        let metrics = Exposition::of(aggregated.server.client().call("GET", "/metrics", ""));
+        metrics.value("coordination_long_responses") >= (LONG_JOBS_MAX * 3 / 4) as f64
+    };
+    support::eventually("all places are taken", is_full);
+    // Lists and watches both.
+    for user in ["alice", "bob", "carol"] {
+        let waited = list_at_last(&mut client, user, "?limit=600");
+        println!("{user} was refused for {waited:?}");
+        assert!(waited < Duration::from_millis(5 * JOBS_CHECK_MS), "{user} was refused for {waited:?}");
+    }
+    drop(unread);
+}
