@@ -57,9 +57,9 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 /// Lease is done in one step, and each entry makes it longer.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
-/// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. They
-/// are room for about two thousand other characters, each of which may take seven bytes. An ordinary Lease has a few
-/// hundred.
+/// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. A
+/// Lease of the cluster's own namespaces counts for the bytes beyond it. They are room for about two thousand other
+/// characters, each of which may take seven bytes. An ordinary Lease has a few hundred.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Bytes of a request body from a peer without a certificate, whose requests are all refused.

@@ -18,8 +18,8 @@ pub const RESOURCE: &str = "leases";
 /// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself. Usually nobody else may write there, so their Leases do not count towards the
-/// quota.
+/// Namespaces of the cluster itself. Usually nobody else may write there, so ordinary Leases there do not count towards
+/// the quota.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
 /// A version of [`GROUP`] in which Leases are served, whatever version they were written in. All versions have the same

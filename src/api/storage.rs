@@ -2,10 +2,10 @@
 
 use crate::api_error::ApiError;
 use crate::journal::{Journal, Refusal, Ticket};
-use crate::table::Table;
 use crate::table::change::{Change, Rejected};
 use crate::table::holder::HolderChange;
 use crate::table::object::Object;
+use crate::table::{Reserved, Table};
 
 /// The storage of the Leases.
 #[derive(Debug, Default)]
@@ -90,9 +90,9 @@ impl Storage {
         self.journal().is_some_and(|journal| journal.version().0 >= version)
     }
 
-    /// Returns the bytes of the quota that changes in flight will take.
-    pub(super) fn reserved_bytes(&self) -> usize {
-        self.journal().map_or(0, Journal::reserved_bytes)
+    /// Returns the bytes of the quota that changes in flight will take, of all namespaces and of this one.
+    pub(super) fn reserved(&self, namespace: &str) -> Reserved {
+        self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))
     }
 
     /// Whether there is space for more Leases.

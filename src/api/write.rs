@@ -251,7 +251,7 @@ impl Api {
 
     /// Refuses a Lease that exceeds the quota, in the words of kube-apiserver's plugin ResourceQuota.
     fn check_quota(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
-        let reserved = self.storage.reserved_bytes();
+        let reserved = self.storage.reserved(&lease.metadata.namespace);
         let checked = table.check_quota(slot, lease, reserved);
         checked.map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
             name: lease.metadata.name.to_string(),

@@ -11,12 +11,13 @@ use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
 use super::entry::{EntryWriter, Header};
 use super::replay::Numbers;
+use super::reservations::Reservations;
 use super::ticket::{Failure, Outcome, Settle, Ticket, Tickets};
 use crate::engine::Position;
 use crate::resource::ResourceVersion;
 use crate::table::change::Change;
 use crate::table::holder::HolderChange;
-use crate::table::{PREFETCH_MAX, Table};
+use crate::table::{PREFETCH_MAX, Reserved, Table};
 use crate::timestamp::MicroTime;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -66,7 +67,7 @@ pub(super) struct Batches {
     submitted: u64,
     /// Number of the last settled ticket.
     settled: u64,
-    reserved: usize,
+    reservations: Reservations,
     /// Changes of holder that were applied and not yet taken.
     holder_changes: Vec<HolderChange>,
 }
@@ -120,7 +121,7 @@ impl Batches {
             hasher: FixedState::with_seed(writer),
             submitted: 0,
             settled: 0,
-            reserved: 0,
+            reservations: Reservations::default(),
             holder_changes: Vec::new(),
         }
     }
@@ -172,9 +173,9 @@ impl Batches {
         self.settled
     }
 
-    /// Returns the bytes of the quota that are reserved for changes in flight.
-    pub(super) fn reserved_bytes(&self) -> usize {
-        self.reserved
+    /// Returns the bytes of the quota that are reserved for changes in flight, in all namespaces and in this one.
+    pub(super) fn reserved(&self, namespace: &str) -> Reserved {
+        self.reservations.of(namespace)
     }
 
     /// Returns the number of the ticket of this key's change in flight. A hash collision, once in 2^64, gives another
@@ -220,7 +221,7 @@ impl Batches {
         self.submitted += 1;
         self.keys.insert_unique(key, (key, self.submitted), |(key, _)| *key);
         let reserved = table.metered_growth(&change);
-        self.reserved += reserved;
+        self.reservations.add(&change, reserved);
         self.waiting_others += usize::from(!is_renewal(&change));
         let (ticket, settle) = self.tickets.make(self.submitted);
         let submitted = Submitted { change, holder_change, ticket: settle, key, reserved };
@@ -302,6 +303,7 @@ impl Batches {
             let Some(Submitted { change, holder_change, ticket, key, reserved }) = applying.changes.pop_front() else {
                 break;
             };
+            self.reservations.release(&change, reserved);
             let result = match &mut numbers {
                 None => table.apply(change),
                 Some(numbers) => numbers.apply(table, change),
@@ -319,7 +321,6 @@ impl Batches {
             applying.index += 1;
             count += 1;
             remove_key(&mut self.keys, key);
-            self.reserved -= reserved;
             self.settled += 1;
             ticket.settle(outcome);
         }
@@ -359,7 +360,7 @@ impl Batches {
         self.failed_writer = sent.as_ref().map(|sent| sent.entry.writer);
         for one in sent.into_iter().flat_map(|sent| sent.changes).chain(others) {
             remove_key(&mut self.keys, one.key);
-            self.reserved -= one.reserved;
+            self.reservations.release(&one.change, one.reserved);
             self.settled += 1;
             one.ticket.settle(outcome());
         }
@@ -371,7 +372,10 @@ impl Batches {
         assert!(self.settled <= self.submitted, "more outcomes than changes");
         debug_assert_eq!(self.keys.len(), self.len(), "keys in flight");
         if self.len() == 0 {
-            assert!(self.keys.is_empty() && self.reserved == 0, "something is in flight that nobody submitted");
+            assert!(
+                self.keys.is_empty() && self.reservations.is_empty(),
+                "something is in flight that nobody submitted"
+            );
         }
     }
 }

@@ -44,6 +44,7 @@ pub mod migration;
 mod port;
 mod record;
 mod replay;
+mod reservations;
 mod retained;
 mod seal;
 mod stats;
@@ -71,9 +72,9 @@ pub use worker::Worker;
 
 use crate::engine::{EngineError, Entry};
 use crate::resource::ResourceVersion;
-use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::holder::HolderChange;
+use crate::table::{Reserved, Table};
 use applied::Applied;
 use barriers::Barriers;
 use batches::Batches;
@@ -550,10 +551,11 @@ impl Journal {
         self.config.is_shared
     }
 
-    /// Returns the bytes of the quota that are reserved for creations and replacements in flight.
+    /// Returns the bytes of the quota that are reserved for creations and replacements in flight, in all namespaces and
+    /// in this one.
     #[must_use]
-    pub fn reserved_bytes(&self) -> usize {
-        self.batches.reserved_bytes()
+    pub fn reserved(&self, namespace: &str) -> Reserved {
+        self.batches.reserved(namespace)
     }
 
     /// Ends a turn. If the worker is idle, sends it the waiting changes and a bounded amount of upkeep.

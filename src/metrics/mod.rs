@@ -20,7 +20,7 @@ use crate::clock::Now;
 use crate::cluster::Followed;
 use crate::journal::{CommitStats, Journal};
 use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
-use crate::table::Table;
+use crate::table::{NamespaceQuota, Table};
 use crate::timestamp::Time;
 use crate::watch::WatchEnd;
 use histogram::Histogram;
@@ -302,6 +302,18 @@ impl Metrics {
         let (used, limited) = table.metered_bytes();
         out.single_gauge("coordination_lease_quota_used_bytes", "Bytes of Leases that count towards the quota.", used);
         out.single_gauge("coordination_lease_quota_bytes", "Quota of Leases, in bytes.", limited);
+        let NamespaceQuota { namespace, used, limited } = table.fullest_namespace();
+        let labels = [("namespace", namespace.as_str())];
+        out.gauge(
+            "coordination_lease_quota_namespace_used_bytes",
+            "Bytes that count towards the quota in the namespace that has most of them.",
+        );
+        out.sample("coordination_lease_quota_namespace_used_bytes", &labels, used);
+        out.gauge(
+            "coordination_lease_quota_namespace_bytes",
+            "Bytes that this namespace may have: half of what the others leave of the quota.",
+        );
+        out.sample("coordination_lease_quota_namespace_bytes", &labels, limited);
         let log = table.log();
         out.single_gauge(
             "coordination_event_log_floor",

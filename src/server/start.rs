@@ -47,7 +47,7 @@ pub struct Config {
     pub watch_window_events: usize,
     /// Memory of the log's events, in bytes, at most.
     pub watch_window_bytes: usize,
-    /// Quota of the Leases outside [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES), in bytes.
+    /// Quota of the Leases, in bytes.
     pub lease_quota_bytes: usize,
     /// Storage of the Leases.
     pub storage: StorageConfig,

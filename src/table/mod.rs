@@ -24,7 +24,7 @@ use crate::lease::managed_fields::SharedTexts;
 use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_SWEPT_PER_WRITE};
 use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
-pub use usage::QuotaExceeded;
+pub use usage::{NamespaceQuota, QuotaExceeded, Reserved};
 
 use change::{Change, Rejected, Target};
 use copy::{Copies, TableCopy};
@@ -77,8 +77,7 @@ impl Table {
         }
     }
 
-    /// Sets the quota, in bytes, for the memory of Leases outside
-    /// [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES).
+    /// Sets the quota, in bytes, for the memory of Leases.
     #[must_use]
     pub fn with_quota(self, bytes_max: usize) -> Self {
         Self { usage: Usage::new(bytes_max), ..self }
@@ -176,12 +175,18 @@ impl Table {
         self.outlived.bytes() > self.log.bytes() + OUTLIVED_BYTES_MAX
     }
 
+    /// Returns the namespace that has used most of its share of the quota. Examines every namespace.
+    #[must_use]
+    pub fn fullest_namespace(&self) -> NamespaceQuota {
+        self.usage.fullest_namespace()
+    }
+
     /// Checks that the quota has space for `lease`, in place of the one in `slot` or as a new one. `reserved` bytes are
     /// already promised to other writes.
     ///
     /// # Errors
     /// [`QuotaExceeded`]. A Lease that does not grow always fits.
-    pub fn check_quota(&self, slot: Option<Slot>, lease: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
+    pub fn check_quota(&self, slot: Option<Slot>, lease: &Lease, reserved: Reserved) -> Result<(), QuotaExceeded> {
         self.usage.check_quota(slot.map(|slot| self.object(slot)), lease, reserved)
     }
 

@@ -1,8 +1,11 @@
 //! Leases of each namespace, and the memory that counts towards the quota.
 //!
 //! Without a quota, a client that may write in one namespace could fill the memory that all Leases share. The system
-//! would then kill the process. Leases of [`CLUSTER_NAMESPACES`] do not count: a cluster must be able to renew, and new
-//! nodes to join, however much the others hold.
+//! would then kill the process. An ordinary Lease of [`CLUSTER_NAMESPACES`] does not count: a cluster must be able to
+//! renew, and new nodes to join, however much the others hold.
+//!
+//! One namespace may hold at most half of what the others leave of the quota. So a namespace that fills all that it may
+//! leaves as much again for the next one, and a namespace with few Leases always finds room for more.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;
@@ -15,8 +18,8 @@ use slab::Slab;
 /// Usage of all Leases of a table.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// Leases in each namespace, without namespaces that have none.
-    counts: HashMap<String, usize, RandomState>,
+    /// Usage of each namespace, without namespaces that have no Lease.
+    namespaces: HashMap<String, NamespaceUsage, RandomState>,
     /// Number of large Leases.
     large: usize,
     /// Bytes that count towards the quota, and the quota.
@@ -24,25 +27,52 @@ pub(super) struct Usage {
     metered_bytes_max: usize,
 }
 
+/// Leases of one namespace.
+#[derive(Clone, Copy, Debug, Default)]
+struct NamespaceUsage {
+    leases: usize,
+    metered_bytes: usize,
+}
+
+/// Bytes of the quota that are promised to writes in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Bytes for writes in all namespaces.
+    pub bytes: usize,
+    /// Bytes for writes in the namespace in question.
+    pub in_namespace: usize,
+}
+
+/// Usage of the quota by one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceQuota {
+    /// The namespace.
+    pub namespace: String,
+    /// Bytes of its Leases that count.
+    pub used: usize,
+    /// Bytes that they may come to, as long as the other namespaces hold what they hold.
+    pub limited: usize,
+}
+
 /// A write needs more than the quota leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaExceeded {
     /// Additional bytes that the write needs.
     pub requested: usize,
-    /// Bytes that count now, including promised ones.
+    /// Bytes of the namespace that count now, including promised ones.
     pub used: usize,
-    /// The quota, in bytes.
+    /// Bytes of the namespace that may count.
     pub limited: usize,
 }
 
 impl Usage {
     /// Returns the usage of an empty table with a quota of `metered_bytes_max` bytes.
     pub(super) fn new(metered_bytes_max: usize) -> Self {
-        Self { counts: HashMap::default(), large: 0, metered_bytes: 0, metered_bytes_max }
+        Self { namespaces: HashMap::default(), large: 0, metered_bytes: 0, metered_bytes_max }
     }
 
     pub(super) fn on_create(&mut self, object: &Object) {
-        *self.counts.entry_ref(object.key().parts().0).or_insert(0) += 1;
+        self.namespaces.entry_ref(object.key().parts().0).or_default().leases += 1;
         self.add(object);
     }
 
@@ -52,29 +82,45 @@ impl Usage {
     }
 
     pub(super) fn on_remove(&mut self, object: &Object) {
+        self.subtract(object);
         let namespace = object.key().parts().0;
-        if let Some(count) = self.counts.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(namespace);
+        if let Some(usage) = self.namespaces.get_mut(namespace) {
+            usage.leases -= 1;
+            if usage.leases == 0 {
+                self.namespaces.remove(namespace);
             }
         }
-        self.subtract(object);
     }
 
     fn add(&mut self, object: &Object) {
+        let bytes = metered_bytes(object.unrenewed());
         self.large += usize::from(object.is_large());
-        self.metered_bytes += metered_bytes(object.unrenewed());
+        self.metered_bytes += bytes;
+        if bytes > 0
+            && let Some(usage) = self.namespaces.get_mut(object.key().parts().0)
+        {
+            usage.metered_bytes += bytes;
+        }
     }
 
     fn subtract(&mut self, object: &Object) {
+        let bytes = metered_bytes(object.unrenewed());
         self.large -= usize::from(object.is_large());
-        self.metered_bytes -= metered_bytes(object.unrenewed());
+        self.metered_bytes -= bytes;
+        if bytes > 0
+            && let Some(usage) = self.namespaces.get_mut(object.key().parts().0)
+        {
+            usage.metered_bytes -= bytes;
+        }
     }
 
     /// Number of Leases in `namespace`.
     pub(super) fn count_in(&self, namespace: &str) -> usize {
-        self.counts.get(namespace).copied().unwrap_or(0)
+        self.of(namespace).leases
+    }
+
+    fn of(&self, namespace: &str) -> NamespaceUsage {
+        self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
     /// Number of [large](Object::is_large) Leases in all namespaces.
@@ -87,18 +133,30 @@ impl Usage {
         (self.metered_bytes, self.metered_bytes_max)
     }
 
+    /// Returns the namespace that has used most of its share.
+    pub(super) fn fullest_namespace(&self) -> NamespaceQuota {
+        let largest = self.namespaces.iter().max_by_key(|(_, usage)| usage.metered_bytes);
+        let (namespace, used) = largest.map_or(("", 0), |(name, usage)| (name.as_str(), usage.metered_bytes));
+        NamespaceQuota { namespace: namespace.to_owned(), used, limited: self.limit_of(used, self.metered_bytes) }
+    }
+
+    /// Returns the share of a namespace that holds `in_namespace` of all `used` bytes: half of what the others leave.
+    fn limit_of(&self, in_namespace: usize, used: usize) -> usize {
+        self.metered_bytes_max.saturating_sub(used.saturating_sub(in_namespace)) / 2
+    }
+
     /// Checks that `after` may replace `before`. A Lease that does not grow always fits: no holder may lose it
     /// because others have many.
     pub(super) fn check_quota(
         &self,
         before: Option<&Object>,
         after: &Lease,
-        reserved: usize,
+        reserved: Reserved,
     ) -> Result<(), QuotaExceeded> {
         let requested = Self::growth(before, after);
-        let (used, limited) = self.metered();
-        let used = used.saturating_add(reserved);
-        if requested > limited.saturating_sub(used) {
+        let used = self.of(&after.metadata.namespace).metered_bytes.saturating_add(reserved.in_namespace);
+        let limited = self.limit_of(used, self.metered_bytes.saturating_add(reserved.bytes));
+        if requested > 0 && requested > limited.saturating_sub(used) {
             return Err(QuotaExceeded { requested, used, limited });
         }
         Ok(())
@@ -112,20 +170,25 @@ impl Usage {
     /// Checks the counts against `objects`, all of the table. Allocates nothing, so that tests may count allocations.
     pub(super) fn check_against(&self, objects: &Slab<Object>) {
         let all = || objects.iter().map(|(_, object)| object);
-        assert_eq!(all().count(), self.counts.values().sum::<usize>(), "slab and counts");
-        assert!(!self.counts.values().any(|n| *n == 0), "a namespace without Leases is counted");
+        let of_all = |part: fn(&NamespaceUsage) -> usize| self.namespaces.values().map(part).sum::<usize>();
+        assert_eq!(all().count(), of_all(|usage| usage.leases), "slab and counts");
+        assert_eq!(self.metered_bytes, of_all(|usage| usage.metered_bytes), "quota and namespaces");
+        assert!(!self.namespaces.values().any(|usage| usage.leases == 0), "a namespace without Leases is counted");
         assert_eq!(all().filter(|object| object.is_large()).count(), self.large, "large ones");
         assert_eq!(all().map(|object| metered_bytes(object.unrenewed())).sum::<usize>(), self.metered_bytes, "quota");
     }
 }
 
 /// Bytes for which a Lease counts: the most it may come to take. A short Lease counts for a minimum, beside its labels
-/// and the like, so that a holder with a longer name needs no more.
+/// and the like, so that a holder with a longer name needs no more. One of the cluster counts for what exceeds this
+/// minimum, in its labels and the like and in all else.
 fn metered_bytes(lease: &Lease) -> usize {
+    let text_bytes = lease.text_bytes();
+    let without_entries = Object::memory_bytes_max(text_bytes - lease.entries_text_bytes());
+    let entries = Object::memory_bytes_max(text_bytes) - without_entries;
     if CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
-        return 0;
+        entries.saturating_sub(METERED_BYTES_MIN) + without_entries.saturating_sub(METERED_BYTES_MIN)
+    } else {
+        entries + without_entries.max(METERED_BYTES_MIN)
     }
-    let (text_bytes, entries) = (lease.text_bytes(), lease.entries_text_bytes());
-    let without_entries = Object::memory_bytes_max(text_bytes - entries);
-    Object::memory_bytes_max(text_bytes) + METERED_BYTES_MIN.saturating_sub(without_entries)
 }

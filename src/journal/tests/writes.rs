@@ -4,6 +4,7 @@ use super::super::testing::Store;
 use super::super::{Failure, Limits, Outcome, Refusal};
 use super::rig::{Rig, create, lease, small_limits};
 use crate::engine::{EngineError, Write};
+use crate::table::Reserved;
 use crate::table::change::Change;
 
 fn rig() -> Rig {
@@ -172,22 +173,25 @@ fn what_is_in_flight_counts_towards_the_quota() {
     let mut rig = rig();
     let (used, _) = rig.table.metered_bytes();
     let _a = rig.submit(create("n", "a"));
-    let one = rig.journal.reserved_bytes();
+    let one = rig.journal.reserved("n").bytes;
     assert!(one > 0);
     let _b = rig.submit(create("n", "b"));
     let _c = rig.submit(create("kube-node-lease", "c"));
-    assert_eq!(rig.journal.reserved_bytes(), 2 * one);
+    let _d = rig.submit(create("m", "d"));
+    assert_eq!(rig.journal.reserved("n"), Reserved { bytes: 3 * one, in_namespace: 2 * one });
+    assert_eq!(rig.journal.reserved("kube-node-lease"), Reserved { bytes: 3 * one, in_namespace: 0 });
     rig.settle();
-    assert_eq!((rig.journal.reserved_bytes(), rig.table.metered_bytes().0), (0, used + 2 * one));
+    let used = used + one;
+    assert_eq!((rig.journal.reserved("n").bytes, rig.table.metered_bytes().0), (0, used + 2 * one));
     let mut long = lease("n", "a");
     long.spec.holder_identity = Some("x".repeat(20_000).into());
     let (slot, _) = rig.table.find("n", "a").expect("there");
     let _a = rig.submit(Change::Replace(rig.table.target(slot), Box::new(long)));
     let _b = rig.submit(rig.renewal("n", "b", 1));
-    let growth = rig.journal.reserved_bytes();
+    let growth = rig.journal.reserved("n").bytes;
     assert!(growth > 20_000);
     rig.settle();
-    assert_eq!((rig.journal.reserved_bytes(), rig.table.metered_bytes().0), (0, used + 2 * one + growth));
+    assert_eq!((rig.journal.reserved("n").bytes, rig.table.metered_bytes().0), (0, used + 2 * one + growth));
 }
 
 #[test]
@@ -203,7 +207,7 @@ fn without_room_changes_fail_and_later_ones_work_again() {
     for ticket in failing.iter().chain([&behind]) {
         assert!(matches!(ticket.take(), Outcome::Failed(Failure::NoSpace)));
     }
-    assert_eq!((rig.dump(), rig.journal.settled(), rig.journal.reserved_bytes()), (before, 4, 0));
+    assert_eq!((rig.dump(), rig.journal.settled(), rig.journal.reserved("n").bytes), (before, 4, 0));
     assert!(rig.journal.in_flight("n", "b").is_none() && !rig.journal.is_writable());
     assert_eq!(rig.journal.stats().storage_errors, 1);
     assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), rig.now_ms).map(|_| ()), Err(Refusal::NoSpace));

@@ -1,0 +1,59 @@
+//! Bytes of the quota that are reserved for changes in flight.
+
+use crate::table::Reserved;
+use crate::table::change::Change;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+/// Reserved bytes, of all namespaces and of each that has some.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    bytes: usize,
+    by_namespace: HashMap<String, usize, RandomState>,
+}
+
+impl Reservations {
+    /// Whether nothing is reserved.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.by_namespace.is_empty()
+    }
+
+    /// Returns the reserved bytes of all namespaces and of this one.
+    pub(super) fn of(&self, namespace: &str) -> Reserved {
+        Reserved { bytes: self.bytes, in_namespace: self.by_namespace.get(namespace).copied().unwrap_or(0) }
+    }
+
+    /// Reserves `bytes` for a change. Most changes need none.
+    #[inline]
+    pub(super) fn add(&mut self, change: &Change, bytes: usize) {
+        if bytes > 0
+            && let Some(namespace) = namespace_of(change)
+        {
+            self.bytes += bytes;
+            *self.by_namespace.entry_ref(namespace).or_insert(0) += bytes;
+        }
+    }
+
+    /// Releases what was reserved for a change.
+    #[inline]
+    pub(super) fn release(&mut self, change: &Change, bytes: usize) {
+        if bytes > 0
+            && let Some(namespace) = namespace_of(change)
+            && let Some(reserved) = self.by_namespace.get_mut(namespace)
+        {
+            self.bytes -= bytes;
+            *reserved -= bytes;
+            if *reserved == 0 {
+                self.by_namespace.remove(namespace);
+            }
+        }
+    }
+}
+
+/// Returns the namespace of a change that may need room.
+fn namespace_of(change: &Change) -> Option<&str> {
+    match change {
+        Change::Create(lease) | Change::Replace(_, lease) => Some(&lease.metadata.namespace),
+        Change::Renew(..) | Change::Delete(_) => None,
+    }
+}
