@@ -357,8 +357,8 @@ pub const BOOKMARK_SECONDS: u64 = 60;
 /// Pause of a listener when the process has no file descriptor left, in ms.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// Interval of the connection-limit warning, in ms.
-pub const FULL_TOLD_AGAIN_MS: u64 = 60_000;
+/// Interval of a warning that peers can cause, in ms.
+pub const TOLD_AGAIN_MS: u64 = 60_000;
 
 /// Time that an orderly stop waits for requests in flight, in ms.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;

@@ -19,7 +19,7 @@ use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -304,24 +304,23 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
 }
 
 /// Stops the server gracefully on the first SIGTERM or SIGINT, and at once on the second. The status is then that of a
-/// shell for a killed process.
+/// shell for a killed process. Signals that ask other servers for something change nothing: their default would end the
+/// process.
 fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {
         let mut asked = false;
         for signal in signals.forever() {
-            if signal == SIGHUP {
-                info!("SIGHUP changes nothing: certificates and authorities are followed when they change");
+            let name = signal_hook::low_level::signal_name(signal);
+            if ![SIGTERM, SIGINT].contains(&signal) {
+                info!(signal = name, "ignored: certificates and authorities are followed when they change");
                 continue;
             }
             if asked {
                 std::process::exit(128 + signal);
             }
             asked = true;
-            info!(
-                signal = signal_hook::low_level::signal_name(signal),
-                "stopping; the same signal again stops at once"
-            );
+            info!(signal = name, "stopping; the same signal again stops at once");
             notify(NotifyState::Stopping);
             handle.shutdown();
         }

@@ -214,6 +214,10 @@ mod running {
             assert_eq!(server.ready(), format!("kubectl --kubeconfig {} get leases -A", kubeconfig.display()));
             let text = fs::read_to_string(kubeconfig).expect("read");
             assert!(text.contains(&format!("server: https://127.0.0.1:{secure}\n")), "{text}");
+            for ignored in [Signal::HUP, Signal::USR1, Signal::USR2] {
+                server.signal(ignored);
+                server.read_until("ignored: ");
+            }
             server.signal(signal);
             assert_eq!(server.wait().code(), Some(0));
             let log = server.log();

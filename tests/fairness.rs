@@ -5,22 +5,27 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
+#[allow(dead_code, reason = "a part of it is for other tests")]
+#[path = "support/process.rs"]
+mod process;
 mod support;
 
 use coordination_apiserver::limits::{JOB_KEYS_PER_STEP, JOBS_CHECK_MS, LONG_JOBS_MAX};
+use process::Process;
 use serde_json::{Value, json};
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::aggregated::Aggregated;
+use support::aggregated::{Aggregated, PROXY};
 use support::client::{Client, request};
 use support::exposition::Exposition;
-use support::frames::{Frames, HEADERS, INITIAL_WINDOW_SIZE, request as head_of};
+use support::frames::{DATA, Frames, HEADERS, INITIAL_WINDOW_SIZE, frame, request as head_of};
 use support::http2::{Http2Client, Message};
 use support::lease;
 use support::response::Response;
 use support::stream::Endpoint;
-use support::tls::AUTHORITY;
+use support::tls::{AUTHORITY, Authority};
 
 /// Bound on the 99th percentile of the witness, for a build without optimization.
 const RENEW_P99_MAX: Duration = Duration::from_millis(100);
@@ -206,4 +211,29 @@ fn sockets_that_nobody_reads_lose_their_places_to_others() {
         assert!(waited < Duration::from_millis(5 * JOBS_CHECK_MS), "{user} was refused for {waited:?}");
     }
     drop(unread);
+}
+
+#[test]
+fn front_proxies_that_send_nonsense_fill_no_log() {
+    let (folder, proxies) = (tempfile::tempdir().unwrap(), Authority::new());
+    let path = |name: &str| folder.path().join(name);
+    AUTHORITY.write_serving(folder.path());
+    fs::write(path("proxy.crt"), proxies.pem()).unwrap();
+    let files = [
+        ("tls-cert-file", "tls.crt"),
+        ("tls-private-key-file", "tls.key"),
+        ("requestheader-client-ca-file", "proxy.crt"),
+    ];
+    let flags = files.map(|(flag, file)| format!("--{flag}={}", path(file).display()));
+    let process = Process::start(&flags.each_ref().map(String::as_str), 256);
+    let endpoint = Endpoint { address: process.secure_address(), tls: Some(proxies.client_config(PROXY, &[])) };
+    for _ in 0..30 {
+        let mut frames = Frames::open(&endpoint);
+        // DATA belongs to a stream.
+        frames.send(frame(DATA, 0, 0, b"x"));
+        frames.recv_goaway();
+    }
+    assert!(process.answers());
+    let lines = process.log().lines().filter(|line| line.contains("the front proxy's HTTP/2 connection ends")).count();
+    assert_eq!(lines, 1, "{}", process.log());
 }

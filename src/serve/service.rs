@@ -15,10 +15,11 @@ use crate::engine::EngineError;
 use crate::form::Response;
 use crate::hpack::FieldBuf;
 use crate::http::{Method, RequestHead};
+use crate::http2::ConnectionError;
 use crate::journal::Advanced;
 use crate::limits::{
     BODY_BYTES_MAX, CONNECTION_BODIES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
-    RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
+    RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, TOLD_AGAIN_MS,
 };
 use crate::table::Table;
 use crate::tls::trust::Trust;
@@ -45,6 +46,8 @@ pub struct Service {
     pub pace: Pace,
     /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
+    /// When the end of a front proxy's connection may be logged again, in ms, and those since that were not logged.
+    front_proxy_ends: (u64, u64),
     /// Date for response heads.
     pub date: HttpDate,
     /// Shared scratch buffers.
@@ -65,6 +68,7 @@ impl Service {
             queued_bytes: 0,
             pace: Pace::default(),
             received_bytes: 0,
+            front_proxy_ends: (0, 0),
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
@@ -146,6 +150,23 @@ impl Service {
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
+    }
+
+    /// Logs, at intervals, that received data ends a front proxy's connection: it carries the requests of all clients.
+    #[cold]
+    pub(super) fn warn_front_proxy_end(&mut self, error: &ConnectionError, now: Now) {
+        let (again_ms, unlogged) = &mut self.front_proxy_ends;
+        if now.ms < *again_ms {
+            *unlogged += 1;
+            return;
+        }
+        *again_ms = now.ms + TOLD_AGAIN_MS;
+        let unlogged = std::mem::take(unlogged);
+        tracing::warn!(
+            %error,
+            unlogged,
+            "the front proxy's HTTP/2 connection ends, and all requests and watches on it"
+        );
     }
 
     /// Passes a request to the API, and counts it in the time of this turn.

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::clock::Now;
 use crate::conn::Conn;
-use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, ANONYMOUS_MS_MIN, FULL_TOLD_AGAIN_MS};
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, ANONYMOUS_MS_MIN, TOLD_AGAIN_MS};
 use crate::listener::{Accepted, Listener};
 use crate::transport::Transport;
 use mio::Interest;
@@ -39,7 +39,7 @@ impl Server {
     /// Logs, at intervals, that the connection limit is reached.
     fn tell_full(&mut self, now: Now) {
         if now.ms >= self.full_told_again_ms {
-            self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
+            self.full_told_again_ms = now.ms + TOLD_AGAIN_MS;
             let connections = self.conns.len();
             let what = if self.conns.oldest_anonymous().is_some() {
                 "for each new one the oldest without a certificate that gives it rights ends, when it has had its time"

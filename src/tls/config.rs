@@ -3,6 +3,7 @@
 //! The crypto provider is chosen here, not taken from the process, so no other crate can replace it.
 
 use super::trust::Trust;
+use super::wall_clock::{Tickets, WallClock};
 use crate::timestamp::Time;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -43,11 +44,12 @@ impl Resumption {
     /// Creates new ticket keys and an empty session cache.
     ///
     /// # Errors
-    /// rustls's error, if there is no randomness.
+    /// rustls's error, if there is no randomness or the wall clock is before 1970.
     pub fn new() -> Result<Self, rustls::Error> {
         // Tickets need no server state, so a fleet of nodes that reconnects at once resumes without a large cache. The
         // cache serves TLS 1.2 clients that resume by session ID.
-        Ok(Self { tickets: aws_lc_rs::Ticketer::new()?, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
+        let tickets = Arc::new(Tickets::new(aws_lc_rs::Ticketer::new)?);
+        Ok(Self { tickets, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) fn rustls_config(
     alpn: Vec<Vec<u8>>,
     resumption: &Resumption,
 ) -> ServerConfig {
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("the provider has cipher suites of both versions")
         .with_client_cert_verifier(trust)

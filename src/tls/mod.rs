@@ -7,3 +7,4 @@ pub mod identity;
 pub mod reload;
 pub mod source;
 pub mod trust;
+mod wall_clock;

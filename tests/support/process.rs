@@ -16,6 +16,7 @@ use tempfile::TempDir;
 pub(crate) struct Process {
     child: Child,
     endpoint: Endpoint,
+    secure: SocketAddr,
     /// Folder with certificates, the log and Leases.
     folder: TempDir,
     /// Arguments of the program, for a restart.
@@ -28,17 +29,26 @@ impl Process {
     /// # Panics
     /// If the server does not answer in time.
     pub(crate) fn start(flags: &[&str], files_max: u32) -> Self {
+        Self::start_under(&[], flags, files_max)
+    }
+
+    /// Starts the server under a command such as `env`.
+    ///
+    /// # Panics
+    /// If the server does not answer in time.
+    pub(crate) fn start_under(wrapper: &[OsString], flags: &[&str], files_max: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (insecure, secure) = (free_port(), free_port());
         let mut words: Vec<OsString> = ["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"].map(Into::into).into();
         words.push(files_max.to_string().into());
+        words.extend_from_slice(wrapper);
         words.push(env!("CARGO_BIN_EXE_coordination-apiserver").into());
         words.extend(["--insecure-port".into(), insecure.port().to_string().into()]);
         words.extend(["--secure-port".into(), secure.port().to_string().into()]);
         words.extend(["--cert-dir".into(), folder.path().join("certs").into()]);
         words.extend(flags.iter().map(Into::into));
         let child = spawn(&words, folder.path());
-        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, folder, words };
+        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, secure, folder, words };
         eventually("the process answers", || process.answers());
         process
     }
@@ -99,6 +109,12 @@ impl Process {
     /// The cleartext port.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Returns the address of the TLS port.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn secure_address(&self) -> SocketAddr {
+        self.secure
     }
 
     /// Whether the server answers a new connection and is ready.

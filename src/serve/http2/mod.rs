@@ -104,9 +104,8 @@ impl Http2 {
             let is_starved = match self.recv_requests(input, budget, cx) {
                 Ok(is_starved) => is_starved,
                 Err(error) => {
-                    // A front proxy's connection carries the requests of all its clients.
                     if cx.from.credentials.is_front_proxy() {
-                        tracing::warn!(%error, "the front proxy's HTTP/2 connection ends, and all requests and watches on it");
+                        cx.service.warn_front_proxy_end(&error, cx.now);
                     } else {
                         tracing::debug!(%error, "HTTP/2 connection ends");
                     }
