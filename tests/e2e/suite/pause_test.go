@@ -1,0 +1,217 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// pause is a way in which kube-controller-manager comes to wait, and the switch that is made while it waits.
+type pause struct {
+	name string
+	// Who has the Leases before: our server, or built-in storage.
+	ours bool
+	// Begins and ends what it waits for. Nodes are not marked in between.
+	begin, end string
+	// Switches then, by one of these commands, while `end` may not have been run yet.
+	change string
+	late   bool
+}
+
+// kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker) waits, since it cannot read Leases or its
+// cache is behind. Meanwhile the cluster is taken over or given back. No healthy node leaves Ready. After the restart that
+// docs/deploy.md asks for, kube-controller-manager marks the silent nodes: one that has been silent since before the switch,
+// and one since after it. The log of the test tells how it treats these before the restart.
+//
+//	E2E_TAKEOVER, E2E_ROLLBACK, E2E_BY_HAND   commands that switch; the last one rolls back with kubectl
+//	E2E_STOP, E2E_START                       commands that stop and start our server
+//	E2E_STOP_ETCD, E2E_START_ETCD             the same for the etcd of kube-apiserver
+//	E2E_STOP_CONTROLLERS, E2E_START_CONTROLLERS   the same for kube-controller-manager
+//	E2E_GRACE_SECONDS                         how long a node may be silent
+//	E2E_PAUSE_SECONDS                         how long the Leases cannot be read (90)
+//	E2E_UNRESTARTED_SECONDS                   time from the switch to the restart (90)
+func TestPause(t *testing.T) {
+	if os.Getenv("E2E_STOP_ETCD") == "" {
+		t.Skip("it is run by tests/e2e/run, after the suite")
+	}
+	for _, p := range []pause{
+		{name: "etcd fails, takeover", begin: "E2E_STOP_ETCD", end: "E2E_START_ETCD", change: "E2E_TAKEOVER"},
+		{name: "server fails, rollback", ours: true, begin: "E2E_STOP", end: "E2E_START", change: "E2E_ROLLBACK"},
+		{name: "server fails, rollback by hand", ours: true, begin: "E2E_STOP", end: "E2E_START", change: "E2E_BY_HAND", late: true},
+		{name: "takeover, rollback", change: "E2E_ROLLBACK"},
+	} {
+		t.Run(p.name, func(t *testing.T) { check(t, 12*time.Minute, func(ctx context.Context) error { return p.run(ctx, t) }) })
+	}
+}
+
+func (p pause) run(ctx context.Context, t *testing.T) error {
+	seconds := func(variable string, otherwise int) time.Duration {
+		return time.Duration(number(variable, otherwise)) * time.Second
+	}
+	grace, length, unrestarted := seconds("E2E_GRACE_SECONDS", 50), seconds("E2E_PAUSE_SECONDS", 90), seconds("E2E_UNRESTARTED_SECONDS", 90)
+	side := "E2E_ROLLBACK"
+	if p.ours {
+		side = "E2E_TAKEOVER"
+	}
+	if err := command(ctx, os.Getenv(side)); err != nil {
+		return err
+	}
+	if err := restartControllers(ctx); err != nil {
+		return err
+	}
+	config := speaking(user("admin"), contentTypes["protobuf"])
+	s := &scene{t: t, space: namespace(t), configs: []*rest.Config{config, config}}
+	ctx, s.stop = context.WithCancel(ctx)
+	defer s.end()
+	if err := s.beginNodes(ctx); err != nil {
+		return err
+	}
+	// Every kubelet has renewed.
+	time.Sleep(kubeletInterval + 2*time.Second)
+	marks := s.beginMarks(ctx)
+	if err := s.complaint(); err != nil {
+		return err
+	}
+
+	if p.begin == "" {
+		// A switch changes the versions, and the first silent node shows it.
+		if err := command(ctx, os.Getenv("E2E_TAKEOVER")); err != nil {
+			return err
+		}
+		s.silence[0]()
+		time.Sleep(grace + 3*lookMax)
+		if err := s.complaint(); err != nil {
+			return fmt.Errorf("in the pause: %w", err)
+		}
+	} else {
+		if err := command(ctx, os.Getenv(p.begin)); err != nil {
+			return err
+		}
+		s.silence[0]()
+		time.Sleep(length)
+		// Without etcd nobody knows.
+		if err := s.complaint(); err != nil && p.ours {
+			return fmt.Errorf("in the pause: %w", err)
+		}
+		if !p.late {
+			if err := command(ctx, os.Getenv(p.end)); err != nil {
+				return err
+			}
+		}
+	}
+	began := time.Now()
+	var err error
+	for ctx.Err() == nil {
+		if err = command(ctx, os.Getenv(p.change)); err == nil || time.Since(began) > settledMax {
+			break
+		}
+		t.Logf("%s: %v", p.change, err)
+		time.Sleep(time.Second)
+	}
+	if err != nil {
+		return err
+	}
+	switched := time.Now()
+	t.Logf("%s was done %s after the end of the pause", p.change, switched.Sub(began).Round(100*time.Millisecond))
+	if err := eventually(ctx, 30*time.Second, s.renewedSince(switched, s.nodes[1:])); err != nil {
+		return err
+	}
+	t.Logf("healthy nodes had renewed %s after the switch", time.Since(switched).Round(100*time.Millisecond))
+	if err := s.reportAll(ctx, s.nodes[1:]); err != nil {
+		return err
+	}
+	time.Sleep(time.Second)
+	_ = s.complaint()
+	s.silence[1]()
+	time.Sleep(time.Until(switched.Add(unrestarted)))
+	t.Logf("before the restart, since the switch: %s", marks.since(switched))
+	if err := s.complaint(); err != nil {
+		return fmt.Errorf("before the restart: %w", err)
+	}
+
+	if err := restartControllers(ctx); err != nil {
+		return err
+	}
+	restarted := time.Now()
+	for _, node := range s.nodes[:silent] {
+		if err := eventually(ctx, grace+3*lookMax, ready(admin().CoreV1().Nodes().Get, node, corev1.ConditionUnknown)); err != nil {
+			return fmt.Errorf("silent, after the restart: %w", err)
+		}
+	}
+	t.Logf("both were marked %s after the restart", time.Since(restarted).Round(time.Second))
+	if err := s.complaint(); err != nil {
+		return fmt.Errorf("after the restart: %w", err)
+	}
+	if p.late {
+		return command(ctx, os.Getenv(p.end))
+	}
+	return nil
+}
+
+// restartControllers restarts kube-controller-manager. Its lock outlasts a pause, and the next one need not wait for it.
+func restartControllers(ctx context.Context) error {
+	if err := command(ctx, os.Getenv("E2E_STOP_CONTROLLERS")); err != nil {
+		return err
+	}
+	locks := admin().CoordinationV1().Leases(metav1.NamespaceSystem)
+	if err := eventually(ctx, 10*time.Second, func(ctx context.Context) error {
+		err := locks.Delete(ctx, controllerManager, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return command(ctx, os.Getenv("E2E_START_CONTROLLERS"))
+}
+
+// marks are the moments when silent nodes were marked.
+type marks struct {
+	mutex sync.Mutex
+	at    [silent]time.Time
+}
+
+func (s *scene) beginMarks(ctx context.Context) *marks {
+	m := &marks{}
+	s.begin(func() {
+		for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
+			for number, node := range s.nodes[:silent] {
+				object, err := admin().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+				if err != nil {
+					continue
+				}
+				m.mutex.Lock()
+				if object.Status.Conditions[0].Status != corev1.ConditionUnknown {
+					m.at[number] = time.Time{}
+				} else if m.at[number].IsZero() {
+					m.at[number] = time.Now()
+				}
+				m.mutex.Unlock()
+			}
+		}
+	})
+	return m
+}
+
+func (m *marks) since(then time.Time) string {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	var said string
+	for number, at := range m.at {
+		if at.IsZero() {
+			said += fmt.Sprintf("silent node %d is Ready; ", number)
+		} else {
+			said += fmt.Sprintf("silent node %d was marked after %s; ", number, at.Sub(then).Round(time.Second))
+		}
+	}
+	return said
+}
