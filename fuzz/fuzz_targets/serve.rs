@@ -73,9 +73,8 @@ impl World {
             let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut self.output };
             let served = self.protocol.serve_requests(cx, &mut self.input, &mut budget);
             let has_job_step = served != Served::Close && self.protocol.has_job_step();
-            let is_over = has_job_step
-                && cx.output.len() < QUEUED_BYTES_HIGH
-                && self.protocol.step_job(cx) == AfterStep::Close;
+            let is_over =
+                has_job_step && cx.output.len() < QUEUED_BYTES_HIGH && self.protocol.step_job(cx) == AfterStep::Close;
             self.fan_out();
             assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
             self.output.clear();
