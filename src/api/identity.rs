@@ -4,14 +4,15 @@
 //! Each ready replica has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. Any replica
 //! deletes the expired Leases of replicas that died.
 //!
-//! An identity Lease may name the address of its replica. The Service routes to the addresses of the live replicas
-//! (`cluster::endpoints`).
+//! An identity Lease may name the address and the node of its replica. The Service routes to the addresses of the live
+//! replicas (`cluster::endpoints`).
 //!
 //! The observer's clock decides whether a replica is alive, as in client-go's leader election: a Lease has expired if
 //! no renewal was seen for its duration. So the clocks of two hosts may differ.
 
 use super::Api;
 use crate::clock::Now;
+use crate::cluster::ReplicaEndpoint;
 use crate::handover::{self, ASKED};
 use crate::lease::validation::format::is_dns_subdomain;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, StringMap};
@@ -23,7 +24,6 @@ use crate::table::snapshot::Range;
 use crate::timestamp::MicroTime;
 use compact_str::{CompactString, format_compact};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use uuid::Uuid;
 
 /// Namespace of identity Leases.
@@ -34,6 +34,8 @@ const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-a
 const HOST_LABEL: &str = "kubernetes.io/hostname";
 /// Annotation with the address and port of the replica.
 const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
+/// Annotation with the name of the replica's node.
+const NODE_ANNOTATION: &str = "coordination-apiserver/node";
 /// Renewal interval, in ms.
 const RENEW_MS: u64 = 5_000;
 /// Interval at which the identity Leases are read, in ms.
@@ -56,8 +58,8 @@ pub struct ReplicaIdentity {
     host: CompactString,
     /// Name of the Lease, and an id that is new at each start.
     holder: CompactString,
-    /// Address of the replica, if the Lease names it.
-    endpoint: Option<SocketAddr>,
+    /// Endpoint of the replica, if the Lease names it.
+    endpoint: Option<ReplicaEndpoint>,
     /// When the Lease is renewed next, in ms.
     renew_ms: u64,
     /// When the identity Leases are read next, in ms.
@@ -78,7 +80,7 @@ struct Seen {
     since_ms: u64,
     /// Duration of the Lease, in ms.
     duration_ms: u64,
-    endpoint: Option<SocketAddr>,
+    endpoint: Option<ReplicaEndpoint>,
     /// Request id of the hand-over phase that the replica follows.
     keeps_to: Option<CompactString>,
 }
@@ -93,7 +95,7 @@ impl ReplicaIdentity {
     /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if there is
     /// one.
     #[must_use]
-    pub fn new(host: &str, port: u16, endpoint: Option<SocketAddr>, id: Uuid) -> Self {
+    pub fn new(host: &str, port: u16, endpoint: Option<ReplicaEndpoint>, id: Uuid) -> Self {
         let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
         let name =
             if is_dns_subdomain(name.as_bytes()) { name } else { format_compact!("coordination-apiserver-{id}") };
@@ -117,21 +119,21 @@ impl ReplicaIdentity {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Returns the addresses of the live replicas that name one, in order. This replica counts as live even before its
+    /// Returns the endpoints of the live replicas that name one, in order. This replica counts as live even before its
     /// Lease is in the table.
-    fn endpoints(&self, now: Now) -> Vec<SocketAddr> {
+    fn endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let mut endpoints = self.other_endpoints(now);
-        endpoints.extend(self.endpoint);
+        endpoints.extend(self.endpoint.clone());
         endpoints.sort_unstable();
         endpoints.dedup();
         endpoints
     }
 
-    /// Returns the addresses of the other live replicas that name one, in order.
+    /// Returns the endpoints of the other live replicas that name one, in order.
     #[must_use]
-    pub fn other_endpoints(&self, now: Now) -> Vec<SocketAddr> {
+    pub fn other_endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
-        let mut endpoints: Vec<_> = others.filter_map(|(_, seen)| seen.endpoint).collect();
+        let mut endpoints: Vec<_> = others.filter_map(|(_, seen)| seen.endpoint.clone()).collect();
         endpoints.sort_unstable();
         endpoints.dedup();
         endpoints
@@ -149,7 +151,7 @@ impl ReplicaIdentity {
             };
             let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
             let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
-            let endpoint = metadata.annotations.value(ENDPOINT_ANNOTATION).and_then(|text| text.parse().ok());
+            let endpoint = endpoint_in(&metadata.annotations);
             let keeps_to = metadata.annotations.value(ASKED).map(CompactString::from);
             seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
         }
@@ -197,9 +199,12 @@ impl ReplicaIdentity {
     }
 
     fn annotations(&self) -> StringMap {
-        let endpoint = self.endpoint.map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{endpoint}")));
+        let endpoint = self.endpoint.iter();
+        let address =
+            endpoint.clone().map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{}", endpoint.address)));
+        let node = endpoint.filter_map(|endpoint| Some((NODE_ANNOTATION.into(), endpoint.node.clone()?)));
         let keeps_to = self.keeps_to.iter().map(|asked| (ASKED.into(), asked.clone()));
-        endpoint.into_iter().chain(keeps_to).collect()
+        address.chain(node).chain(keeps_to).collect()
     }
 
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
@@ -231,6 +236,13 @@ pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
 
+/// Returns the endpoint that the annotations of an identity Lease name.
+fn endpoint_in(annotations: &StringMap) -> Option<ReplicaEndpoint> {
+    let address = annotations.value(ENDPOINT_ANNOTATION)?.parse().ok()?;
+    let node = annotations.value(NODE_ANNOTATION).filter(|node| is_dns_subdomain(node.as_bytes()));
+    Some(ReplicaEndpoint { address, node: node.map(CompactString::from) })
+}
+
 fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
@@ -258,7 +270,7 @@ impl Api {
     ///
     /// Returns the endpoints of the live replicas if the Leases were read; an empty list while this replica does not
     /// know them.
-    pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<SocketAddr>> {
+    pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<ReplicaEndpoint>> {
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
             _ => return None,
@@ -333,14 +345,15 @@ mod tests {
     }
 
     fn replica_at(host: &str, endpoint: Option<&str>) -> Api {
-        let endpoint = endpoint.map(|text| text.parse().expect("an address"));
+        let endpoint = endpoint
+            .map(|text| ReplicaEndpoint { address: text.parse().expect("an address"), node: Some(host.into()) });
         Api { identity: Some(ReplicaIdentity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
     }
 
     /// Returns the endpoints that a replica sees at `ms`.
     fn looked(api: &mut Api, table: &mut Table, ms: u64) -> Vec<String> {
         let endpoints = api.keep_identity(table, at(ms)).expect("a look");
-        endpoints.iter().map(ToString::to_string).collect()
+        endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
     }
 
     fn names(table: &Table) -> Vec<CompactString> {
@@ -420,7 +433,7 @@ mod tests {
         // The second replica stops, and disappears from the endpoints.
         two.keep_identity(&mut table, at(16_000));
         let others = two.identity.as_ref().expect("an identity").other_endpoints(at(16_000));
-        assert_eq!(others, [a.parse().expect("an address")]);
+        assert_eq!(others, [ReplicaEndpoint { address: a.parse().expect("an address"), node: Some("a".into()) }]);
         two.leave(&mut table, at(16_000));
         assert_eq!(looked(&mut one, &mut table, 16_500), [a]);
     }

@@ -7,16 +7,18 @@ use super::offline::{InspectArgs, MigrateArgs};
 use super::switch::{RollbackArgs, TakeoverArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::build_info::BuildInfo;
-use crate::cluster::ServiceName;
+use crate::cluster::{ReplicaEndpoint, ServiceName};
 use crate::etcd;
 use crate::features::FeatureGates;
 use crate::journal::{FORMAT, FORMAT_WRITTEN_MIN};
+use crate::lease::validation::format::is_dns_subdomain;
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use compact_str::CompactString;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -153,6 +155,11 @@ pub struct Args {
     /// IP address at which clients reach this replica, for --publish-endpoints.
     #[arg(long, value_name = "IP", requires = "publish_endpoints")]
     pub advertise_address: Option<IpAddr>,
+
+    /// Name of this replica's Node, for --publish-endpoints. The kube-proxy of that node routes to this replica while
+    /// the EndpointSlices contain it, and to any replica otherwise.
+    #[arg(long, value_name = "NODE", requires = "publish_endpoints", value_parser = parse_node_name)]
+    pub node_name: Option<CompactString>,
 
     /// Kubeconfig of the cluster, for --requestheader-from-cluster, --namespaces-from-cluster and
     /// --publish-endpoints.
@@ -355,10 +362,11 @@ impl Args {
         self.requestheader_from_cluster || self.namespaces_from_cluster || self.publish_endpoints.is_some()
     }
 
-    /// Returns the address at which clients reach this replica, if it is to be published.
+    /// Returns the endpoint at which clients reach this replica, if the replica publishes it.
     #[must_use]
-    pub fn endpoint(&self) -> Option<SocketAddr> {
-        self.advertise_address.map(|address| SocketAddr::new(address, self.secure_port))
+    pub fn endpoint(&self) -> Option<ReplicaEndpoint> {
+        let address = SocketAddr::new(self.advertise_address?, self.secure_port);
+        Some(ReplicaEndpoint { address, node: self.node_name.clone() })
     }
 
     fn check_endpoints(&self) -> Result<(), String> {
@@ -531,6 +539,13 @@ fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
+fn parse_node_name(text: &str) -> Result<CompactString, String> {
+    match is_dns_subdomain(text.as_bytes()) {
+        true => Ok(text.into()),
+        false => Err("the name of a Node is wanted".to_owned()),
+    }
+}
+
 /// Parses a number of bytes, plain or with a binary suffix.
 fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
@@ -630,7 +645,16 @@ mod tests {
         let publish = "--publish-endpoints=kube-system/leases";
         let published = ["--storage=etcd", "--etcd-servers=http://127.0.0.1:2379", publish];
         let endpoint = parse(&[&published[..], &["--advertise-address=10.0.0.1"]].concat()).expect("flags").endpoint();
-        assert_eq!(endpoint, Some("10.0.0.1:8443".parse().expect("an address")));
+        let address = "10.0.0.1:8443".parse().expect("an address");
+        assert_eq!(endpoint, Some(ReplicaEndpoint { address, node: None }));
+        assert!(wrong(&["--node-name=node-a"]).contains("--publish-endpoints"));
+        for (node, is_name) in [("node-a.example", true), ("", false), ("Node", false), ("a/b", false)] {
+            let flags = ["--advertise-address=10.0.0.1".to_owned(), format!("--node-name={node}")];
+            let flags = flags.iter().map(String::as_str);
+            let parsed = parse(&published.iter().copied().chain(flags).collect::<Vec<_>>());
+            let named = parsed.ok().and_then(|args| args.endpoint()?.node);
+            assert_eq!(named, is_name.then(|| node.into()), "{node:?}");
+        }
         assert!(wrong(&[publish]).contains("--advertise-address"));
         assert!(wrong(&["--advertise-address=10.0.0.1"]).contains("--publish-endpoints"));
         assert!(wrong(&[publish, "--advertise-address=10.0.0.1"]).contains("--storage etcd"));

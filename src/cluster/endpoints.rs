@@ -8,7 +8,10 @@
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
 use crate::updates::UpdateSender;
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use compact_str::CompactString;
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode,
+};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::BTreeMap;
@@ -67,12 +70,30 @@ impl fmt::Display for ServiceName {
     }
 }
 
+/// Endpoint at which clients reach a replica.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplicaEndpoint {
+    /// Address and port of the replica.
+    pub address: SocketAddr,
+    /// Name of the replica's node. The kube-proxy of that node prefers this replica to all others.
+    pub node: Option<CompactString>,
+}
+
+impl fmt::Display for ReplicaEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{} on {node}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
 /// Endpoints of the replicas, as set at one time.
 #[derive(Clone, Debug, Default)]
 struct Said {
     /// Number of changes of the endpoints.
     generation: u64,
-    endpoints: Vec<SocketAddr>,
+    endpoints: Vec<ReplicaEndpoint>,
 }
 
 /// The event loop's end of the endpoints channel.
@@ -92,7 +113,7 @@ pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
 
 impl EndpointsSender {
     /// Sets the endpoints of the replicas, in order. Never blocks. Returns the generation of these endpoints.
-    pub fn set(&self, endpoints: Vec<SocketAddr>) -> u64 {
+    pub fn set(&self, endpoints: Vec<ReplicaEndpoint>) -> u64 {
         self.0.send_if_modified(|said| {
             let is_other = said.endpoints != endpoints;
             if is_other {
@@ -148,7 +169,11 @@ pub(super) async fn keep_endpoints(
 }
 
 /// Changes the slices to hold exactly `wanted`.
-async fn reconcile(api: &Api<EndpointSlice>, service: &ServiceName, wanted: &[SocketAddr]) -> Result<(), kube::Error> {
+async fn reconcile(
+    api: &Api<EndpointSlice>,
+    service: &ServiceName,
+    wanted: &[ReplicaEndpoint],
+) -> Result<(), kube::Error> {
     let labels = format!("{}={},{SERVICE_LABEL}={}", MANAGED_BY.0, MANAGED_BY.1, service.name);
     let found = api.list(&ListParams::default().labels(&labels)).await?;
     for step in plan(service, found.items, wanted) {
@@ -165,7 +190,8 @@ async fn reconcile(api: &Api<EndpointSlice>, service: &ServiceName, wanted: &[So
                 _ = api.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
             }
         }
-        tracing::info!(slice = name, endpoints = ?wanted, "EndpointSlice {what}");
+        let endpoints = Vec::from_iter(wanted.iter().map(ToString::to_string));
+        tracing::info!(slice = name, ?endpoints, "EndpointSlice {what}");
     }
     Ok(())
 }
@@ -183,11 +209,11 @@ enum Step {
 /// Plans the changes after which the slices `found` hold exactly `wanted`. All endpoints of a slice share one port and
 /// one address family, so each pair has a slice. Slices with endpoints come before deletions, so that some slice always
 /// exists.
-fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[SocketAddr]) -> Vec<Step> {
-    let mut groups: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
+fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[ReplicaEndpoint]) -> Vec<Step> {
+    let mut groups: BTreeMap<String, Vec<&ReplicaEndpoint>> = BTreeMap::new();
     for endpoint in wanted {
-        let family = if endpoint.is_ipv4() { "ipv4" } else { "ipv6" };
-        groups.entry(format!("{}-{family}-{}", service.name, endpoint.port())).or_default().push(*endpoint);
+        let family = if endpoint.address.is_ipv4() { "ipv4" } else { "ipv6" };
+        groups.entry(format!("{}-{family}-{}", service.name, endpoint.address.port())).or_default().push(endpoint);
     }
     let mut found: BTreeMap<_, _> = found.into_iter().map(|slice| (slice.name_any(), slice)).collect();
     let mut steps = Vec::new();
@@ -203,19 +229,35 @@ fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[SocketAddr])
     steps
 }
 
+/// Whether the slice `known` has the endpoints and ports of `wanted`. Missing hints are accepted, since kube-apiserver
+/// before 1.34 drops hints for nodes.
 fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
-    known.endpoints == wanted.endpoints && known.ports == wanted.ports
+    let is_same = |known: &Endpoint, wanted: &Endpoint| {
+        let is_dropped = known.hints.as_ref().is_none_or(|hints| *hints == EndpointHints::default());
+        let hints = if is_dropped { &known.hints } else { &wanted.hints };
+        *known == Endpoint { hints: hints.clone(), ..wanted.clone() }
+    };
+    let is_as_long = known.endpoints.len() == wanted.endpoints.len();
+    let mut pairs = known.endpoints.iter().zip(&wanted.endpoints);
+    is_as_long && pairs.all(|(known, wanted)| is_same(known, wanted)) && known.ports == wanted.ports
 }
 
 /// Builds the slice of these endpoints, which share one port and one address family.
-fn slice(service: &ServiceName, name: &str, endpoints: &[SocketAddr]) -> EndpointSlice {
+fn slice(service: &ServiceName, name: &str, endpoints: &[&ReplicaEndpoint]) -> EndpointSlice {
     let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
-    let endpoint = |address: &SocketAddr| Endpoint {
-        addresses: vec![address.ip().to_string()],
+    let for_node = |node: &CompactString| EndpointHints {
+        for_nodes: Some(vec![ForNode { name: node.to_string() }]),
+        ..EndpointHints::default()
+    };
+    let endpoint = |endpoint: &&ReplicaEndpoint| Endpoint {
+        addresses: vec![endpoint.address.ip().to_string()],
         conditions: Some(conditions.clone()),
+        hints: endpoint.node.as_ref().map(for_node),
+        node_name: endpoint.node.as_ref().map(CompactString::to_string),
         ..Endpoint::default()
     };
-    let family = match endpoints.first().map(SocketAddr::ip) {
+    let first = endpoints.first().map(|endpoint| endpoint.address);
+    let family = match first.map(|address| address.ip()) {
         Some(IpAddr::V6(_)) => "IPv6",
         Some(IpAddr::V4(_)) | None => "IPv4",
     };
@@ -234,7 +276,7 @@ fn slice(service: &ServiceName, name: &str, endpoints: &[SocketAddr]) -> Endpoin
         endpoints: endpoints.iter().map(endpoint).collect(),
         ports: Some(vec![EndpointPort {
             name: Some(PORT_NAME.to_owned()),
-            port: endpoints.first().map(|address| address.port().into()),
+            port: first.map(|address| address.port().into()),
             protocol: Some("TCP".to_owned()),
             app_protocol: Some("https".to_owned()),
         }]),
@@ -249,14 +291,19 @@ mod tests {
         "kube-system/leases".parse().expect("a name")
     }
 
-    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
-        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    /// Parses endpoints in the form `ADDRESS` or `ADDRESS@NODE`.
+    fn replica_endpoints(texts: &[&str]) -> Vec<ReplicaEndpoint> {
+        let endpoint = |text: &&str| {
+            let (address, node) = text.split_once('@').map_or((*text, None), |(address, node)| (address, Some(node)));
+            ReplicaEndpoint { address: address.parse().expect("an address"), node: node.map(CompactString::from) }
+        };
+        texts.iter().map(endpoint).collect()
     }
 
     /// Applies the plan and returns the slices that the cluster then holds.
     fn applied(found: Vec<EndpointSlice>, wanted: &[&str]) -> (Vec<EndpointSlice>, usize) {
         let mut held: BTreeMap<_, _> = found.iter().map(|slice| (slice.name_any(), slice.clone())).collect();
-        let steps = plan(&service(), found, &addresses(wanted));
+        let steps = plan(&service(), found, &replica_endpoints(wanted));
         let count = steps.len();
         for step in steps {
             match step {
@@ -294,10 +341,33 @@ mod tests {
     }
 
     #[test]
+    fn each_endpoint_has_a_hint_for_its_node() {
+        let wanted = ["10.0.0.1:10269@node-a", "10.0.0.2:10269@node-b"];
+        let (mut found, _) = applied(Vec::new(), &wanted);
+        let of_endpoint = |endpoint: &Endpoint| {
+            let hints = endpoint.hints.as_ref().and_then(|hints| hints.for_nodes.as_ref()).expect("a hint");
+            (endpoint.node_name.clone().expect("a node"), Vec::from_iter(hints.iter().map(|node| node.name.clone())))
+        };
+        let nodes: Vec<_> = found[0].endpoints.iter().map(of_endpoint).collect();
+        let expected = ["node-a", "node-b"].map(|node| (node.to_owned(), vec![node.to_owned()]));
+        assert_eq!(nodes, expected);
+        // Another client's hint is replaced. A hint that kube-apiserver dropped is not written again.
+        found[0].endpoints[0].hints = found[0].endpoints[1].hints.clone();
+        let (mut found, steps) = applied(found, &wanted);
+        assert_eq!(steps, 1);
+        for endpoint in &mut found[0].endpoints {
+            endpoint.hints = Some(EndpointHints::default());
+        }
+        let (found, steps) = applied(found, &wanted);
+        assert_eq!(steps, 0);
+        assert_eq!(applied(found, &["10.0.0.1:10269@node-a", "10.0.0.2:10269@node-c"]).1, 1);
+    }
+
+    #[test]
     fn a_slice_is_replaced_in_the_state_in_which_it_was_read() {
         let (mut found, _) = applied(Vec::new(), &["10.0.0.1:10269"]);
         found[0].metadata.resource_version = Some("7".to_owned());
-        let steps = plan(&service(), found, &addresses(&["10.0.0.2:10269"]));
+        let steps = plan(&service(), found, &replica_endpoints(&["10.0.0.2:10269"]));
         let [Step::Replace(slice)] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!(slice.resource_version().as_deref(), Some("7"));
     }
@@ -315,10 +385,10 @@ mod tests {
     #[test]
     fn only_other_endpoints_wake_the_cluster_thread() {
         let (sender, EndpointsReceiver(mut receiver)) = endpoints();
-        assert_eq!(sender.set(addresses(&["10.0.0.1:1"])), 1);
+        assert_eq!(sender.set(replica_endpoints(&["10.0.0.1:1"])), 1);
         assert!(receiver.has_changed().expect("a sender"));
         receiver.mark_unchanged();
-        assert_eq!(sender.set(addresses(&["10.0.0.1:1"])), 1);
+        assert_eq!(sender.set(replica_endpoints(&["10.0.0.1:1"])), 1);
         assert!(!receiver.has_changed().expect("a sender"));
         assert_eq!(sender.set(Vec::new()), 2);
     }

@@ -9,7 +9,7 @@ mod follow;
 mod followed;
 mod namespaces;
 
-pub use endpoints::{EndpointsReceiver, EndpointsSender, ServiceName, endpoints};
+pub use endpoints::{EndpointsReceiver, EndpointsSender, ReplicaEndpoint, ServiceName, endpoints};
 pub use follow::told;
 pub use followed::Followed;
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};

@@ -1,9 +1,8 @@
 //! The replicas' addresses, published for the Service when they change. A replica that stops is removed from the
 //! Service before its listeners close.
 
-use crate::cluster::EndpointsSender;
+use crate::cluster::{EndpointsSender, ReplicaEndpoint};
 use crate::updates::{UpdateSender, Updates};
-use std::net::SocketAddr;
 
 /// Longest time for which a stop waits until the Service no longer routes to this replica, in ms.
 const LEAVE_MS_MAX: u64 = 2_000;
@@ -43,7 +42,7 @@ impl Endpoints {
     }
 
     /// Publishes these endpoints. An empty list leaves the Service to the other replicas.
-    pub(super) fn set(&self, endpoints: Vec<SocketAddr>) {
+    pub(super) fn set(&self, endpoints: Vec<ReplicaEndpoint>) {
         if let Some(sender) = &self.sender {
             sender.set(endpoints);
         }
@@ -51,7 +50,7 @@ impl Endpoints {
 
     /// Begins to leave. `others` are the endpoints of the other replicas. If there are none, the Service keeps this
     /// replica's endpoint, where a replica may soon serve again.
-    pub(super) fn leave(&mut self, others: Vec<SocketAddr>, now_ms: u64) {
+    pub(super) fn leave(&mut self, others: Vec<ReplicaEndpoint>, now_ms: u64) {
         let has_others = !others.is_empty();
         let generation = self.sender.as_ref().map(|sender| sender.set(others));
         let awaited = generation.filter(|_| has_others);
@@ -95,8 +94,9 @@ mod tests {
     use mio::{Poll, Token, Waker};
     use std::sync::Arc;
 
-    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
-        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    fn replica_endpoints(texts: &[&str]) -> Vec<ReplicaEndpoint> {
+        let endpoint = |text: &&str| ReplicaEndpoint { address: text.parse().expect("an address"), node: None };
+        texts.iter().map(endpoint).collect()
     }
 
     fn kept(sender: Option<EndpointsSender>) -> (Endpoints, Poll) {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn listeners_close_when_the_service_leads_elsewhere_or_after_a_bound() {
-        let (both, others) = (addresses(&["10.0.0.1:1", "10.0.0.2:1"]), addresses(&["10.0.0.2:1"]));
+        let (both, others) = (replica_endpoints(&["10.0.0.1:1", "10.0.0.2:1"]), replica_endpoints(&["10.0.0.2:1"]));
         for is_published in [true, false] {
             let (sender, _receiver) = endpoints();
             let (mut kept, _poll) = kept(Some(sender));
@@ -137,7 +137,7 @@ mod tests {
         for (sender, others) in [(Some(sender), &[][..]), (None, &["10.0.0.2:1"])] {
             let (mut kept, _poll) = kept(sender);
             assert!(!kept.has_left(7));
-            kept.leave(addresses(others), 7);
+            kept.leave(replica_endpoints(others), 7);
             assert!(kept.has_left(7));
         }
     }

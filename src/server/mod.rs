@@ -22,7 +22,7 @@ use crate::api::health::CheckId;
 use crate::api::identity::{self, ReplicaIdentity};
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
-use crate::cluster::NamespaceChange;
+use crate::cluster::{NamespaceChange, ReplicaEndpoint};
 use crate::conn::Next;
 use crate::engine::EngineError;
 use crate::journal::Journal;
@@ -169,8 +169,8 @@ impl Server {
     }
 
     /// Makes this server keep an identity Lease, if other servers share its store. `host` is the machine's name.
-    /// `endpoint`, if given, is the address in the Lease at which clients reach this server.
-    pub fn announce(&mut self, host: &str, endpoint: Option<SocketAddr>) {
+    /// The Lease names `endpoint`, at which clients reach this server, if there is one.
+    pub fn announce(&mut self, host: &str, endpoint: Option<ReplicaEndpoint>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
             self.service.api.identity = Some(ReplicaIdentity::new(host, port, endpoint, Uuid::new_v4()));
