@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -98,7 +99,8 @@ func TestEndpointSlices(t *testing.T) {
 	})
 }
 
-// endpointsAre checks that the EndpointSlices of the Service have exactly these addresses, in order.
+// endpointsAre checks that the EndpointSlices of the Service have exactly these addresses, in order. Each endpoint must
+// have its node, and the hint for that node's kube-proxy.
 func endpointsAre(want ...string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := clientset(user("admin")).DiscoveryV1().EndpointSlices("kube-system").List(ctx, metav1.ListOptions{
@@ -111,6 +113,11 @@ func endpointsAre(want ...string) func(ctx context.Context) error {
 		for _, slice := range list.Items {
 			for _, endpoint := range slice.Endpoints {
 				held = append(held, endpoint.Addresses...)
+				node := "machine-" + endpoint.Addresses[0][len("192.0.2."):]
+				if endpoint.NodeName == nil || *endpoint.NodeName != node || endpoint.Hints == nil ||
+					!slices.Equal(endpoint.Hints.ForNodes, []discoveryv1.ForNode{{Name: node}}) {
+					return fmt.Errorf("an endpoint does not name the node %s: %s", node, endpoint.String())
+				}
 			}
 		}
 		slices.Sort(held)
