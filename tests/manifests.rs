@@ -1,4 +1,4 @@
-//! The manifests contain only flags that the server has.
+//! The manifests and the chart contain only flags that the server has. The Go test in tests/manifests checks the rest.
 
 use clap::CommandFactory as _;
 use coordination_apiserver::cli::Args;
@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
+    "charts/coordination-apiserver/templates/_helpers.tpl",
     "manifests/cluster-etcd/deployment.json",
     "manifests/disk/deployment.yaml",
     "manifests/etcd/daemonset.yaml",
