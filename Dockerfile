@@ -7,8 +7,11 @@
 # rust-toolchain.toml. That file is not copied, since it also requires clippy and rustfmt. tests/toolchain.rs compares the
 # versions.
 ARG RUST_VERSION=1.95.0
+# For a repeatable build, set both images by digest: --build-arg BASE_IMAGE=gcr.io/distroless/cc-debian12@sha256:…
+ARG BUILD_IMAGE=rust:${RUST_VERSION}-bookworm
+ARG BASE_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
-FROM rust:${RUST_VERSION}-bookworm AS build
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY src src
@@ -23,10 +26,12 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     GIT_COMMIT=$GIT_COMMIT cargo build --release --locked --bin coordination-apiserver \
     && install -D --strip target/release/coordination-apiserver /image/coordination-apiserver
 
-FROM gcr.io/distroless/cc-debian12:nonroot
+FROM ${BASE_IMAGE}
+ARG BASE_IMAGE
 ARG GIT_COMMIT=
 LABEL org.opencontainers.image.title="coordination-apiserver" \
       org.opencontainers.image.description="A Kubernetes API server for Leases" \
+      org.opencontainers.image.base.name="$BASE_IMAGE" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="$GIT_COMMIT" \
       org.opencontainers.image.source="https://github.com/coordination-apiserver/coordination-apiserver" \
