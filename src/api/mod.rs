@@ -314,11 +314,11 @@ impl Api {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let (caller, features) = (&caller, self.features);
             let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
-            let reply = self.check_and_decide(table, &call, &route, verb, body).and_then(|mut reply| {
-                self.take_long_job_permit(table, &mut reply, caller)?;
-                Ok(reply)
-            });
+            let reply = self.check_and_decide(table, &call, &route, verb, body);
             let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
+            if let Err(error) = self.take_long_job_permit(table, &mut reply, caller) {
+                reply = Reply::Response(refusal(request, &error));
+            }
             reply.warn(call.warnings);
             reply
         });
