@@ -1,8 +1,8 @@
-//! A wall clock that jumps to before 1970 while the server runs. A small library in C, preloaded into the process, moves
-//! the clock.
+//! A wall clock that jumps to before 1970 while the server runs. A small library in C is preloaded into the process and
+//! moves the clock.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "support/process.rs"]

@@ -191,11 +191,11 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub watch_window_bytes: NonZeroUsize,
 
-    /// Bytes of memory for the Leases of all namespaces; one namespace may hold half of what the others leave. Each
-    /// Lease counts for at least 16 KiB, and in kube-node-lease and kube-system for what exceeds 16 KiB. Above the quota
+    /// Bytes of memory for the Leases of all namespaces. One namespace may hold half of what the others leave. Each
+    /// Lease counts for at least 16 KiB; in kube-node-lease and kube-system, for what exceeds 16 KiB. Above the quota
     /// a creation is answered with 403. So is a change that makes labels, annotations, owners or finalizers longer, or
-    /// all else longer than some 2,000 characters. Renewals and changes of the holder are always allowed. ResourceQuotas
-    /// of the cluster do not reach this server.
+    /// all else longer than some 2,000 characters. Renewals and changes of the holder are always allowed. A
+    /// ResourceQuota of the cluster does not reach this server.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 

@@ -1,4 +1,4 @@
-//! Shard selectors. Inputs that parse, and those with mistakes, have the answers of apiserver's `sharding.Parse` v0.37.2.
+//! Shard selectors. The answers to inputs with and without mistakes are those of apiserver's `sharding.Parse` v0.37.2.
 //! Only the limit of the depth is our own.
 
 use super::*;
