@@ -90,7 +90,7 @@ impl World {
     fn fan_out(&mut self) {
         let Self { service, protocol, output, now, .. } = self;
         service.watchers.notify(&service.table);
-        protocol.look_at_jobs(*now, true);
+        protocol.check_jobs(*now, true);
         service.watchers.on_timeout(*now);
         let mut again = Vec::new();
         while let Some((key, owner)) = service.watchers.pop_dirty() {
