@@ -310,19 +310,20 @@ impl Api {
         let verb = verb_of(request, &route);
         let kind = RequestKind::of(&route, verb, request);
         let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
-        let reply = caller.map(|caller| {
-            let (query, warnings) = (Query::new(request.query), Warnings::default());
-            let (caller, features) = (&caller, self.features);
-            let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
-            let reply = self.check_and_decide(table, &call, &route, verb, body);
-            let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
-            if let Err(error) = self.take_long_job_permit(table, &mut reply, caller) {
-                reply = Reply::Response(refusal(request, &error));
+        let mut reply = match &caller {
+            Ok(caller) => {
+                let (query, warnings, features) = (Query::new(request.query), Warnings::default(), self.features);
+                let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
+                let reply = self.check_and_decide(table, &call, &route, verb, body);
+                let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
+                if let Err(error) = self.take_long_job_permit(table, &mut reply, caller) {
+                    reply = Reply::Response(refusal(request, &error));
+                }
+                reply.warn(call.warnings);
+                reply
             }
-            reply.warn(call.warnings);
-            reply
-        });
-        let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
+            Err(error) => Reply::Response(refusal(request, error)),
+        };
         if route.is_resource() && reply.may_be_compressed() && gzip::is_accepted(request.fields) {
             reply = self.compress(reply);
         }
