@@ -494,8 +494,8 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     }
 }
 
-#[test]
-fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() {
+/// Returns a world with one permit and a watcher that holds it. The watcher has sent a part of its initial state.
+fn world_with_initial_state(requester: Requester<'_>) -> (World, Permits, WatcherKey) {
     let mut world = World::new(1, usize::MAX);
     (0..30).for_each(|_| world.write());
     let permits = Permits::new(1);
@@ -503,7 +503,7 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     let spec = WatchSpec {
         range: Range::All,
         selector: Selector::default(),
-        start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(Requester::User("a")) },
+        start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(requester) },
         bookmarks: true,
         timeout_ms: u64::MAX,
         form: Form::default(),
@@ -512,6 +512,12 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
     let mut out = Vec::new();
     assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1), Fill::More);
+    (world, permits, key)
+}
+
+#[test]
+fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() {
+    let (mut world, permits, key) = world_with_initial_state(Requester::User("a"));
     (0..2).for_each(|_| world.watchers.check_long());
     assert!(permits.take(Requester::User("b")).is_none(), "it is read");
     world.watchers.park(key);
@@ -521,7 +527,7 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     assert!(!world.watchers.has_long());
     world.watchers.unpark(key);
     assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
-    out.clear();
+    let mut out = Vec::new();
     let filled = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
     assert_eq!(filled, Fill::Ended(WatchEnd::Expired));
     assert!(String::from_utf8_lossy(&out).contains("list anew"));
@@ -529,24 +535,9 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
 
 /// A client that reads little or nothing of the initial state holds it and its permit no longer than a list would.
 #[test]
-fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
+fn an_initial_state_is_released_at_its_deadline() {
     for is_parked in [false, true] {
-        let mut world = World::new(1, usize::MAX);
-        (0..30).for_each(|_| world.write());
-        let permits = Permits::new(1);
-        let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
-        let spec = WatchSpec {
-            range: Range::All,
-            selector: Selector::default(),
-            start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(Requester::Unnamed) },
-            bookmarks: true,
-            timeout_ms: u64::MAX,
-            form: Form::default(),
-        };
-        let key = world.watchers.add(0, spec, world.now);
-        assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
-        let mut out = Vec::new();
-        assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1), Fill::More);
+        let (mut world, permits, key) = world_with_initial_state(Requester::Unnamed);
         if is_parked {
             world.watchers.park(key);
         }
@@ -563,7 +554,7 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
             world.watchers.unpark(key);
         }
         assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
-        out.clear();
+        let mut out = Vec::new();
         let fill = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
         assert_eq!(fill, Fill::Ended(WatchEnd::Expired));
         let event: serde_json::Value = serde_json::from_slice(&out).expect("one event");
