@@ -9,11 +9,11 @@ mod process;
 mod support;
 
 use coordination_apiserver::pki::{CertDir, serving_names};
-use etcd::Etcd;
+use etcd::{Etcd, free_port};
 use process::Process;
 use serde_json::Value;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -174,6 +174,21 @@ fn without_etcd_old_reads_are_served_and_the_rest_is_refused() {
     eventually("the replica is ready again", || replica.answers());
     let made = create(&mut client(&replica), "b");
     assert_eq!(watch.next()["object"], made, "the watch is still open");
+}
+
+#[test]
+fn a_start_waits_until_etcd_answers() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    etcd.signal("STOP");
+    let replica = thread::scope(|scope| {
+        let started = scope.spawn(|| replica(&etcd));
+        // Longer than the timeout of one request.
+        thread::sleep(Duration::from_secs(3));
+        etcd.signal("CONT");
+        started.join().expect("the replica is ready")
+    });
+    assert!(replica.log().contains("no member of etcd answers; trying again"), "{}", replica.log());
+    create(&mut client(&replica), "a");
 }
 
 #[test]
@@ -397,7 +412,7 @@ fn both_sides_authenticate_over_tls() {
     };
     let (own, foreign) = (certs("own"), certs("foreign"));
     let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr()).expect("a port").port();
+    let port = free_port().port();
     let flags = [
         format!("https://127.0.0.1:{port}"),
         file("cert-file", own.serving_cert()),
@@ -416,13 +431,16 @@ fn both_sides_authenticate_over_tls() {
         }
         flags
     };
-    let refused = |flags: Vec<String>| failure(&flags.iter().map(String::as_str).collect::<Vec<_>>());
-    let line = refused(start(&foreign, Some(&own)));
-    assert!(line.contains("UnknownIssuer"), "{line}");
-    let line = refused(start(&own, None));
-    assert!(line.contains("may want a client certificate"), "{line}");
-    let line = refused(start(&own, Some(&foreign)));
-    assert!(line.contains("may not trust the client certificate"), "{line}");
+    let refused = |flags: Vec<String>, reason: &str| {
+        let line = failure(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(line.contains(reason), "{line}");
+    };
+    thread::scope(|scope| {
+        // Each start ends at the timeout for etcd.
+        scope.spawn(|| refused(start(&foreign, Some(&own)), "UnknownIssuer"));
+        scope.spawn(|| refused(start(&own, None), "may want a client certificate"));
+        scope.spawn(|| refused(start(&own, Some(&foreign)), "may not trust the client certificate"));
+    });
     let mut flags = start(&own, Some(&own));
     flags.push("--storage=etcd".to_owned());
     let replica = Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX);
@@ -438,7 +456,8 @@ fn put(key: &str, value: &[u8]) -> String {
 /// Starts the program with these flags, expects it to fail, and returns its last line.
 #[track_caller]
 fn failure(args: &[&str]) -> String {
-    let common = ["--secure-port=0", "--insecure-port=1", "--storage=etcd"];
+    let port = format!("--insecure-port={}", free_port().port());
+    let common = ["--secure-port=0", &port, "--storage=etcd"];
     let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_coordination-apiserver"))
         .args(common)
         .args(args)
@@ -457,10 +476,18 @@ fn a_failed_start_is_reported_in_one_line() {
     let url = etcd.url();
     let line = failure(&["--etcd-servers", &url, "--etcd-prefix=/registry"]);
     assert!(line.contains("/registry") && line.contains("another product"), "{line}");
-    let line = failure(&["--etcd-servers", "http://127.0.0.1:9"]);
-    assert!(line.contains("cannot reach etcd at http://127.0.0.1:9") && line.contains("refused"), "{line}");
-    let line = failure(&["--etcd-servers", &url.replace("http", "https"), "--etcd-cafile=/dev/null"]);
-    assert!(line.contains("etcd"), "{line}");
+    let over_tls = url.replace("http", "https");
+    thread::scope(|scope| {
+        // Both starts end at the timeout for etcd.
+        scope.spawn(|| {
+            let line = failure(&["--etcd-servers", "http://127.0.0.1:9"]);
+            assert!(line.contains("cannot reach etcd at http://127.0.0.1:9") && line.contains("refused"), "{line}");
+        });
+        scope.spawn(|| {
+            let line = failure(&["--etcd-servers", &over_tls, "--etcd-cafile=/dev/null"]);
+            assert!(line.contains("etcd"), "{line}");
+        });
+    });
     for call in [
         ("auth/user/add", r#"{"name":"root","password":"x"}"#),
         ("auth/user/grant", r#"{"user":"root","role":"root"}"#),

@@ -129,12 +129,17 @@ impl Client {
         Ok(answer)
     }
 
-    /// Reads the status of a member.
+    /// Sends a transaction that changes nothing, until there is a definite answer.
+    pub(super) async fn try_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+        self.ask(request, "/etcdserverpb.KV/Txn").await
+    }
+
+    /// Reads the status of a member. Sends the request once.
     pub(super) async fn status(&self, member: usize) -> Result<StatusResponse, Failure> {
         let path = "/etcdserverpb.Maintenance/Status";
         let asked = unary(self.channel_to(member), &StatusRequest {}, path);
         let answer = timeout(ATTEMPT_MIN, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        answer.map_err(Failure::of)
+        answer.map_err(|status| self.failed(status))
     }
 
     /// Compacts the history up to a revision. Sends the request once.
@@ -208,16 +213,22 @@ impl Client {
         let asked = unary(self.channel_to(member), request, path);
         let answer = timeout(time, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
         answer.map_err(|status| {
-            let failure = Failure::of(status);
-            if let Failure::Unknown(status) = &failure {
-                *self.last_failure.borrow_mut() = in_few_words(status);
-            }
+            let failure = self.failed(status);
             // Of several concurrent requests, only one turns away from a member.
             if matches!(failure, Failure::Unknown(_)) && self.current.get() == member {
                 self.turn_away();
             }
             failure
         })
+    }
+
+    /// Translates a gRPC status, and remembers the reason for an unanswered attempt.
+    fn failed(&self, status: Status) -> Failure {
+        let failure = Failure::of(status);
+        if let Failure::Unknown(status) = &failure {
+            *self.last_failure.borrow_mut() = in_few_words(status);
+        }
+        failure
     }
 
     /// Checks an answer's header against `before`, the header known when the request was sent, and remembers it.

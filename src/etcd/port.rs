@@ -34,8 +34,8 @@ pub struct EtcdPort {
     _thread: Background,
 }
 
-/// Timeout of the checks before a start.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the checks before a start. It covers the time in which etcd elects a leader.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval at which pending requests are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Age after which an entry that is in etcd but not delivered counts as lost.
@@ -54,23 +54,24 @@ struct Behind {
 
 impl EtcdPort {
     /// Checks that a store can be used: a member answers, no member is too old, and the prefix is readable, writable
-    /// and not another product's. Takes at most ten seconds.
+    /// and not another product's. Waits up to [`CHECK_TIMEOUT`] for etcd.
     ///
     /// # Errors
     /// [`EngineError`] with the reason.
     pub fn check(config: &Config) -> Result<(), EngineError> {
         let keys = Keys::new(&config.prefix);
-        let checks = async {
+        runtime()?.block_on(async {
             let client = Client::new(config.clone())?;
-            release::check(&client).await?;
-            check_format(&client, &keys).await?;
-            let rights = client.txn(&transaction::rights(&keys), 0).await;
-            rights.map(drop).map_err(|failure| failure.into_error(config))
-        };
-        let checked = runtime()?.block_on(async { timeout(CHECK_TIMEOUT, checks).await });
-        checked.unwrap_or_else(|_| {
-            let cause = io::ErrorKind::TimedOut.into();
-            Err(EngineError::Io { what: format!("cannot reach {}", config.store()), cause })
+            let checks = async {
+                release::check(&client).await?;
+                check_format(&client, &keys).await?;
+                let rights = client.try_txn(&transaction::rights(&keys)).await;
+                rights.map(drop).map_err(|failure| failure.into_error(config))
+            };
+            timeout(CHECK_TIMEOUT, checks).await.unwrap_or_else(|_| {
+                let cause = io::Error::other(config.explained(client.last_failure()));
+                Err(EngineError::Io { what: format!("cannot reach {}", config.store()), cause })
+            })
         })
     }
 

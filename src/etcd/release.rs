@@ -3,7 +3,7 @@
 //! Before 3.5.13 a watch could report more progress than it had made (etcd issue 15220). kube-apiserver has the same
 //! lower bound for reads from its cache.
 
-use super::client::Client;
+use super::client::{Client, Failure};
 use super::messages::StatusResponse;
 use crate::engine::EngineError;
 use std::io;
@@ -11,29 +11,35 @@ use std::io;
 /// The oldest supported release.
 const OLDEST: [u64; 3] = [3, 5, 13];
 
-/// Checks the release of every member. Members that do not answer are skipped, if another one does.
+/// Checks the release of every member. Waits until a member answers; the other silent members are skipped.
 ///
 /// # Errors
-/// A member has an older release, or none answers.
+/// A member has an older release, or refuses the request.
 pub(super) async fn check(client: &Client) -> Result<(), EngineError> {
     let config = client.config();
-    let mut silent = None;
-    let mut has_answer = false;
-    for (member, url) in config.endpoints.iter().enumerate() {
-        match client.status(member).await {
-            Ok(status) if is_new_enough(&status.version) => has_answer = true,
-            Ok(StatusResponse { version, .. }) => {
-                let [major, minor, patch] = OLDEST;
-                let cause = format!("{url} runs etcd {version}; {major}.{minor}.{patch} or newer is needed");
-                return Err(EngineError::Io { what: config.store(), cause: io::Error::other(cause) });
+    for attempt in 0.. {
+        let mut has_answer = false;
+        for (member, url) in config.endpoints.iter().enumerate() {
+            match client.status(member).await {
+                Ok(status) if is_new_enough(&status.version) => has_answer = true,
+                Ok(StatusResponse { version, .. }) => {
+                    let [major, minor, patch] = OLDEST;
+                    let cause = format!("{url} runs etcd {version}; {major}.{minor}.{patch} or newer is needed");
+                    return Err(EngineError::Io { what: config.store(), cause: io::Error::other(cause) });
+                }
+                Err(Failure::Unknown(_)) => {}
+                Err(failure) => return Err(failure.into_error(config)),
             }
-            Err(failure) => silent = Some(failure),
         }
+        if has_answer {
+            break;
+        }
+        if attempt == 0 {
+            tracing::warn!(reason = client.last_failure(), "no member of etcd answers; trying again");
+        }
+        client.pause(attempt).await;
     }
-    match silent {
-        Some(failure) if !has_answer => Err(failure.into_error(config)),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn is_new_enough(version: &str) -> bool {

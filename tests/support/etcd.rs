@@ -153,7 +153,8 @@ fn spawn(binary: &Path, folder: &Path, client: SocketAddr, peer: SocketAddr, fla
         .expect("etcd can be started")
 }
 
-fn free_port() -> SocketAddr {
+/// Returns an address that was free a moment ago.
+pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("the listener has an address")
 }
