@@ -326,8 +326,8 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 /// own error, but not the release of the memory.
 pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Interval of the scans for long responses that are past [`JOB_MS_MAX`] or unread, in ms. One that is unread at two
-/// scans may end for another user's.
+/// Interval of the scans for long responses that are past [`JOB_MS_MAX`] or unread, in ms. A response that waits for its
+/// peer at two scans without progress may end for another user's.
 pub const JOBS_CHECK_MS: u64 = 1000;
 
 /// Time for which a creation waits for its namespace, which the cluster may not have reported yet, in ms. A healthy

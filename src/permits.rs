@@ -2,13 +2,14 @@
 //!
 //! One user holds at most a quarter of the permits, and a quarter is for the cluster's own users. So no single user can
 //! have everybody else refused, nor can many of them together stop the cluster's components. Some users may be refused
-//! while others hold permits for responses that nobody reads. Then the one that was unread longest is revoked, if its
-//! user holds more than the refused one.
+//! while others hold permits for responses that nobody reads. Then one of these is revoked: the longest unread one of the
+//! user with most permits. That user must hold more than the refused one. A slow response that makes progress is not
+//! revoked.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
@@ -35,6 +36,8 @@ pub struct Permit {
     pool: Rc<RefCell<Pool>>,
     slot: usize,
     serial: u64,
+    /// Whether the response has progressed since the last check.
+    has_progressed: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,7 @@ struct Pool {
 struct Held {
     user: u64,
     serial: u64,
-    /// Checks at which the peer had not read what it was sent.
+    /// Checks since the last progress at which the response waited for its peer.
     unread_checks: u32,
 }
 
@@ -71,7 +74,7 @@ impl Permits {
     #[must_use]
     pub(crate) fn take(&self, requester: Requester<'_>) -> Option<Permit> {
         let (slot, serial) = self.pool.borrow_mut().take(requester)?;
-        Some(Permit { pool: Rc::clone(&self.pool), slot, serial })
+        Some(Permit { pool: Rc::clone(&self.pool), slot, serial, has_progressed: Cell::new(false) })
     }
 
     /// Number of permits that are taken.
@@ -88,18 +91,32 @@ impl Permits {
 }
 
 impl Permit {
-    /// Notes whether the peer has left its response unread. Returns whether the permit is still held, and not revoked.
-    /// Call it at intervals of a second or more.
+    /// Notes that the response has progressed: its peer has made room for more of it.
+    pub(crate) fn note_progress(&self) {
+        self.has_progressed.set(true);
+    }
+
+    /// Counts how long the response is unread. `is_blocked` is whether it waits for its peer. Returns whether the permit
+    /// is still held, and not revoked. Call it at intervals of a second or more.
     #[must_use]
-    pub(crate) fn note_reading(&self, is_unread: bool) -> bool {
+    pub(crate) fn check_reading(&self, is_blocked: bool) -> bool {
         let mut pool = self.pool.borrow_mut();
         let Pool { held, revocable, .. } = &mut *pool;
         let Some(held) = held.get_mut(self.slot).filter(|held| held.serial == self.serial) else { return false };
-        if is_unread {
+        let was_revocable = held.is_revocable();
+        if self.has_progressed.take() {
+            held.unread_checks = 0;
+        } else if is_blocked {
             held.unread_checks = held.unread_checks.saturating_add(1);
-            *revocable += usize::from(held.unread_checks == UNREAD_CHECKS_MIN);
         }
+        *revocable = *revocable - usize::from(was_revocable) + usize::from(held.is_revocable());
         true
+    }
+}
+
+impl Held {
+    fn is_revocable(&self) -> bool {
+        self.unread_checks >= UNREAD_CHECKS_MIN
     }
 }
 
@@ -126,7 +143,7 @@ impl Pool {
             return None;
         }
         if self.held.len() >= room {
-            let unread = self.unread_longest(own)?;
+            let unread = self.unread_of_most(own)?;
             self.remove(unread);
             self.revoked += 1;
         }
@@ -141,19 +158,18 @@ impl Pool {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
-    /// Returns the slot of the permit that was unread longest, among those of users that hold more than `own`.
-    fn unread_longest(&self, own: usize) -> Option<usize> {
+    /// Returns the slot of the longest unread permit of the user with most permits, if they are more than `own`.
+    fn unread_of_most(&self, own: usize) -> Option<usize> {
         if self.revocable == 0 {
             return None;
         }
-        let is_revocable = |held: &Held| held.unread_checks >= UNREAD_CHECKS_MIN && self.count(held.user) > own;
-        let revocable = self.held.iter().filter(|(_, held)| is_revocable(held));
-        revocable.max_by_key(|(_, held)| held.unread_checks).map(|(slot, _)| slot)
+        let revocable = self.held.iter().filter(|(_, held)| held.is_revocable() && self.count(held.user) > own);
+        revocable.max_by_key(|(_, held)| (self.count(held.user), held.unread_checks)).map(|(slot, _)| slot)
     }
 
     fn remove(&mut self, slot: usize) {
         let held = self.held.remove(slot);
-        self.revocable -= usize::from(held.unread_checks >= UNREAD_CHECKS_MIN);
+        self.revocable -= usize::from(held.is_revocable());
         if let Some(count) = self.by_user.get_mut(&held.user) {
             *count -= 1;
             if *count == 0 {
@@ -208,24 +224,54 @@ mod tests {
         let taken = ["a", "b", "c"].map(|name| permits.take(User(name)).expect("a share"));
         assert!(permits.take(User("d")).is_none(), "all are read");
         for _ in 0..UNREAD_CHECKS_MIN - 1 {
-            assert!(taken[1].note_reading(true) && taken[2].note_reading(true));
+            assert!(taken[1].check_reading(true) && taken[2].check_reading(true));
         }
         assert!(permits.take(User("d")).is_none(), "none is unread for long");
         assert!(
-            taken[2].note_reading(true)
-                && taken[1].note_reading(true)
-                && taken[1].note_reading(true)
-                && taken[0].note_reading(false)
+            taken[2].check_reading(true)
+                && taken[1].check_reading(true)
+                && taken[1].check_reading(true)
+                && taken[0].check_reading(false)
         );
         assert!(permits.take(User("a")).is_none(), "it has its share");
         let fourth = permits.take(User("d")).expect("that of b");
-        assert!(taken[0].note_reading(true) && !taken[1].note_reading(true) && taken[2].note_reading(true));
+        assert!(taken[0].check_reading(true) && !taken[1].check_reading(true) && taken[2].check_reading(true));
         assert_eq!((permits.taken(), permits.revoked()), (3, 1));
         let b = permits.take(User("b")).expect("that of c");
-        assert!(!taken[2].note_reading(false));
+        assert!(!taken[2].check_reading(false));
         drop(taken);
         assert_eq!(permits.taken(), 2, "what was revoked is not returned again");
         drop((b, fourth));
         assert_eq!(permits.taken(), 0);
+    }
+    #[test]
+    fn a_slow_reader_keeps_its_permit() {
+        let permits = Permits::new(4);
+        let taken = ["a", "b", "c"].map(|name| permits.take(User(name)).expect("a share"));
+        for _ in 0..10 {
+            taken.iter().for_each(Permit::note_progress);
+            // At most checks its peer leaves no room.
+            assert!(taken.iter().all(|permit| permit.check_reading(true)));
+            assert!(taken.iter().all(|permit| permit.check_reading(true)));
+            assert!(permits.take(User("d")).is_none());
+        }
+        assert!(taken[0].check_reading(true), "unread at two checks in a row");
+        drop(permits.take(User("d")).expect("that of a"));
+        assert_eq!(permits.revoked(), 1);
+        drop(taken);
+        assert_eq!((permits.taken(), permits.pool.borrow().revocable), (0, 0));
+    }
+
+    #[test]
+    fn the_user_with_most_permits_loses_one() {
+        let permits = Permits::new(12);
+        let of_one = permits.take(User("a")).expect("a share");
+        let of_other = take_all(&permits, User("b"));
+        let rest: Vec<_> = ["c", "d", "e"].map(|name| take_all(&permits, User(name))).into();
+        (0..9).for_each(|_| assert!(of_one.check_reading(true)));
+        (0..UNREAD_CHECKS_MIN).for_each(|_| assert!(of_other.iter().all(|permit| permit.check_reading(true))));
+        let taken = permits.take(User("f")).expect("one of b");
+        assert!(of_one.check_reading(true) && !of_other.iter().all(|permit| permit.check_reading(true)));
+        drop((taken, rest));
     }
 }

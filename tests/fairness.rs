@@ -166,7 +166,7 @@ fn users_who_read_no_list_lose_their_places_to_others() {
         let mut client = Http2Client::open(&endpoint);
         let listed = call_as(&mut client, MANAGER, "GET", &lease::collection(NAMESPACE), "");
         listed.expect_status(200, "the cluster has a reserve");
-        // A permit may be revoked at the second check, and each of these users takes one.
+        // A permit may be revoked at the third check, and each of these users takes one.
         for user in ["alice", "bob"] {
             for query in ["", "?limit=1000", &format!("{INFORMER}&timeoutSeconds=1")] {
                 let waited = list_at_last(&mut client, user, query);

@@ -338,11 +338,11 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Notes which long initial states are unread. Ends the watches whose permits were revoked. Call it at intervals of
+    /// Counts how long the long initial states are unread. Ends the watches whose permits were revoked. Call it at intervals of
     /// a second or more.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
-        self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.note_reading(entry.is_parked)));
+        self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));
     }
 
     /// Marks a watcher that may have something to send.

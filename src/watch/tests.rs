@@ -521,7 +521,14 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     (0..2).for_each(|_| world.watchers.check_long());
     assert!(permits.take(Requester::User("b")).is_none(), "it is read");
     world.watchers.park(key);
+    world.watchers.check_long();
+    world.watchers.unpark(key);
+    // A slow client makes room for one event between two checks.
+    assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut Vec::new(), 1), Fill::More);
+    world.watchers.park(key);
     (0..2).for_each(|_| world.watchers.check_long());
+    assert!(permits.take(Requester::User("b")).is_none(), "it is read slowly");
+    world.watchers.check_long();
     assert!(permits.take(Requester::User("b")).is_some() && world.watchers.has_long());
     world.watchers.check_long();
     assert!(!world.watchers.has_long());

@@ -89,11 +89,11 @@ impl Watcher {
         matches!(self.progress, Progress::Initial { permit: Some(_), .. })
     }
 
-    /// Notes whether a long initial state waits for its client, and drops it if its permit was revoked. Returns whether
-    /// it [is still long](Watcher::is_long).
-    pub(super) fn note_reading(&mut self, is_unread: bool) -> bool {
+    /// Counts how long the client has left a long initial state unread, and drops it if its permit was revoked. Returns
+    /// whether it [is still long](Watcher::is_long).
+    pub(super) fn check_reading(&mut self, is_parked: bool) -> bool {
         let Progress::Initial { permit: Some(permit), .. } = &self.progress else { return false };
-        let is_held = permit.note_reading(is_unread);
+        let is_held = permit.check_reading(is_parked);
         if !is_held {
             self.progress = Progress::Refused(Box::new(too_slow()));
         }
@@ -214,7 +214,8 @@ impl Watcher {
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
-        if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
+        if let Progress::Initial { snapshot, end_bookmark, permit, .. } = &mut self.progress {
+            permit.iter().for_each(Permit::note_progress);
             // One step, even if no object in it matched: the other watchers must get their turn.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {

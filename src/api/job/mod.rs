@@ -346,6 +346,7 @@ impl Job {
         if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }
+        self.permit.iter().for_each(Permit::note_progress);
         let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, storage, now, out, bytes_max) };
         let stepped = match gzip.buffer_to_fill() {
             Some((made, bytes_max)) => self.plain_step(table, storage, now, made, bytes_max),
@@ -442,9 +443,10 @@ impl Job {
     }
 
     /// Releases the job's memory if its time is over or its permit was revoked. Call it periodically, since a peer may
-    /// delay the next step, even the first. `is_unread` is whether the next step waits for the peer.
-    pub fn check(&mut self, now: Now, is_unread: bool) {
-        let is_held = self.permit.as_ref().is_none_or(|permit| permit.note_reading(is_unread));
+    /// delay the next step, even the first. `is_blocked` is whether the peer leaves no room for the next step.
+    pub fn check(&mut self, now: Now, is_blocked: bool) {
+        let waits_for_peer = is_blocked && !self.is_waiting;
+        let is_held = self.permit.as_ref().is_none_or(|permit| permit.check_reading(waits_for_peer));
         if !is_held || self.check_deadline(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
         }
