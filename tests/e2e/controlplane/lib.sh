@@ -6,6 +6,7 @@
 #   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
 #   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
+#   E2E_SHARDS     1 turns the feature gate ShardedListAndWatch on, in both servers; random requests have shard selectors
 #   E2E_KUBECTL    kubectl to use                         (the one that `build` compiled)
 
 controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// generate returns the sequence of a seed.
-func generate(seed int64, steps int) sequence {
-	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1}
+// generate returns the sequence of a seed. With shards, lists, watches and deletions of a collection may have a shard
+// selector.
+func generate(seed int64, steps int, shards bool) sequence {
+	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1, shards: shards}
 	sequence := sequence{seed: seed, version: map[bool]int{true: 1}[seed%4 == 0]}
 	theme := themes[int(seed%int64(len(themes)))]
 	for len(sequence.steps) < steps {
@@ -360,11 +361,28 @@ func (g *gen) selecting() []string {
 		parameters = append(parameters, "fieldSelector="+url.QueryEscape(g.mostly(6, g.one("metadata.name=l0", "metadata.name!=l0", "metadata.namespace=${ns}", "metadata.name=l1,metadata.namespace=${ns}", ""),
 			"spec.holderIdentity=a", "metadata.name", "metadata.name=", "metadata.name=a/b", "metadata.name=..", "metadata.name=a%b", "=", "metadata.name==l0", "metadata.name=l0,metadata.name=l1", "metadata.name=a\\,b", "metadata.name=a\\b", "metadata.namespace=x", "metadata.name=L0", ",", "metadata.name=l0,", "metadata.labels=x")))
 	}
+	if g.shards && g.odds(2) {
+		parameters = append(parameters, "shardSelector="+url.QueryEscape(g.shard()))
+	}
 	// The symbols were escaped too.
 	for at := range parameters {
 		parameters[at] = strings.NewReplacer("%24%7B", "${", "%7D", "}").Replace(parameters[at])
 	}
 	return parameters
+}
+
+// shard returns a shard selector. UIDs differ between the servers, so ranges of UIDs are the whole ring or empty.
+func (g *gen) shard() string {
+	const begin, half, end = "'0x0000000000000000'", "'0x8000000000000000'", "'0x10000000000000000'"
+	of := func(field, from, to string) string {
+		return "shardRange(object.metadata." + field + ", " + from + ", " + to + ")"
+	}
+	first, second := of("namespace", begin, half), of("namespace", half, end)
+	return g.mostly(5, g.one(first, second, of("uid", begin, end)),
+		first+" || "+second, of("uid", begin, half)+" || "+of("uid", half, end), of("namespace", "'0x2aaaaaaaaaaaaaaa'", "'0xd555555555555555'"),
+		"("+first+")", "  "+second+" // half", of("uid", begin, begin), first+" || "+of("uid", half, end), of("namespace", half, begin),
+		of("name", begin, half), of("uid", "'0'", half), of("uid", begin, "'0x1000000000000000g'"), of("uid", begin, "half"), first+" && "+second,
+		"shardRange(object.metadata.uid)", "object.metadata.uid", "", " ", "hash(object)", first+"&shardSelector="+second)
 }
 
 // everywhere returns the target for all namespaces, with a selector for those of the sequence. The first of two

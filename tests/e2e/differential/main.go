@@ -7,7 +7,7 @@
 // versions, UIDs and objects by the order in which they were seen, such as "the last version of l1 but one". Each server
 // gets its own values. So a sequence can be repeated, also without some of its steps.
 //
-//	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16]
+//	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16] [-shards]
 //	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     repeats one sequence
 //
 // The exit status is 1 if there was a difference that neither known.go nor known_1_34.go names. No other client may
@@ -32,6 +32,7 @@ func main() {
 	seed := flag.Int64("seed", 1, "seed of the first sequence; each further one has the next")
 	steps := flag.Int("steps", 24, "requests in a sequence; fewer run its beginning")
 	parallel := flag.Int("parallel", 16, "sequences that run at the same time")
+	shards := flag.Bool("shards", false, "send shard selectors too; both servers must have the feature gate ShardedListAndWatch")
 	limit := flag.Int("examples", 20, "differences that are shown in full")
 	verbose := flag.Bool("v", false, "show every request and its answer")
 	flag.Parse()
@@ -41,7 +42,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	report, err := run(ctx, *builtin, *server, *seed, *count, *steps, min(*parallel, int(*count)), *limit, *verbose)
+	report, err := run(ctx, *builtin, *server, *seed, *count, *steps, *shards, min(*parallel, int(*count)), *limit, *verbose)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "differential:", err)
 		os.Exit(2)
@@ -53,7 +54,7 @@ func main() {
 }
 
 // run runs the sequences on workers, each with two namespaces.
-func run(ctx context.Context, builtin, server string, seed, count int64, steps, parallel, examples int, verbose bool) (*report, error) {
+func run(ctx context.Context, builtin, server string, seed, count int64, steps int, shards bool, parallel, examples int, verbose bool) (*report, error) {
 	began := time.Now()
 	both, err := connect(builtin, server)
 	if err != nil {
@@ -79,7 +80,7 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps, 
 				if at >= count {
 					return
 				}
-				sequence := generate(seed+at, steps)
+				sequence := generate(seed+at, steps, shards)
 				run := &execution{both: both, known: known, place: number, verbose: verbose}
 				if err := run.check(ctx, sequence, found); err != nil {
 					broken <- fmt.Errorf("sequence %d: %w", sequence.seed, err)

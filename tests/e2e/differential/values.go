@@ -11,6 +11,7 @@ type gen struct {
 	*rand.Rand
 	serial int  // of generateName prefixes
 	calm   bool // few mistakes, so that a sequence gets far
+	shards bool // shard selectors too
 }
 
 // one returns one of several values with equal probability.
