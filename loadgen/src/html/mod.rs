@@ -157,15 +157,19 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         let since = group.first().map_or(0.0, |span| at(span.since));
         (since, group.last().map_or(since, |span| at(span.until)))
     };
-    let line = |name: String, class, worst: &dyn Fn(&Span) -> Option<f64>| Line {
+    let line = |name: String, class, value: &dyn Fn(&Span) -> Option<f64>, worst: fn(f64, f64) -> f64| Line {
         name,
         class,
-        runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(worst).reduce(f64::max)))),
+        runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(value).reduce(worst)))),
     };
-    let notes = |words: &dyn Fn(&Span) -> String| -> Vec<(f64, f64, String)> {
+    // A note describes the group's span with the greatest latency.
+    let notes = |words: &dyn Fn(&Span) -> String, latency: &dyn Fn(&Span) -> Option<f64>| -> Vec<(f64, f64, String)> {
+        let latency = |span: &Span| latency(span).unwrap_or(0.0);
         let note = |group: &&[Span]| {
             let (since, until) = time_of(group);
-            (since, until, format!("{}: {}", seconds_text(since), group.first().map(words).unwrap_or_default()))
+            let worst = group.iter().max_by(|a, b| latency(a).total_cmp(&latency(b)));
+            let text = worst.map(|span| format!("{}: {}", seconds_text(at(span.since)), words(span)));
+            (since, until, text.unwrap_or_default())
         };
         groups.iter().map(note).collect()
     };
@@ -175,7 +179,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         let of =
             move |index: usize| move |span: &Span| span.sample(operation)?.ms.and_then(|ms| ms.get(index).copied());
         let lines = [("p50", "a", 0), ("p99", "b", 2), ("max", "c", 4)]
-            .map(|(name, class, index)| line(name.to_owned(), class, &of(index)));
+            .map(|(name, class, index)| line(name.to_owned(), class, &of(index), f64::max));
         let Some((min, max)) = bounds(lines.iter().flat_map(|line| line.runs.iter().flatten().map(|point| point.1)))
         else {
             continue;
@@ -185,7 +189,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
             x: x.clone(),
             y: latency_axis(min, max),
             lines: lines.into(),
-            notes: notes(&|span| span.sample(operation).map_or_else(String::new, sample_words)),
+            notes: notes(&|span| span.sample(operation).map_or_else(String::new, sample_words), &of(4)),
         };
         plot.write(out);
     }
@@ -193,15 +197,15 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
     let rates: Vec<_> = operations
         .iter()
         .zip(CLASSES)
-        .map(|(&operation, class)| line(operation_text(operation).to_owned(), class, &rate(operation)))
+        .map(|(&operation, class)| line(operation_text(operation).to_owned(), class, &rate(operation), f64::min))
         .collect();
     push_shares(out, "Operations per second", &x, rates, |value| grouped(whole(value)));
     let shares = vec![
-        line("server".to_owned(), "a", &|span| span.server_share),
-        line("generator".to_owned(), "b", &|span| Some(span.generator_share)),
+        line("server".to_owned(), "a", &|span| span.server_share, f64::max),
+        line("generator".to_owned(), "b", &|span| Some(span.generator_share), f64::max),
     ];
     push_shares(out, "CPU, share of a core", &x, shares, percent);
-    let errors = line("errors".to_owned(), "b", &|span| Some(count(errors_of(span)) / span.seconds()));
+    let errors = line("errors".to_owned(), "b", &|span| Some(count(errors_of(span)) / span.seconds()), f64::max);
     if summary.recorder.errors_count() > 0 {
         push_shares(out, "Errors per second", &x, vec![errors], |value| grouped(whole(value)));
     }
@@ -527,6 +531,22 @@ mod tests {
         let spans = (0..9_000).map(|second| span(second, Some([0.1, 0.2, 0.3, 0.4, 0.5]), 0)).collect();
         let page = page_of(&recorder, spans, 9_000.0);
         assert!(page.contains("the worst of 15 seconds") && page.len() < 500_000, "{} bytes", page.len());
+    }
+
+    #[test]
+    fn a_point_of_a_long_run_shows_its_worst_second() {
+        let mut recorder = Recorder::new(&[]);
+        recorder.begin(0);
+        recorder.answered(Operation::Renew, 0, 1_000_000);
+        let mut spans: Vec<_> = (0..1_200).map(|second| span(second, Some([1.0; 5]), 0)).collect();
+        spans.iter_mut().for_each(|span| span.samples[0].count = 100);
+        let slow = &mut spans[1].samples[0];
+        (slow.count, slow.ms) = (20, Some([2.0, 3.0, 4.0, 5.0, 7.0]));
+        let page = page_of(&recorder, spans, 1_200.0);
+        assert!(page.contains("<title>1 s: 20 renewals, p50 2.00 ms, p99 4.00 ms, max 7.00 ms</title>"), "{page}");
+        // 20 of an axis to 100, in thousandths from the top.
+        let (_, rates) = page.split_once("Operations per second").expect("a plot of rates");
+        assert!(rates.contains(r#"d="M0.0 800.0L"#), "{page}");
     }
 
     #[test]
