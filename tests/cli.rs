@@ -38,7 +38,7 @@ fn a_wrong_value_is_one_line_and_status_2() {
         (&["--secure-port=https"], "https"),
         (&["--secure-port="], "--secure-port"),
         (&["--secure-port"], "--secure-port"),
-        (&["--secure-port=1", "--secure-port=2"], "--secure-port"),
+        (&["--secure-port=many", "--secure-port=2"], "many"),
         (&["--secure-port=0"], "--insecure-port"),
         (&["--insecure-port=70000"], "70000"),
         (&["--insecure-port=8443"], "8443"),

@@ -35,6 +35,8 @@ const COMPACTION_SECONDS_MIN: u32 = 60;
 /// and logs how to use kubectl with it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version = BuildInfo::version(), max_term_width = 120, args_conflicts_with_subcommands = true)]
+// The last value of a repeated flag counts, as with Kubernetes' programs (pflag). Commands inherit this.
+#[command(args_override_self = true)]
 pub struct Args {
     /// What to do in place of serving.
     #[command(subcommand)]
@@ -598,6 +600,21 @@ mod tests {
         for words in [&["-v", "4"][..], &["-v=4"], &["-v4"], &["--v", "4"], &["--v=4"]] {
             assert_eq!(parse(words).expect("a command line").verbosity, 4, "{words:?}");
         }
+    }
+
+    #[test]
+    fn the_last_value_of_a_repeated_flag_counts_and_lists_grow() {
+        let words = ["--storage=memory", "--log-format=text", "--storage=etcd", "--log-format=json"];
+        let servers = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
+        let lists = servers.map(|url| format!("--etcd-servers={url}"));
+        let words: Vec<_> = words.into_iter().chain(lists.iter().map(String::as_str)).collect();
+        let args = parse(&words).expect("a command line");
+        assert_eq!((args.storage, args.log_format), (StorageKind::Etcd, LogFormat::Json));
+        assert_eq!(args.etcd.etcd_servers, servers);
+        assert!(parse(&["--stop-expires-watches"; 2]).expect("a command line").stop_expires_watches);
+        let args = parse(&["inspect", "--data-dir=/nowhere/a", "--data-dir=/nowhere/b"]).expect("a command line");
+        let Some(Command::Inspect(inspect)) = args.command else { panic!("no inspect") };
+        assert_eq!(inspect.data_dir.as_deref(), Some(Path::new("/nowhere/b")));
     }
 
     #[test]
