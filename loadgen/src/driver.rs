@@ -279,7 +279,7 @@ impl Driver {
         }
         self.probes.run(&self.targets, self.reactor.registry(), &mut self.scratch, now);
         let (stage, violations) = (self.stage(now), self.fleet.checker.count());
-        self.timeline.look(&mut self.fleet.recorder, stage, violations, self.probes.share(), now);
+        self.timeline.look(&mut self.fleet.recorder, stage, violations, self.probes.share(now), now);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The server's own account of its processor time, asked for at its `/metrics` once a second.
 //!
-//! This module owns a connection to each server for that, and the last two answers. A server without the metric is
-//! asked once. The answers are no part of the load: they are not counted, and their errors are none.
+//! This module owns a connection to each server for that, and the last two answers. A server without the metric, or one
+//! that denies it, is asked once. The answers are no part of the load: they are not counted, and their errors are none.
 
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Connect as _, Link};
@@ -50,6 +50,12 @@ impl Account {
         });
         self.last = told;
     }
+
+    /// Returns the share at `now`; `None` if the last answer is too old.
+    fn share(&self, now: u64) -> Option<f64> {
+        let (_, told_at) = self.last?;
+        self.share.filter(|_| now.saturating_sub(told_at) <= AGE_MAX_NS)
+    }
 }
 
 impl Probes {
@@ -83,10 +89,11 @@ impl Probes {
         }
     }
 
-    /// Returns the share of a core that all servers took between their last two answers; `None` if one is not known.
-    pub(crate) fn share(&self) -> Option<f64> {
+    /// Returns the share of a core that all servers took between their last two answers; `None` if one is not known at
+    /// `now`.
+    pub(crate) fn share(&self, now: u64) -> Option<f64> {
         let (first, others) = self.probes.split_first()?;
-        others.iter().try_fold(first.account.share?, |sum, probe| Some(sum + probe.account.share?))
+        others.iter().try_fold(first.account.share(now)?, |sum, probe| Some(sum + probe.account.share(now)?))
     }
 }
 
@@ -98,14 +105,13 @@ impl Probe {
     fn run(&mut self, origin: &Origin, scratch: &mut [u8], now: u64) -> Result<(), Broken> {
         let (account, next) = (&mut self.account, &mut self.next);
         self.link.receive(origin, scratch, now, |asked_at, told| {
-            let seconds = match told {
-                Told::Answer { status: 200, body, .. } => cpu_seconds_in(body),
-                Told::Answer { .. } => None,
+            let (status, seconds) = match told {
+                Told::Answer { status, body, .. } => (status, cpu_seconds_in(body).filter(|_| status == 200)),
                 Told::Unserved | Told::Refused | Told::Lost { .. } => return Verdict::GoOn,
             };
             // The server has looked at its account soon after it was asked.
             account.note(seconds, asked_at);
-            if seconds.is_none() {
+            if seconds.is_none() && is_final(status) {
                 *next = u64::MAX;
             }
             Verdict::GoOn
@@ -120,6 +126,11 @@ impl Probe {
     }
 }
 
+/// Whether later answers will also lack the metric, after one of this status without it.
+fn is_final(status: u16) -> bool {
+    matches!(status, 200 | 401 | 403 | 404)
+}
+
 /// The processor time in the text of `/metrics`, in seconds.
 fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
     let at = memmem::find(body, METRIC)? + METRIC.len();
@@ -131,6 +142,8 @@ fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
 const METRIC: &[u8] = b"\nprocess_cpu_seconds_total ";
 /// Time between two requests.
 const INTERVAL_NS: u64 = 1_000_000_000;
+/// Maximum age of the last answer of a known share.
+const AGE_MAX_NS: u64 = 2 * INTERVAL_NS;
 
 #[cfg(test)]
 mod tests {
@@ -155,5 +168,23 @@ mod tests {
         assert_eq!(account.share, None);
         account.note(Some(1.1), 4_000_000_000);
         assert_eq!(account.share, Some(1.0));
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_has_no_share() {
+        let mut probes = Probes::new(2, 0);
+        for (probe, seconds) in probes.probes.iter_mut().zip([0.25, 0.5]) {
+            probe.account.note(Some(1.0), 0);
+            probe.account.note(Some(1.0 + seconds), INTERVAL_NS);
+        }
+        assert_eq!(probes.share(INTERVAL_NS + AGE_MAX_NS), Some(0.75));
+        probes.probes[0].account.note(Some(1.5), 2 * INTERVAL_NS);
+        assert_eq!(probes.share(INTERVAL_NS + AGE_MAX_NS + 1), None);
+    }
+
+    #[test]
+    fn a_server_is_asked_again_unless_its_answer_is_final() {
+        assert!([200, 401, 403, 404].into_iter().all(is_final));
+        assert!(![429, 500, 503, 504].into_iter().any(is_final));
     }
 }

@@ -201,7 +201,7 @@ impl Bench {
         let (stage, violations) = (self.course.stage(self.work.done(), now), self.work.tally.violations());
         let targets = std::slice::from_ref(&self.target);
         self.probes.run(targets, self.reactor.registry(), &mut self.scratch, now);
-        self.timeline.look(&mut self.work.tally.recorder, stage, violations, self.probes.share(), now);
+        self.timeline.look(&mut self.work.tally.recorder, stage, violations, self.probes.share(now), now);
         Ok(())
     }
 
