@@ -175,7 +175,7 @@ impl Table {
         self.outlived.bytes() > self.log.bytes() + OUTLIVED_BYTES_MAX
     }
 
-    /// Returns the namespace that has used most of its share of the quota. Examines every namespace.
+    /// Returns the namespace that has most of the bytes that count towards the quota. Examines every namespace.
     #[must_use]
     pub fn fullest_namespace(&self) -> NamespaceQuota {
         self.usage.fullest_namespace()

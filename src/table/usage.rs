@@ -133,7 +133,7 @@ impl Usage {
         (self.metered_bytes, self.metered_bytes_max)
     }
 
-    /// Returns the namespace that has used most of its share.
+    /// Returns the namespace that has most of the bytes that count towards the quota.
     pub(super) fn fullest_namespace(&self) -> NamespaceQuota {
         let largest = self.namespaces.iter().max_by_key(|(_, usage)| usage.metered_bytes);
         let (namespace, used) = largest.map_or(("", 0), |(name, usage)| (name.as_str(), usage.metered_bytes));
