@@ -1,17 +1,17 @@
-//! Resource use of processes by the kernel's accounting in `/proc`: the load generator and `perf/run` report the
-//! server's.
+//! Resource use of processes, read from the kernel's `/proc`. The load generator and `perf/run` report that of the
+//! server.
 //!
-//! Clock ticks are a hundredth of a second, too coarse for costs of microseconds over seconds. Where the kernel has
-//! `schedstat`, nanoseconds are read from there. Systems other than Linux get `None`.
+//! Clock ticks are a hundredth of a second, too coarse for costs of microseconds over seconds. If the kernel has
+//! `schedstat`, it gives nanoseconds. Systems other than Linux get `None`.
 
 use std::fs;
 
 /// Memory of some processes, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now (`VmRSS`).
+    /// Present resident memory (`VmRSS`), in KiB.
     pub resident_kib: u64,
-    /// Highest resident memory so far (`VmHWM`).
+    /// Highest resident memory so far (`VmHWM`), in KiB.
     pub peak_kib: u64,
 }
 
@@ -22,7 +22,7 @@ pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// Returns a process that is named more than once: its use would count repeatedly.
+/// Returns a process that is named more than once. Its use would count repeatedly.
 #[must_use]
 pub fn repeated(pids: &[u32]) -> Option<u32> {
     pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
@@ -43,7 +43,7 @@ pub fn memory(pids: &[u32]) -> Option<Memory> {
 fn process_cpu_ns(pid: u32) -> Option<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        // A thread may end between the two looks.
+        // A thread may end before its file is read.
         let Ok(text) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
         sum += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
     }
@@ -53,7 +53,7 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
 /// Reads fields 14 and 15 of `stat`, if the kernel has no `schedstat`.
 fn ticks_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in brackets, with anything in it.
+    // The second field is a name in brackets, which may hold any characters.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

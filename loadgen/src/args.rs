@@ -6,17 +6,16 @@ use crate::origin::Version;
 use clap::{Parser, Subcommand};
 use std::time::Duration;
 
-/// Simulates the Leases of a large Kubernetes cluster, and checks what the server answers.
+/// Simulates the Leases of a large Kubernetes cluster, and checks the server's answers.
 ///
-/// Each node creates its Lease in kube-node-lease, then renews it every period as a kubelet does, and somebody reads it
-/// as often; a watcher of all Leases is what the node-lifecycle controller is. Versions must never go back, no update
-/// may be lost, every watcher must see every write once and in order.
+/// Each node creates its Lease in kube-node-lease and renews it every period, as a kubelet does. A reader reads each
+/// Lease as often. A watcher of all Leases stands for the node-lifecycle controller. Versions must never go back, no
+/// update may be lost, and every watcher must see every write once and in order.
 ///
-/// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
-/// Exit status: 0 all went well; 1 an error or a violation, nothing was measured, or a file could not be written; 2
-/// wrong usage, or a file of results cannot be opened.
-/// Interrupted, it ends early with the results of what it has measured, and that alone is no error; a second time, at
-/// once.
+/// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags. Exit status 0: all
+/// went well. Exit status 1: an error or a violation, nothing was measured, or a file could not be written. Exit status
+/// 2: wrong usage, or a file of results cannot be opened. An interrupt (Ctrl-C) ends the run early with the results so
+/// far, which is no error. A second interrupt ends it at once.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -44,33 +43,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Connections that the nodes share, those of the watchers apart. A real kubelet has one of its own, and
-    /// kube-apiserver puts all of them on a few [default: 8; with --http1 64]
+    /// Connections that the nodes share; watchers have others. A real kubelet has its own, and kube-apiserver puts all
+    /// kubelets on a few [default: 8; with --http1 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
-    /// Requests in flight on one connection at most, watches among them: streams, or with --http1 pipelined requests.
-    /// With --max always so many. The server may allow fewer streams; then the others wait [default: 32; with --http1
-    /// 16; with --http1 --max 1]
+    /// Maximum number of requests in flight on one connection, including watches: streams, or with --http1 pipelined
+    /// requests. With --max always this number. If the server allows fewer streams, requests wait [default: 32; with
+    /// --http1 16; with --http1 --max 1]
     #[arg(long, value_name = "COUNT", visible_alias = "pipeline", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     streams: Option<u32>,
 
-    /// Watchers of all Leases. Over HTTP/2 they are streams on connections of their own, --streams on each, or else an
-    /// acknowledgement could wait behind the events of its write; over HTTP/1.1 each has a connection. Of several
-    /// replicas each has a watcher if there are as many
+    /// Watchers of all Leases. Over HTTP/2 each is a stream, up to --streams on a connection. Nodes use other
+    /// connections, so that no acknowledgement waits behind the events of its write. Over HTTP/1.1 each watcher has a
+    /// connection. With several replicas, each replica has a watcher if there are enough
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) watchers: u32,
 
-    /// Reads (GET of one Lease) for each renewal; 0 is none
+    /// Reads (GET of one Lease) for each renewal; 0 is no reads
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = parse_ratio)]
     pub(crate) reads: f64,
 
-    /// As fast as it goes: no schedule, every connection always has --streams requests in flight; with --reads 0 only
-    /// renewals, with 1 a read after each
+    /// Sends as fast as the server answers, without a schedule: every connection always has --streams requests in
+    /// flight. With --reads 0 these are renewals, with --reads 1 a read follows each renewal
     #[arg(long)]
     pub(crate) max: bool,
 
-    /// What is printed and written, and whose processor time is counted.
+    /// Outputs of the run, and processes whose processor time is counted.
     #[command(flatten)]
     pub(crate) told: ToldArgs,
 }
@@ -78,12 +77,12 @@ pub(crate) struct Args {
 /// Other kinds of load than the simulated nodes.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// One kind of request in closed loop, as cheaply for the generator as it can be: to measure the server's cost
+    /// One kind of request in closed loop, at the lowest cost for the generator, to measure the server's cost
     Bench(Box<BenchArgs>),
 }
 
 impl Args {
-    /// What makes no sense together, in a sentence for the user.
+    /// Checks the flags against each other. The error is a sentence for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (connections, replicas) = (self.connections(), self.server.replicas());
         if connections < replicas {
@@ -92,12 +91,12 @@ impl Args {
         self.told.check()
     }
 
-    /// The version of HTTP that is spoken.
+    /// Returns the HTTP version of requests.
     pub(crate) fn version(&self) -> Version {
         self.server.version()
     }
 
-    /// Connections that the nodes share.
+    /// Returns the number of connections that the nodes share.
     pub(crate) fn connections(&self) -> u32 {
         let connections = match self.version() {
             Version::Http1 => 64,
@@ -106,7 +105,7 @@ impl Args {
         self.connections.unwrap_or(connections).min(self.nodes)
     }
 
-    /// Requests in flight on one of them at most.
+    /// Returns the maximum number of requests in flight on one connection.
     pub(crate) fn streams(&self) -> u32 {
         let streams = match self.version() {
             Version::Http1 if self.max => 1,
@@ -116,7 +115,8 @@ impl Args {
         self.streams.unwrap_or(streams)
     }
 
-    /// Watchers on one connection at most: so few that every replica has one if there are as many watchers.
+    /// Returns the maximum number of watchers on one connection. It is low enough that every replica gets a watcher if
+    /// there are enough watchers.
     pub(crate) fn watchers_per_connection(&self) -> u32 {
         match self.version() {
             Version::Http1 => 1,
@@ -124,12 +124,12 @@ impl Args {
         }
     }
 
-    /// Connections of watchers.
+    /// Returns the number of connections for watchers.
     pub(crate) fn watch_connections(&self) -> u32 {
         self.watchers.div_ceil(self.watchers_per_connection())
     }
 
-    /// Time between two reads of a node's Lease, in nanoseconds; `None` if there are none.
+    /// Returns the time between two reads of a node's Lease, in nanoseconds; `None` without reads.
     pub(crate) fn read_period_ns(&self) -> Option<u64> {
         let period = Duration::try_from_secs_f64(self.period.as_secs_f64() / self.reads).ok()?;
         u64::try_from(period.as_nanos()).ok().filter(|&ns| ns > 0)

@@ -36,9 +36,9 @@ pub(crate) enum Violation {
     EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
     /// A watcher received a creation or deletion for a renewed Lease, or the reverse.
     WrongKind { watcher: usize, node: u32, version: u64, kind: Kind },
-    /// An event differs from what was sent.
+    /// An event differs from the object that the node sent.
     EventDiffers { watcher: usize, node: u32, version: u64 },
-    /// An answer differs from what was sent.
+    /// An answer differs from the object that the node sent.
     NotWhatWasSent { node: u32, version: u64 },
     /// An answer shows an older version than was known before the request.
     WentBack { node: u32, version: u64, known: u64 },
@@ -55,7 +55,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Whether it is the result of a renewal of `before` with this `renewTime`.
+    /// Whether this object is the result of a renewal of `before` with this `renewTime`.
     fn is_renewed(&self, before: &Node, renewed: u64) -> bool {
         let Fields { uid, owner_uid, created, .. } = before.object;
         let is_same_object = !before.has_lease() || self.fields.uid == uid;
@@ -63,13 +63,13 @@ impl Shown {
         self.fields.renewed == renewed && is_same_object && (is_same_rest || !before.settled)
     }
 
-    /// Whether it is the object known to the node.
+    /// Whether this is the object known to the node.
     fn is_object_of(&self, node: &Node) -> bool {
         (self.fields, self.form) == (node.object, node.form)
     }
 
-    /// Whether the node's object can have been so, as far as the node remembers: the last acknowledged object, and what
-    /// was sent since.
+    /// Whether the node's object may have had these fields. The node remembers the last acknowledged object, and what
+    /// it has sent since.
     fn can_be_of(&self, node: &Node) -> bool {
         match self.fields.version.cmp(&node.object.version) {
             Ordering::Less => true,
@@ -79,34 +79,34 @@ impl Shown {
     }
 }
 
-/// What one watcher has seen.
+/// The events that one watcher has seen.
 #[derive(Debug)]
 struct Watched {
     /// Version of the last event, bookmark or list.
     last: u64,
-    /// What it has seen of each node's Lease.
+    /// The events that it has seen of each node's Lease.
     leases: Vec<Seen>,
 }
 
-/// What one watcher has seen of one Lease.
+/// The events that one watcher has seen of one Lease.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Version of the last event, or of the list.
+    /// Version of the last event, or of the Lease in the list.
     version: u64,
-    /// Writes seen, or [`UNCOUNTED`].
+    /// Number of writes seen, or [`UNCOUNTED`].
     writes: u32,
 }
 
-/// After a list that may or may not include concurrent writes.
+/// Number of writes after a list that may or may not include concurrent writes.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.
 #[derive(Debug)]
 pub(crate) struct Checker {
     watched: Vec<Watched>,
-    /// All violations.
+    /// Number of violations.
     count: u64,
-    /// Descriptions of the first few.
+    /// Descriptions of the first violations.
     first: Vec<String>,
     /// Leases whose missing events were reported: watcher and node.
     reported: HashSet<(usize, u32)>,
@@ -142,7 +142,7 @@ impl Checker {
         self.acknowledged_max
     }
 
-    /// Whether every watcher has reached the acknowledged writes.
+    /// Whether every watcher has seen all acknowledged writes.
     pub(crate) fn watchers_are_level(&self) -> bool {
         self.watched.iter().all(|watched| watched.last >= self.acknowledged_max)
     }
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// An event that shows nothing.
+    /// An event without an object.
     fn event(checker: &mut Checker, version: u64, lease: Option<(u32, &Node)>) {
         let kind = match lease {
             Some((index, _)) if checker.watched[0].leases[index as usize].version == 0 => Kind::Added,
@@ -503,7 +503,7 @@ mod tests {
             assert_eq!(checker.count(), words.into_iter().len() as u64, "{kind:?} {renewed}");
             assert!(checker.first().iter().all(|first| first.contains(words.unwrap_or_default())), "{checker:?}");
         }
-        // Under way, and later than what was acknowledged.
+        // The write in flight is later than the acknowledged ones.
         let lease = Node { busy: true, sent_renewed: 8, ..node(0, 5, 1) };
         for (renewed, count) in [(8, 0), (5, 1)] {
             let mut checker = checker();

@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     writable: bool,
     /// Whether the peer has closed its side; reading continues to the end.
     read_closed: bool,
-    /// `input[start..end]` was received and not consumed; the space behind is free.
+    /// Received bytes: `input[start..end]` is not consumed yet; the space after it is free.
     input: Vec<u8>,
     start: usize,
     end: usize,
@@ -34,11 +34,11 @@ pub(crate) struct Connection {
 /// Outcome of [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// There may be new input, and more to receive.
+    /// New input may have arrived, and more may follow.
     Some,
-    /// Nothing more for now.
+    /// No more input for now.
     Nothing,
-    /// The peer has closed its side, and everything it sent was received.
+    /// The peer has closed its side, and all its bytes were received.
     Eof,
 }
 
@@ -46,7 +46,7 @@ impl Connection {
     /// Begins to connect.
     pub(crate) fn open(target: &Target, registry: &Registry, token: Token) -> io::Result<Self> {
         let mut socket = TcpStream::connect(target.address)?;
-        // Best effort: the kernel may refuse it on a socket that is not connected yet.
+        // Best effort: the kernel may refuse the option on a socket that is not connected yet.
         _ = socket.set_nodelay(true);
         registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         let tls = target.new_tls().map_err(io::Error::other)?;
@@ -66,19 +66,19 @@ impl Connection {
         })
     }
 
-    /// Takes the socket out of the poll.
+    /// Deregisters and closes the socket.
     pub(crate) fn close(mut self, registry: &Registry) {
-        // What is left to say, if it can be said at once: it may be the reason.
+        // Sends the rest of the output if the socket accepts it, since it may tell the server the reason.
         _ = self.flush();
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             _ = tls.write_tls(&mut self.socket);
         }
-        // It goes with the socket at the latest.
+        // The registration ends with the socket at the latest.
         _ = registry.deregister(&mut self.socket);
     }
 
-    /// Notes what the poll said.
+    /// Notes the readiness that the poll reported.
     pub(crate) fn handle_readiness(&mut self, event: &mio::event::Event) {
         self.readable |= event.is_readable() || event.is_error();
         self.writable |= event.is_writable() || event.is_error();
@@ -90,7 +90,7 @@ impl Connection {
         self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    /// How the TLS handshake went, once after it is over.
+    /// Returns the kind of the TLS handshake, once after its end.
     pub(crate) fn take_handshake(&mut self) -> Option<HandshakeKind> {
         let tls = self.tls.as_ref()?;
         if self.handshake_told || tls.is_handshaking() {
@@ -100,7 +100,7 @@ impl Connection {
         tls.handshake_kind()
     }
 
-    /// The protocol that was agreed upon by ALPN, once the handshake is over.
+    /// Returns the protocol that ALPN chose, after the handshake.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.tls.as_ref()?.alpn_protocol()
     }
@@ -120,7 +120,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once from the socket. `scratch` takes what has to be decrypted first.
+    /// Reads once from the socket. `scratch` takes the ciphertext.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
         if !self.connected || !self.readable {
             return Ok(Received::Nothing);
@@ -143,8 +143,8 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::Some),
             Err(error) => return Err(error),
         };
-        // A short read has emptied the socket; what comes later raises another edge. Only an end that has been seen
-        // already does not.
+        // A short read has emptied the socket, and later bytes raise another edge. Only an end that was reported before
+        // raises none.
         self.readable = len == room || self.read_closed;
         if self.tls.is_some() {
             self.decrypt(scratch.get(..len).unwrap_or_default())?;
@@ -161,7 +161,7 @@ impl Connection {
             tls.read_tls(&mut ciphertext)?;
             let state = tls.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
             if state.is_err() {
-                // The alert that says why.
+                // The alert names the reason.
                 _ = tls.write_tls(&mut self.socket);
             }
             let mut plaintext_len = state?.plaintext_bytes_to_read();
@@ -176,7 +176,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Room for more input, by moving what is left to the front and then by growing.
+    /// Makes room for more input: moves the unconsumed bytes to the front, then doubles the buffer.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -191,27 +191,27 @@ impl Connection {
         }
     }
 
-    /// What was received and not consumed.
+    /// Returns the received bytes that are not consumed yet.
     pub(crate) fn input(&mut self) -> &mut [u8] {
         self.input.get_mut(self.start..self.end).unwrap_or_default()
     }
 
-    /// What was received and not consumed, and where to append what is to be sent.
+    /// Returns the received bytes that are not consumed yet, and the buffer of bytes to send.
     pub(crate) fn split(&mut self) -> (&[u8], &mut Vec<u8>) {
         (self.input.get(self.start..self.end).unwrap_or_default(), &mut self.output)
     }
 
-    /// Drops so many bytes of the input.
+    /// Drops `len` bytes from the front of the input.
     pub(crate) fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.end);
     }
 
-    /// Where to append what is to be sent.
+    /// Returns the buffer of bytes to send.
     pub(crate) fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if !self.connected {
             return Ok(());
@@ -247,5 +247,5 @@ impl Connection {
     }
 }
 
-/// Enough for some answers; a connection whose answers are larger, or come faster, gets more.
+/// Initial size of the input buffer, in bytes. It holds some answers, and grows if answers are larger or come faster.
 const INPUT_BYTES_MIN: usize = 16 * 1024;

@@ -96,7 +96,7 @@ impl Driver {
         let watch_lanes_len = args.watch_connections() as usize;
         let probes = Probes::new(args.told.probes_len(targets.len()), lanes_len + watch_lanes_len);
         let reactor = Reactor::new(lanes_len + watch_lanes_len + probes.len())?;
-        // A node writes over one lane and reads over the next: with several servers, over another server.
+        // A node writes on one lane and reads on the next. With several servers, that is another server.
         let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
         let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
         let mut fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
@@ -152,14 +152,14 @@ impl Driver {
         })?;
         self.fire(self.reactor.now());
         self.reactor.take_runnable(runnable);
-        // Lanes before watch lanes: an acknowledgement is then read before the event of its write, if both have
-        // arrived.
+        // Lanes come before watch lanes. If an acknowledgement and the event of its write have both arrived, the
+        // acknowledgement is read first.
         runnable.sort_unstable();
         for &index in &*runnable {
             if index < self.lanes.len() { self.run_lane(index)? } else { self.run_watch_lane(index)? }
         }
         let now = self.reactor.now();
-        // Creation ends when it is done, not at the next check, since its rate uses that time.
+        // Creation ends as soon as the last node has its Lease, since its rate uses that time.
         let is_created = self.phase == Phase::Creating && self.rota.started() == self.args.nodes;
         if now >= self.next_housekeeping || is_created {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
@@ -224,8 +224,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles a broken connection. Before the run has begun this ends it. Later another attempt follows, with another
-    /// server if there is one.
+    /// Handles a broken connection. Before the load has begun it ends the run. Later the generator tries again, with
+    /// another server if there is one.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
@@ -258,7 +258,7 @@ impl Driver {
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
             let done = |flight| self.rota.done(flight);
-            // A waiting request may have been told to wait before it was sent.
+            // A request may wait for the end of a pause, so its connection must run again.
             let (outcome, waits) = match self.lanes.get_mut(index) {
                 Some(lane) => (lane.expire(&mut self.fleet, now, done), lane.has_waiting()),
                 None => match self.watch_lanes.get_mut(index - self.lanes.len()) {
@@ -283,7 +283,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns where the run stands, for people.
+    /// Returns the stage of the run, for people.
     fn stage(&self, now: u64) -> Stage {
         let (since, settling_ns, measured_ns) = (self.phase_since, self.settling_ns(), nanos(self.args.duration));
         let (part, ends_at) = match self.phase {
@@ -350,7 +350,7 @@ impl Driver {
                     self.fleet.recorder.end(self.results.window.end(pids, exact_now));
                     self.results.server_memory = server_memory(pids);
                 }
-                // Without a measured time nothing is owed.
+                // Without a measured time no requests are owed.
                 self.rota.end(if is_measured { self.fleet.recorder.window().end } else { 0 });
             }
             Phase::Draining => {
@@ -376,7 +376,7 @@ impl Driver {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
     }
 
-    /// Whether nothing is in flight and nothing is owed.
+    /// Whether no request is in flight or owed.
     fn is_done(&self) -> bool {
         self.lanes.iter().all(Lane::is_idle) && !self.rota.is_owed()
     }

@@ -15,7 +15,7 @@ pub(crate) enum ErrorKind {
     Goaway(u32),
     /// The server refused the request repeatedly without processing it.
     Refused,
-    /// No answer in time.
+    /// No answer within the timeout.
     Timeout,
     /// The answer could not be read.
     Malformed,

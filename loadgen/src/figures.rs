@@ -1,17 +1,17 @@
-//! How figures are made of counts for the results.
+//! Numbers in results: conversion, rounding, and their texts.
 
-/// A count to reckon with.
+/// Converts a count to a floating-point number.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn count(number: u64) -> f64 {
     number as f64
 }
 
-/// So much for each; `None` if there is nothing to divide by.
+/// Divides `value` by `of`; `None` if `of` is 0.
 pub(crate) fn per(value: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| round(value / of))
 }
 
-/// To four decimals.
+/// Rounds to four decimals.
 pub(crate) fn round(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
 }
@@ -29,7 +29,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A number of things, of which the first word has a plural: `1 error`, `2 requests in flight`.
+/// A number of things: `1 error`, `2 requests in flight`. The plural changes the first word of `thing`.
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     let (noun, rest) = thing.split_at(thing.find(' ').unwrap_or(thing.len()));
     format!("{} {noun}{}{rest}", grouped(number), if number == 1 { "" } else { "s" })
@@ -46,7 +46,7 @@ pub(crate) fn whole(value: f64) -> u64 {
     value.round().max(0.0) as u64
 }
 
-/// A time of so many milliseconds, with digits that tell something: `61 µs`, `1.28 ms`, `2.50 s`.
+/// A time with as many digits as matter: `61 µs`, `1.28 ms`, `2.50 s`.
 pub(crate) fn time_text(ms: f64) -> String {
     match ms {
         _ if ms >= 10_000.0 => format!("{:.1} s", ms / 1_000.0),

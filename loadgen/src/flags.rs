@@ -1,4 +1,4 @@
-//! Flags that every kind of load has, and the forms of their values.
+//! Flags of every kind of load, and the parsers of their values.
 
 use crate::operation::Operation;
 use crate::origin::Version;
@@ -7,7 +7,7 @@ use coordination_apiserver::lease::validation::format::is_dns_label;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the server is and how it is spoken to.
+/// The server's address, and how to connect to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Kubeconfig whose current context names the server and the client certificate [default: the admin.kubeconfig that
@@ -15,8 +15,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. Of replicas, the URLs of all:
-    /// connections are spread over them, and one that breaks moves to another replica
+    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. With replicas, the URLs of all:
+    /// connections are spread over them, and a connection that breaks moves to another replica
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(crate) server: Vec<String>,
 
@@ -32,7 +32,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is
+    /// Speaks HTTP/2, as kube-apiserver and client-go do: by ALPN h2 over TLS, by prior knowledge in cleartext. This is
     /// the default
     #[arg(long, conflicts_with = "http1")]
     pub(crate) http2: bool,
@@ -42,10 +42,10 @@ pub(crate) struct ServerArgs {
     pub(crate) http1: bool,
 }
 
-/// What is printed and written, and whose processor time is counted.
+/// Outputs of the run, and processes whose processor time is counted.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ToldArgs {
-    /// What is printed when the run is over: a table for people, or one line of JSON
+    /// Form of the results on standard output: a table for people, or one line of JSON
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 
@@ -53,7 +53,7 @@ pub(crate) struct ToldArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Writes the results to this file as a page of HTML with plots, which loads nothing from elsewhere
+    /// Writes the results to this file as one page of HTML with plots, which loads no other files
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -66,22 +66,22 @@ pub(crate) struct ToldArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
 
-    /// No progress line; there is none either if standard error is no terminal
+    /// Prints no progress line. Without a terminal on standard error there is none either
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Processes of the server on this machine, whose processor time in the measured time and whose memory are reported
+    /// Processes of the server on this machine. Their processor time in the measured time and their memory are reported
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
 
-    /// Asks each server's /metrics once a second for its processor time, for --report and --series: for servers on
-    /// other machines, which have no --pid here
+    /// Reads each server's processor time from its /metrics once a second, for --report and --series. This is for
+    /// servers on other machines, for which --pid does not work
     #[arg(long, conflicts_with = "pid")]
     pub(crate) metrics: bool,
 }
 
 impl ToldArgs {
-    /// What makes no sense together, or is not there, in a sentence for the user.
+    /// Checks the flags against each other, and that the processes exist. The error is a sentence for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(pid) = loadgen_account::repeated(&self.pid) {
             return Err(format!("--pid {pid} is named twice, and its time would count twice"));
@@ -100,7 +100,7 @@ impl ToldArgs {
 }
 
 impl ToldArgs {
-    /// Returns how many of so many servers are asked for their processor time.
+    /// Returns how many of the servers are asked for their processor time.
     pub(crate) fn probes_len(&self, servers_len: usize) -> usize {
         if self.metrics { servers_len } else { 0 }
     }
@@ -116,7 +116,7 @@ impl ToldArgs {
 /// A percentile distribution, and the file for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Distribution {
-    /// `None` is what the run is about.
+    /// The operation; `None` is the main operation of the run.
     pub(crate) operation: Option<Operation>,
     pub(crate) path: PathBuf,
 }
@@ -132,18 +132,18 @@ pub(crate) enum Output {
 }
 
 impl ServerArgs {
-    /// The version of HTTP that is spoken.
+    /// Returns the HTTP version of requests.
     pub(crate) fn version(&self) -> Version {
         if self.http1 { Version::Http1 } else { Version::Http2 }
     }
 
-    /// Servers that share the load.
+    /// Returns the number of servers that share the load.
     pub(crate) fn replicas(&self) -> u32 {
         u32::try_from(self.server.len().max(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// A duration with its unit: `500ms`, `20s`, `2m`, `1.5h`.
+/// Parses a duration with its unit: `500ms`, `20s`, `2m`, `1.5h`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || "a time is a number and a unit, as in 500ms, 20s, 2m".to_owned();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
@@ -162,7 +162,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
-/// A namespace by the server's rule. It stands in the target of requests as it is.
+/// Parses a namespace by the server's rule. It needs no escaping in the target of a request.
 pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text.as_bytes()) {
         Ok(text.to_owned())
@@ -171,8 +171,8 @@ pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// A file for a percentile distribution, with or without an operation before it. Something else before `=` belongs to
-/// the file's name.
+/// Parses a file for a percentile distribution, with or without an operation before it. Any other text before `=`
+/// belongs to the file's name.
 fn parse_distribution(text: &str) -> Result<Distribution, String> {
     let named = text.split_once('=').and_then(|(name, path)| Some((Operation::by_name(name)?, path)));
     let (operation, path) = named.map_or((None, text), |(operation, path)| (Some(operation), path));
@@ -183,7 +183,7 @@ fn parse_distribution(text: &str) -> Result<Distribution, String> {
     }
 }
 
-/// The longest time that can be asked for: a day.
+/// Maximum duration: a day, in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
 
 #[cfg(test)]

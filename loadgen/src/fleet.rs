@@ -17,31 +17,32 @@ use std::collections::HashMap;
 /// The nodes and everything known about them.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    /// By index.
+    /// Nodes by index.
     pub(crate) nodes: Vec<Node>,
-    /// The invariants.
+    /// The checks of the invariants.
     pub(crate) checker: Checker,
     /// Latencies, counts and errors.
     pub(crate) recorder: Recorder,
     /// Counts of connections and watches.
     pub(crate) stats: Stats,
-    /// Whether every node is at its first renewal. Creations then count by themselves, later ones as renewals.
+    /// Whether every node is at its first renewal. Such creations count as creations, later ones as renewals.
     pub(crate) is_creating: bool,
-    /// Leases created then; created later, most of them once more; and found from an earlier run.
+    /// Numbers of Leases: created in that time; created later, most of them for a second time; and found from an
+    /// earlier run.
     pub(crate) created: u32,
     pub(crate) created_later: u32,
     pub(crate) adopted: u32,
     namespace: String,
     templates: Vec<Template>,
-    /// Objects that no template fits, by node.
+    /// Objects that fit no template, by node.
     whole: HashMap<u32, Box<[u8]>>,
     /// Microseconds since the Unix epoch at time 0 of the run.
     epoch_us: u64,
     rng: fastrand::Rng,
-    /// The collection's path, and behind it, in a scratch place, the name of a node.
+    /// Path of the collection, after which a node's name is written for each request.
     path: String,
     collection_len: usize,
-    /// Scratch: a node's name, a body.
+    /// Scratch buffers: a node's name, a body.
     name: String,
     body: Vec<u8>,
 }
@@ -51,11 +52,11 @@ pub(crate) struct Fleet {
 pub(crate) struct Flight {
     /// Index of the node.
     pub(crate) node: u32,
-    /// The request.
+    /// Kind of request.
     pub(crate) step: Step,
-    /// Failed tries of this renewal.
+    /// Failed attempts of this renewal.
     pub(crate) tries: u8,
-    /// How often the server refused to process this request.
+    /// Number of times that the server refused to process this request.
     pub(crate) refusals: u8,
     /// When the renewal or the read was due, in nanoseconds of the run.
     pub(crate) due: u64,
@@ -67,17 +68,17 @@ pub(crate) struct Flight {
     pub(crate) known: u64,
 }
 
-/// What remains to be done after an answer.
+/// The next step after an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
-    /// Nothing: the renewal or the read is over.
+    /// No request: the renewal or the read is over.
     Done,
-    /// This request.
+    /// This request follows.
     Follow(Flight),
 }
 
 impl Fleet {
-    /// Creates a fleet of nodes that know nothing yet.
+    /// Creates a fleet of nodes without Leases.
     pub(crate) fn new(namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Self {
@@ -101,7 +102,7 @@ impl Fleet {
         }
     }
 
-    /// The first request of a renewal that was due at `due`; `None` if one is under way.
+    /// Returns the first request of a renewal that was due at `due`; `None` if a renewal is in progress.
     pub(crate) fn begin_renewal(&mut self, index: u32, due: u64) -> Option<Flight> {
         let node = self.nodes.get_mut(index as usize)?;
         if std::mem::replace(&mut node.busy, true) {
@@ -110,12 +111,12 @@ impl Fleet {
         Some(Flight { step: node.first_step(), ..Self::begin_read(index, due) })
     }
 
-    /// A read that was due at `due`.
+    /// Returns the request of a read that was due at `due`.
     pub(crate) fn begin_read(index: u32, due: u64) -> Flight {
         Flight { node: index, step: Step::Read, tries: 0, refusals: 0, due, asked: due, written: 0, known: 0 }
     }
 
-    /// The request of `flight`, in which is noted what was known when it was written.
+    /// Returns the request of `flight`, and records in `flight` the time and the highest known version.
     pub(crate) fn request_of(&mut self, flight: &mut Flight, now: u64) -> Option<Request<'_>> {
         let node = self.nodes.get_mut(flight.node as usize)?;
         flight.written = now;
@@ -131,7 +132,7 @@ impl Fleet {
         if matches!(flight.step, Step::Get | Step::Read) {
             return Some(Request { method: "GET", target: &self.path, body: None });
         }
-        // A write whose answer was lost is sent again as it was, so that it is known again if it was applied.
+        // A write whose answer was lost is repeated unchanged. So a later answer shows whether it was applied.
         if !node.uncertain {
             node.sent_renewed = (self.epoch_us + now / 1_000).max(node.object.renewed + 1);
         }
@@ -154,12 +155,12 @@ impl Fleet {
                 }
             }
         }
-        // As Go's encoder ends what it writes, and what it answers, but no object in an event.
+        // Go's encoder ends a request's or an answer's body with a newline, but not an object in an event.
         self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
-    /// The answer to `flight`.
+    /// Handles the answer to `flight`.
     pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> After {
         match (flight.step, status) {
             (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
@@ -167,7 +168,7 @@ impl Fleet {
             (Step::Get | Step::Read | Step::Put, 404) => self.handle_gone(flight),
             (Step::Put | Step::Post, 409) => self.handle_conflict(flight),
             _ => {
-                // An error of the server's own may come after the write was applied.
+                // After an error of the server, the write may have been applied.
                 if status >= 500 && matches!(flight.step, Step::Put | Step::Post) {
                     self.set_uncertain(flight.node);
                 }
@@ -177,7 +178,7 @@ impl Fleet {
         self.after(flight, Outcome::Status(status), now)
     }
 
-    /// `flight` gets no answer.
+    /// Handles a `flight` that gets no answer.
     pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> After {
         if matches!(flight.step, Step::Put | Step::Post) {
             self.set_uncertain(flight.node);
@@ -186,7 +187,7 @@ impl Fleet {
         self.after(flight, Outcome::Lost, now)
     }
 
-    /// The server has refused to look at `flight`: the same again, a few times, as Go's client does.
+    /// Handles a refusal to process `flight`. The request is repeated a few times, as in Go's client.
     #[cold]
     pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
         if flight.refusals < REFUSALS_MAX {
@@ -196,7 +197,7 @@ impl Fleet {
         self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
     }
 
-    /// An event of a watcher.
+    /// Handles an event of a watcher.
     pub(crate) fn handle_event(&mut self, watcher: usize, event: &Event<'_>, now: u64) {
         let (kind, version, index, object) = match *event {
             Event::Bookmark(version) => return self.checker.bookmark(watcher, version),
@@ -207,13 +208,13 @@ impl Fleet {
         let Some((index, node)) = lease else { return self.checker.event(watcher, kind, version, None) };
         node.highest = node.highest.max(version);
         let acked_at = if version > node.object.version {
-            // Seen before its acknowledgement.
+            // The event came before the acknowledgement of its write.
             now
         } else if version == node.object.version {
             node.acked_at
         } else {
-            // The watcher is so far behind that a later write was acknowledged. When this one was is forgotten, but not
-            // when it was sent, for that stands in it.
+            // The watcher is behind: a later write was acknowledged. The time of this write's acknowledgement is no
+            // longer known. The time at which the write was sent is in the object.
             let sent_us = watcher::renewed_in(object);
             sent_us.map_or(now, |sent_us| sent_us.saturating_sub(self.epoch_us).saturating_mul(1_000))
         };
@@ -221,12 +222,12 @@ impl Fleet {
         self.recorder.answered(Operation::WatchEvent, acked_at, now);
     }
 
-    /// A watcher's list is complete.
+    /// Handles a watcher's complete list.
     pub(crate) fn handle_list(&mut self, watcher: usize, version: u64, known: u64, leases: &[(u32, u64)]) {
         self.checker.listed(watcher, version, known, leases, &self.nodes);
     }
 
-    /// An object in an answer that is a success.
+    /// Handles the object in a successful answer.
     fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
         let body = body.strip_suffix(b"\n").unwrap_or(body);
         let Some(shown) = self.shown_in(flight.node, body) else {
@@ -240,7 +241,7 @@ impl Fleet {
         match flight.step {
             Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
-                // This answer belongs to the node's own renewal, which has no write under way right now.
+                // This GET belongs to the node's own renewal, and that renewal has no write in flight now.
                 let quiet = Node { busy: false, ..node.clone() };
                 self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
@@ -270,7 +271,7 @@ impl Fleet {
         }
         node.highest = node.highest.max(fields.version);
         match (flight.step, form) {
-            // Not the node's own: what somebody else has read.
+            // A read by another client does not change the node's object.
             (Step::Read, _) => {}
             (_, Form::Template(_)) => {
                 if node.form == Form::Whole {
@@ -291,7 +292,7 @@ impl Fleet {
                 self.created += 1;
                 self.recorder.answered(Operation::Create, flight.asked, now);
             }
-            // The Lease was lost, which has held up this renewal of it.
+            // The Lease was lost. Its creation counts as the renewal that the loss delayed.
             Step::Post => {
                 self.created_later += 1;
                 self.recorder.answered(Operation::Renew, flight.due, now);
@@ -299,7 +300,7 @@ impl Fleet {
         }
     }
 
-    /// The fields of a node's object, and how to keep the rest of it.
+    /// Returns the fields of a node's object, and the form in which to keep the rest.
     fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);
@@ -326,7 +327,7 @@ impl Fleet {
         object::fields_by_parsing(body, &self.name).map(|fields| Shown { fields, form: Form::Whole })
     }
 
-    /// The Lease is not there, though it was.
+    /// Handles the absence of a Lease that existed.
     #[cold]
     fn handle_gone(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
@@ -340,7 +341,7 @@ impl Fleet {
         }
     }
 
-    /// A write was refused because of another. Fine only if that may have been this node's own.
+    /// Handles a conflict. It is a violation unless the conflicting write may be this node's own.
     #[cold]
     fn handle_conflict(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get(flight.node as usize) else { return };
@@ -350,7 +351,7 @@ impl Fleet {
         self.fail(flight, ErrorKind::Status(409), "conflict");
     }
 
-    /// What follows, once the state is up to date.
+    /// Returns the next step after an answer; the state is already up to date.
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
@@ -367,7 +368,7 @@ impl Fleet {
         }
     }
 
-    /// Ends a flight that there was no time for. A write that was sent may have been applied.
+    /// Ends a flight without an answer at the end of the run. A write that was sent may have been applied.
     pub(crate) fn abandon(&mut self, flight: Flight) {
         if matches!(flight.step, Step::Put | Step::Post) && flight.written > 0 {
             self.set_uncertain(flight.node);
@@ -402,17 +403,17 @@ impl Fleet {
     }
 }
 
-/// As much of a body as an error message shows.
+/// Returns the start of a body, for an error message.
 fn cut(body: &[u8]) -> &[u8] {
     body.get(..WORDS_BYTES_MAX).unwrap_or(body)
 }
 
 const WORDS_BYTES_MAX: usize = 300;
-/// More kinds of object than one run brings forth.
+/// Maximum number of templates, more than the forms of objects in one run.
 const TEMPLATES_MAX: usize = 16;
-/// How often a request that the server refuses to look at is sent again before that is an error.
+/// Maximum number of repetitions of a request that the server refuses to process. One more refusal is an error.
 pub(crate) const REFUSALS_MAX: u8 = 6;
-/// The bits of a random UUID that say that it is one (RFC 9562 §5.4).
+/// Bits that mark a UUID as random (RFC 9562 §5.4).
 const UUID_VERSION_MASK: u128 = 0xf << 76 | 0x3 << 62;
 const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
 
@@ -425,7 +426,7 @@ mod tests {
         Fleet::new("n", 2, 0, 1_767_323_045_000_000)
     }
 
-    /// Sends a flight's request; gives the `renewTime` that the node has sent.
+    /// Sends a flight's request. Returns the `renewTime` that the node has sent.
     fn send(fleet: &mut Fleet, flight: &mut Flight, now: u64) -> String {
         fleet.request_of(flight, now).expect("a node");
         let mut renewed = Vec::new();
@@ -440,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Node 1 looks, creates its Lease at version 5, and renews it at version 6.
+    /// Node 1 reads, creates its Lease at version 5, and renews it at version 6.
     fn created_and_renewed() -> Fleet {
         let mut fleet = fleet();
         let mut flight = fleet.begin_renewal(1, 0).expect("idle");

@@ -5,10 +5,10 @@
 use crate::latencies::Latencies;
 use std::fmt::Write as _;
 
-/// The distribution of these times.
+/// Returns the distribution of these times.
 pub(crate) fn text(latencies: &Latencies) -> String {
     let mut out = format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for row in latencies.distribution(ROWS_PER_HALF) {
         _ = write!(out, "{:>12.3} {:.12} {:>10}", row.ms, row.quantile, row.count);
         _ = if row.quantile < 1.0 { writeln!(out, " {:>14.2}", 1.0 / (1.0 - row.quantile)) } else { writeln!(out) };
@@ -22,7 +22,7 @@ pub(crate) fn text(latencies: &Latencies) -> String {
     out
 }
 
-/// Rows from one halving of the distance to 100 % to the next, as in HdrHistogram's own tools.
+/// Rows for each halving of the distance to 100 %, as in HdrHistogram's own tools.
 const ROWS_PER_HALF: u32 = 5;
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn a_distribution_goes_up_to_its_maximum_and_has_a_footer() {
         let mut latencies = Latencies::new();
-        // As small as times are told apart exactly: the histogram has three digits.
+        // Times below 1,000 units are exact, since the histogram has three significant digits.
         (1..=100).for_each(|us| latencies.record(us * 1_000));
         let text = text(&latencies);
         let (head, rest) = text.split_once("\n\n").expect("a head");

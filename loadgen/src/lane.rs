@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 pub(crate) struct Lane {
     pub(crate) link: Link<Flight>,
     waiting: VecDeque<Flight>,
-    /// Nothing is sent before this time, since the server has refused requests.
+    /// Time before which no request is sent, in nanoseconds of the run. It is set when the server refuses requests.
     not_before: u64,
 }
 
@@ -61,7 +61,7 @@ impl Lane {
             let after = match told {
                 Told::Answer { status, body, .. } => fleet.handle_answer(flight, status, body, now),
                 Told::Unserved => {
-                    // In request order, before later requests.
+                    // Requests that were not processed go first, in their order.
                     waiting.insert(unserved, flight);
                     unserved += 1;
                     return Verdict::GoOn;
@@ -131,8 +131,8 @@ impl Lane {
         }
     }
 
-    /// Ends the run: gives up waiting requests and passes each to `done`. Returns true if an answer may still come,
-    /// which nobody needs.
+    /// Ends the run: gives up all requests and passes each to `done`. Returns true if some were in flight, whose
+    /// answers may still come.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

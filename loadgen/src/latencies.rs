@@ -14,11 +14,11 @@ pub(crate) struct Latencies(Histogram<u64>);
 /// A row of a percentile distribution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The time, in milliseconds, within which this part of the operations was over.
+    /// Time within which this part of the operations ended, in milliseconds.
     pub(crate) ms: f64,
-    /// The part, from 0 to 1.
+    /// Part of the operations, from 0 to 1.
     pub(crate) quantile: f64,
-    /// The number of operations in it.
+    /// Number of operations in this part.
     pub(crate) count: u64,
 }
 
@@ -33,7 +33,7 @@ impl Latencies {
         self.0.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
     }
 
-    /// Returns the percentile distribution: so many rows halve the distance to 100 %.
+    /// Returns the percentile distribution, with `rows_per_half` rows for each halving of the distance to 100 %.
     pub(crate) fn distribution(&self, rows_per_half: u32) -> impl Iterator<Item = Row> {
         let mut count = 0;
         self.0.iter_quantiles(rows_per_half).map(move |step| {
@@ -47,9 +47,9 @@ impl Latencies {
         if self.is_empty() { [0.0; 2] } else { [self.0.mean(), self.0.stdev()].map(|units| units / UNITS_PER_MS) }
     }
 
-    /// Returns the numbers of buckets, and of places in each, by which the histogram is laid out.
+    /// Returns the histogram's layout: the number of buckets, and of sub-buckets in each.
     pub(crate) fn buckets(&self) -> (u8, u32) {
-        // As many places as tell apart twice 10 to the power of the digits, rounded up to a power of two.
+        // Sub-buckets must distinguish twice 10 to the power of the digits, rounded up to a power of two.
         (self.0.buckets(), (2 * 10_u32.pow(self.0.sigfig().into())).next_power_of_two())
     }
 

@@ -1,5 +1,6 @@
-//! The part of the load generator shared with `perf/run`: [`account`] measures the machine's use by server and
-//! generator, [`limit`] tells which of them was the limit. All other modules in this folder belong to the binary.
+//! The part of the load generator that it shares with `perf/run`. [`account`] measures the processor time and memory of
+//! server and generator. [`limit`] says which of the two was the limit. All other modules in this folder belong to the
+//! binary.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! What limited a run: one rule, for both kinds of load and for `perf/run`.
+//! The limit of a run: one rule for both kinds of load and for `perf/run`.
 
-/// What a run came up against, whose time the figures tell more of than of the other's.
+/// The process that limited a run, so that the figures mainly show its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The load generator: what it says of the server is too bad.
+    /// The load generator. The server would do better than the figures say.
     Generator,
     /// The server.
     Server,
 }
 
 impl Limit {
-    /// Returns the limit; `None` if both had time left. Server and generator each have one working thread, and the
-    /// shares are those of a core, as far as they are known. `late_ms_p99` is the delay within which the generator sent
-    /// 99 % of the scheduled requests, without those that the server held up.
+    /// Returns the limit; `None` if both processes had time left. Server and generator each have one working thread.
+    /// The shares are those of a core, if known. `late_ms_p99` is the 99th percentile of the generator's delay of
+    /// scheduled requests, without delays by the server.
     #[must_use]
     pub fn of(server_share: Option<f64>, generator_share: Option<f64>, late_ms_p99: Option<f64>) -> Option<Self> {
         let is_busy = |share: Option<f64>| share.is_some_and(|share| share >= BUSY_SHARE);
-        // One that is not punctual has measured itself, whatever the server did meanwhile.
+        // A generator that is late measures itself, even if the server was busy too.
         if late_ms_p99.is_some_and(|ms| ms > LATE_MS_MAX) {
             Some(Self::Generator)
         } else if is_busy(server_share) {
@@ -26,7 +26,7 @@ impl Limit {
         }
     }
 
-    /// As results name it.
+    /// Returns the name in the results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,9 +36,9 @@ impl Limit {
     }
 }
 
-/// A process with this share of a core has no time left.
+/// Share of a core from which a process counts as having no time left.
 pub const BUSY_SHARE: f64 = 0.95;
-/// Requests that the loop takes up later than this after they were due are late by the generator's fault.
+/// Highest delay of a due request in the loop that does not make the generator the limit, in ms.
 pub const LATE_MS_MAX: f64 = 10.0;
 
 #[cfg(test)]

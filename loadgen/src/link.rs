@@ -114,7 +114,7 @@ impl<T: Copy> Link<T> {
         self.line.as_ref().is_some_and(|line| line.http.is_going_away())
     }
 
-    /// Gives up everything in flight; the connection must be closed.
+    /// Gives up all requests in flight and returns their tags. The connection must be closed.
     pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
         self.line.as_mut().map(|line| line.http.take_in_flight()).unwrap_or_default()
     }

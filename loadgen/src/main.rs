@@ -1,15 +1,14 @@
-//! A load generator that simulates the Leases of a large Kubernetes cluster against an API server, and checks while it
-//! drives that the server keeps its promises.
+//! A load generator that simulates the Leases of a large Kubernetes cluster against an API server. It checks all
+//! answers and events for broken promises.
 //!
-//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, [`reactor`] what it waits with;
-//! [`rota`] says which node is next; [`fleet`] is all the nodes and what their answers mean; [`check`] the invariants.
-//! A [`lane`], or a [`watch_lane`], is what has to go over one connection, a [`link`] is that connection, and [`http`]
-//! what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
-//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`mod@bench`] is another kind of load, on the same
-//! [`reactor`], with less of all that.
+//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, on a [`reactor`]. [`rota`] chooses
+//! the next node. [`fleet`] has all nodes and interprets their answers; [`check`] has the invariants. A [`lane`] or a
+//! [`watch_lane`] has the requests of one connection, a [`link`] the connection, and [`http`] both versions of HTTP.
+//! Modules that know neither sockets nor the clock are tested without them: [`node`], [`object`], [`schedule`],
+//! [`watcher`], [`check`]. [`mod@bench`] is the other kind of load, with fewer checks, on the same [`reactor`].
 //!
 //! Both loads count in a [`recorder`], which a [`timeline`] cuts into seconds, for the [`progress`] line and the time
-//! [`series`]. A [`summary`] of either is what the report ([`html`]) and the percentiles ([`hgrm`]) are made of.
+//! [`series`]. The report ([`html`]) and the percentiles ([`hgrm`]) are made from a [`summary`] of either.
 
 mod args;
 mod bench;
@@ -91,17 +90,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why there are no results, in a sentence for the user.
+/// The reason why a run has no results, as a sentence for the user.
 enum Stop {
-    /// What the command line names is not there, or is not what it should be.
+    /// The command line names a thing that is missing or wrong.
     Usage(String),
-    /// Anything else.
+    /// Any other reason.
     Failed(String),
 }
 
-/// Drives and reports; true if everything went well.
+/// Runs the load and reports; true if everything went well.
 fn run(args: Args) -> Result<bool, Stop> {
-    // The first Ctrl-C ends the run with its results, the second one at once.
+    // The first Ctrl-C ends the run with its results, the second one without them.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
@@ -139,7 +138,7 @@ fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bo
     Ok(outcome.is_fine())
 }
 
-/// Prints the results in the form that is wanted. A reader that has gone away is no reason to fail.
+/// Prints the results in this form. A closed pipe is no failure.
 fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> String) -> Result<(), Stop> {
     let mut stdout = std::io::stdout();
     let printed = match output {
@@ -154,15 +153,15 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
     }
 }
 
-/// Why a run without errors is none that went well.
+/// Why a run without errors did not go well.
 const UNMEASURED: &str = "nothing was measured: it was interrupted before that";
 
 fn complain(words: &str) {
     _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));
 }
 
-/// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit
-/// then fails with the system's own words.
+/// Raises the limit on open files for this number of sockets, as far as the system allows. Sockets beyond it then fail
+/// with the system's own error.
 fn allow_descriptors(sockets: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

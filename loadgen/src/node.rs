@@ -42,30 +42,30 @@ pub(crate) struct Node {
     pub(crate) foreign: bool,
 }
 
-/// Where a node's object is kept, apart from its [`Fields`].
+/// The form in which a node's object is kept, apart from its [`Fields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// In the fleet's map of whole objects, or nowhere yet.
+    /// The whole object, in the fleet's map; the map has none before the first answer.
     #[default]
     Whole,
-    /// In the template of this number.
+    /// The template with this number.
     Template(u8),
 }
 
-/// One request.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Is there a Lease, or a newer one?
+    /// GET, to find the Lease or a newer version.
     Get,
-    /// Create it.
+    /// POST, to create the Lease.
     Post,
-    /// Renew it.
+    /// PUT, to renew the Lease.
     Put,
-    /// Somebody reads it; no part of a write.
+    /// GET by another client, outside of any write.
     Read,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// An answer with this status.
@@ -74,30 +74,30 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// What a node does after a request.
+/// The step of a node after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The renewal, or the read, is over.
     Done,
-    /// Five tries were in vain; the next period tries again.
+    /// Five attempts have failed. The node tries again in the next period.
     GiveUp,
-    /// Another request, at once. `failed` says that this one counts as a try.
+    /// Another request, at once. `failed` says whether this one counts as a failed attempt.
     Send { step: Step, failed: bool },
 }
 
 impl Node {
-    /// Whether the node has a Lease, as far as it knows.
+    /// Whether the node knows a Lease of its own.
     pub(crate) fn has_lease(&self) -> bool {
         self.object.version != 0
     }
 
-    /// The first step when a renewal is due.
+    /// Returns the first step of a renewal.
     pub(crate) fn first_step(&self) -> Step {
         if self.has_lease() { Step::Put } else { Step::Get }
     }
 }
 
-/// What follows `step`, of which this was try number `tries` of the renewal, counted from 0.
+/// Returns the step after `step`. `tries` is the number of failed attempts of the renewal before it.
 pub(crate) fn next(step: Step, outcome: Outcome, tries: u8) -> Next {
     let (step, failed) = match (step, outcome) {
         (Step::Read, _) | (Step::Post, Outcome::Status(201)) | (Step::Put, Outcome::Status(200)) => return Next::Done,
@@ -110,7 +110,7 @@ pub(crate) fn next(step: Step, outcome: Outcome, tries: u8) -> Next {
     if failed && tries + 1 >= TRIES_MAX { Next::GiveUp } else { Next::Send { step, failed } }
 }
 
-/// A kubelet's `maxUpdateRetries`.
+/// Attempts of a renewal: a kubelet's `maxUpdateRetries`.
 const TRIES_MAX: u8 = 5;
 
 /// Appends the name of the node with this index.
@@ -119,12 +119,12 @@ pub(crate) fn push_name(out: &mut String, index: u32) {
     out.push_str(itoa::Buffer::new().format(index));
 }
 
-/// The name of the node with this index.
+/// Returns the name of the node with this index.
 pub(crate) fn name_of(index: u32) -> String {
     format!("{NAME_PREFIX}{index}")
 }
 
-/// The index of a node's name; `None` for a name that [`push_name`] does not make.
+/// Returns the index of a node's name; `None` for a name that [`push_name`] does not make.
 pub(crate) fn index_of(name: &[u8]) -> Option<u32> {
     let digits = name.strip_prefix(NAME_PREFIX.as_bytes())?;
     if digits.is_empty() || (digits.first() == Some(&b'0') && digits.len() > 1) {
@@ -142,7 +142,7 @@ const NAME_PREFIX: &str = "node-";
 mod tests {
     use super::*;
 
-    /// The steps of one renewal, when the server gives these answers.
+    /// Returns the steps of one renewal with these outcomes.
     fn steps(first: Step, outcomes: &[Outcome]) -> (Vec<Step>, Next) {
         let (mut step, mut tries, mut taken) = (first, 0, vec![first]);
         for &outcome in outcomes {

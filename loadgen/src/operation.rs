@@ -5,7 +5,7 @@
 pub(crate) enum Operation {
     /// POST of a Lease.
     Create,
-    /// PUT, from the renewal's due time to its acknowledgement, with all tries; also a POST if the Lease was lost.
+    /// PUT, from the renewal's due time to its acknowledgement, with all attempts. A POST of a lost Lease counts too.
     Renew,
     /// GET of one Lease.
     Read,
@@ -13,9 +13,10 @@ pub(crate) enum Operation {
     List,
     /// DELETE of all Leases of a namespace.
     DeleteCollection,
-    /// PUT to a server that answers with what it got.
+    /// PUT to a server that sends the body back.
     Echo,
-    /// An event of a watch. Its latency starts when its write was acknowledged; in a bench, when it was sent.
+    /// An event of a watch. Its latency starts at the acknowledgement of its write; in a bench, when the write was
+    /// sent.
     WatchEvent,
     /// A watch: errors only.
     Watch,

@@ -1,4 +1,4 @@
-//! What all requests of a run share: the version of HTTP, the media type, the server's name.
+//! The common parts of all requests of a run: the version of HTTP, the media type, the server's name.
 
 /// The version of HTTP that a run speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum MediaType {
     Protobuf,
 }
 
-/// What all requests of a run share.
+/// The common parts of all requests of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The HTTP version.
@@ -42,7 +42,7 @@ impl Version {
         }
     }
 
-    /// For people.
+    /// Returns the name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",
@@ -52,7 +52,7 @@ impl Version {
 }
 
 impl MediaType {
-    /// As `Accept` and `Content-Type` have it.
+    /// Returns the value of `Accept` and `Content-Type`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -62,7 +62,7 @@ impl MediaType {
 }
 
 impl Origin {
-    /// The origin of a URL.
+    /// Creates the origin of a URL.
     pub(crate) fn new(version: Version, secure: bool, authority: &str, media_type: MediaType) -> Self {
         let accept = media_type.name();
         let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\n");
@@ -71,5 +71,5 @@ impl Origin {
     }
 }
 
-/// Who asks.
+/// Value of `User-Agent`.
 pub(crate) const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));

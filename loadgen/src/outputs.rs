@@ -1,5 +1,5 @@
-//! The files of results, opened before the load begins: a file that cannot be written is better known before a run than
-//! after it.
+//! The files of results. They are opened before the load begins, so that the user learns early of a file that cannot be
+//! written.
 
 use crate::flags::ToldArgs;
 use crate::operation::Operation;
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Outputs {
     out: Option<Output>,
     report: Option<Output>,
-    /// Each with its operation; `None` is the one that the run is about.
+    /// Percentile distributions with their operations; `None` is the main operation of the run.
     distributions: Vec<(Option<Operation>, Output)>,
 }
 
-/// One file, which keeps its content until it is written.
+/// One file. It keeps its old content until the results are written.
 #[derive(Debug)]
 struct Output {
     path: PathBuf,
@@ -29,8 +29,7 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the files that the command line names, and gives the timeline for the run. Errors are sentences for the
-    /// user.
+    /// Opens the files on the command line, and creates the timeline of the run. Errors are sentences for the user.
     pub(crate) fn open(told: &ToldArgs) -> Result<(Self, Timeline), String> {
         let distributions = told.hgrm.iter().map(|of| Ok((of.operation, Output::open(&of.path)?)));
         let outputs = Self {
@@ -40,7 +39,7 @@ impl Outputs {
         };
         let series = told.series.as_deref().map(Output::open).transpose()?;
         let series = series.map(|Output { path, file }| {
-            // It begins now; the other files are replaced at the end.
+            // The series is written during the run; the other files are replaced at the end.
             empty(&file).map_err(|e| cannot_write(&path, &e))?;
             Ok::<_, String>(Series::new(path, file))
         });
@@ -49,7 +48,7 @@ impl Outputs {
         Ok((outputs, timeline))
     }
 
-    /// Writes all files, also after one that cannot be written. The first error is a sentence for the user.
+    /// Writes all files, even after one has failed. The first error is a sentence for the user.
     pub(crate) fn write(&mut self, summary: &Summary<'_>, json_line: &str) -> Result<(), String> {
         let mut written = vec![summary.history.series.clone()];
         if let Some(out) = &mut self.out {
@@ -84,14 +83,14 @@ impl Output {
         self.file.write_all(text.as_bytes()).map_err(|e| cannot_write(&self.path, &e))
     }
 
-    /// Writes this text in place of what is there.
+    /// Replaces the content of the file with `text`.
     fn replace(&mut self, text: &str) -> Result<(), String> {
         empty(&self.file).map_err(|e| cannot_write(&self.path, &e))?;
         self.write(text)
     }
 }
 
-/// Makes a file empty; a pipe or a terminal is.
+/// Empties a file. A pipe or a terminal needs no emptying.
 fn empty(file: &File) -> io::Result<()> {
     if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
-//! The server's own account of its processor time, asked for at its `/metrics` once a second.
+//! Reads the server's processor time from its `/metrics` once a second.
 //!
 //! This module owns a connection to each server for that, and the last two answers. A server without the metric, or one
-//! that denies it, is asked once. The answers are no part of the load: they are not counted, and their errors are none.
+//! that denies it, is asked once. The answers are no part of the load: neither they nor their errors are counted.
 
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Connect as _, Link};
@@ -23,29 +23,29 @@ pub(crate) struct Probes {
 /// A connection to one server.
 #[derive(Debug)]
 struct Probe {
-    /// Its tags are the times at which requests were sent.
+    /// The connection. Its tags are the times at which requests were sent.
     link: Link<u64>,
     account: Account,
     /// When the server is asked again, in nanoseconds of the run.
     next: u64,
 }
 
-/// What the answers have told.
+/// Processor time by the server's answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    /// Processor time in seconds, and when it was told.
+    /// Processor time in seconds in the last answer, and the time of its request in nanoseconds of the run.
     last: Option<(f64, u64)>,
     /// Share of a core between the last two answers.
     share: Option<f64>,
 }
 
 impl Account {
-    /// Notes an answer at `now`.
+    /// Notes an answer whose request was sent at `now`.
     fn note(&mut self, seconds: Option<f64>, now: u64) {
         let told = seconds.map(|seconds| (seconds, now));
         self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
             let elapsed = Duration::from_nanos(at.saturating_sub(since)).as_secs_f64();
-            // A server that was restarted counts from 0.
+            // A restarted server counts from 0 again.
             (elapsed > 0.0 && seconds >= before).then(|| (seconds - before) / elapsed)
         });
         self.last = told;
@@ -59,7 +59,7 @@ impl Account {
 }
 
 impl Probes {
-    /// Creates so many probes without connections, numbered from `first` on.
+    /// Creates `servers_len` probes without connections, numbered from `first` on.
     pub(crate) fn new(servers_len: usize, first: usize) -> Self {
         Self { probes: std::iter::repeat_with(Probe::new).take(servers_len).collect(), first }
     }
@@ -69,17 +69,17 @@ impl Probes {
         self.probes.len()
     }
 
-    /// Notes what the poll said of the connection with this number, if it is a probe's.
+    /// Notes the readiness of the connection with this number, if it is a probe's.
     pub(crate) fn handle_readiness(&mut self, index: usize, event: &Event) {
         if let Some(probe) = index.checked_sub(self.first).and_then(|place| self.probes.get_mut(place)) {
             probe.link.handle_readiness(event);
         }
     }
 
-    /// Receives what has come from these servers, and asks those that it is time for. The drivers call this often.
+    /// Receives answers from these servers, and asks each server whose time has come. The drivers call this often.
     pub(crate) fn run(&mut self, targets: &[Target], registry: &Registry, scratch: &mut [u8], now: u64) {
         for ((probe, target), index) in self.probes.iter_mut().zip(targets).zip(self.first..) {
-            // An error is no result of the load. A later attempt may succeed.
+            // A probe's error does not count in the results. A later attempt may succeed.
             if probe.link.is_due(now) && probe.link.open(target, registry, Token(index), now).is_err()
                 || probe.run(&target.origin, scratch, now).is_err()
             {
@@ -89,8 +89,8 @@ impl Probes {
         }
     }
 
-    /// Returns the share of a core that all servers took between their last two answers; `None` if one is not known at
-    /// `now`.
+    /// Returns the share of a core of all servers together, between their last two answers. `None` if the share of one
+    /// is not known at `now`.
     pub(crate) fn share(&self, now: u64) -> Option<f64> {
         let (first, others) = self.probes.split_first()?;
         others.iter().try_fold(first.account.share(now)?, |sum, probe| Some(sum + probe.account.share(now)?))
@@ -109,7 +109,7 @@ impl Probe {
                 Told::Answer { status, body, .. } => (status, cpu_seconds_in(body).filter(|_| status == 200)),
                 Told::Unserved | Told::Refused | Told::Lost { .. } => return Verdict::GoOn,
             };
-            // The server has looked at its account soon after it was asked.
+            // The server read its processor time soon after the request.
             account.note(seconds, asked_at);
             if seconds.is_none() && is_final(status) {
                 *next = u64::MAX;
@@ -126,23 +126,23 @@ impl Probe {
     }
 }
 
-/// Whether later answers will also lack the metric, after one of this status without it.
+/// Whether later answers will also lack the metric, after an answer with this status lacked it.
 fn is_final(status: u16) -> bool {
     matches!(status, 200 | 401 | 403 | 404)
 }
 
-/// The processor time in the text of `/metrics`, in seconds.
+/// Returns the processor time in the text of `/metrics`, in seconds.
 fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
     let at = memmem::find(body, METRIC)? + METRIC.len();
     let rest = body.get(at..)?;
     std::str::from_utf8(rest.get(..memchr::memchr(b'\n', rest)?)?).ok()?.trim().parse().ok()
 }
 
-/// The metric of all servers of Kubernetes, as a sample begins.
+/// Start of the sample of a metric that all servers of Kubernetes have.
 const METRIC: &[u8] = b"\nprocess_cpu_seconds_total ";
-/// Time between two requests.
+/// Time between two requests, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Maximum age of the last answer of a known share.
+/// Maximum age of the last answer of a known share, in nanoseconds.
 const AGE_MAX_NS: u64 = 2 * INTERVAL_NS;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The progress line on a terminal: where the run stands, and what the last second was like.
+//! The progress line on a terminal: the stage of the run, and figures of the last second.
 //!
-//! The line fits the terminal's width: what matters least goes first. Elsewhere than on a terminal there is none, so
-//! that a log of standard error has errors only.
+//! The line fits the terminal's width: the least important parts are left out first. If standard error is not a
+//! terminal, there is no line, so that a log of it has only errors.
 
 use crate::figures::{counted, grouped, time_text, whole};
 use crate::stage::Stage;
@@ -18,14 +18,14 @@ pub(crate) struct Progress {
     next: u64,
 }
 
-/// What the last second was like.
+/// Figures of the last second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Live {
-    /// Requests answered in a second.
+    /// Requests answered per second.
     pub(crate) requests: f64,
-    /// p50 and p99 of their latencies, in milliseconds.
+    /// p50 and p99 of the latencies of these requests, in milliseconds.
     pub(crate) ms: Option<[f64; 2]>,
-    /// Events in a second, if there are watchers.
+    /// Events per second, if there are watchers.
     pub(crate) events: Option<f64>,
     /// Errors and violations of the whole run.
     pub(crate) errors: u64,
@@ -33,32 +33,32 @@ pub(crate) struct Live {
 }
 
 impl Progress {
-    /// Creates a line, unless the user disabled it or would not see it.
+    /// Creates a line, unless the user disabled it or standard error is not a terminal.
     pub(crate) fn new(is_quiet: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self { is_hidden: is_quiet || is_dumb || !io::stderr().is_terminal(), ..Self::hidden() }
     }
 
-    /// Creates a line that is never seen.
+    /// Creates a line that is never shown.
     pub(crate) fn hidden() -> Self {
         Self { is_hidden: true, is_shown: false, next: 0 }
     }
 
-    /// Whether nobody sees the line.
+    /// Whether the line is never shown.
     pub(crate) fn is_hidden(&self) -> bool {
         self.is_hidden
     }
 
-    /// Draws the line again, if it is time to.
+    /// Draws the line again, if its time has come.
     pub(crate) fn show(&mut self, stage: &Stage, live: &Live, now: u64) {
         if self.is_hidden || now < self.next {
             return;
         }
         self.next = now + DRAW_NS;
         self.is_shown = true;
-        // In the last column some terminals wrap.
+        // Some terminals wrap after the last column.
         let line = line(stage, live, now, columns().saturating_sub(1));
-        // Nothing depends on it.
+        // A line that cannot be written is no error.
         _ = write!(io::stderr(), "\r{line}{CLEAR_TO_END}");
     }
 }
@@ -72,9 +72,9 @@ impl Drop for Progress {
     }
 }
 
-/// The line in at most so many columns.
+/// Returns the line in at most `columns` columns.
 fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
-    // In the order in which they stand, with their ranks: the highest goes first.
+    // The parts in their order, with ranks: the part with the highest rank is left out first.
     let mut parts = vec![(0, stage.name.to_owned())];
     if let Some(ends_at) = stage.ends_at {
         parts.push((1, time_left(ends_at.saturating_sub(now))));
@@ -109,14 +109,14 @@ fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(GAP)
 }
 
-/// A bar with so many places.
+/// Returns a bar with this number of places.
 fn bar(done: u64, of: u64, places: usize) -> String {
-    // At most `places`.
+    // The result is at most `places`.
     let full = usize::try_from(u128::from(done.min(of)) * places as u128 / u128::from(of)).unwrap_or(0);
     format!("[{}{}]", "=".repeat(full), " ".repeat(places - full))
 }
 
-/// The time left, for people.
+/// Formats the time left, for people.
 fn time_left(ns: u64) -> String {
     let seconds = Duration::from_nanos(ns).as_secs_f64().ceil();
     match whole(seconds) {
@@ -126,13 +126,13 @@ fn time_left(ns: u64) -> String {
     }
 }
 
-/// Width of the terminal.
+/// Returns the width of the terminal, in columns.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
     size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(80)
 }
 
-/// Between the parts of the line.
+/// Text between the parts of the line.
 const GAP: &str = "  ";
 /// Places of the bar.
 const BAR_MIN: usize = 8;

@@ -11,7 +11,7 @@ use mio::{Events, Poll, Registry, Token};
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The loop's means.
+/// The poll, its timer, the clock of the run, and the queue.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     poll: Poll,
@@ -60,8 +60,8 @@ impl Reactor {
         self.poll.registry()
     }
 
-    /// Waits until a connection is ready, or until this time of the run; returns at once if one is runnable. Ready
-    /// connections are reported and become runnable.
+    /// Waits until a connection is ready, or until this time of the run. Returns at once if a connection is runnable.
+    /// Ready connections are reported and become runnable.
     pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {
@@ -124,7 +124,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Most events of one wait; the rest comes with the next.
+/// Maximum number of events of one wait. The next wait reports the rest.
 const EVENTS_PER_TURN: usize = 1024;
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_connection_is_in_a_turn_once_and_may_be_in_the_next() {
         let mut reactor = Reactor::new(3).expect("a reactor");
-        // The last is the timer's.
+        // The last number is the timer's.
         [2, 0, 2, 3].into_iter().for_each(|index| reactor.set_runnable(index));
         let mut turn = vec![7];
         reactor.take_runnable(&mut turn);
@@ -156,7 +156,7 @@ mod tests {
             reactor.wait(until, |index, _| panic!("{index} is ready")).expect("a wait");
             turns += 1;
         }
-        // One, and a few more if a wait ends before its time.
+        // One turn, and a few more if a wait ends early.
         assert!(turns <= 5, "{turns} turns in 5 ms");
         let mut turn = Vec::new();
         reactor.take_runnable(&mut turn);

@@ -1,9 +1,9 @@
-//! What a run measures, for every kind of load: latencies and counts by operation, errors by kind, and the generator's
-//! own lateness.
+//! The measurements of a run, for every kind of load: latencies and counts by operation, errors by kind, and the
+//! generator's own lateness.
 //!
-//! This module owns the measured time and the two spans that are counted: the measured time, and the second under way.
+//! This module owns the measured time, and two sets of counts: over the measured time, and over the second in progress.
 //! It knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. So a delay by
-//! the server or the generator shows in all requests it delayed.
+//! the server or the generator shows in all requests that it delayed.
 
 use crate::error_kind::ErrorKind;
 use crate::latencies::Latencies;
@@ -17,11 +17,12 @@ use std::ops::Range;
 pub(crate) struct Recorder {
     /// The measured time, in nanoseconds of the run; empty before it begins.
     window: Range<u64>,
-    /// Operations that count whenever they happen.
+    /// Operations that count outside of the measured time too.
     always: &'static [Operation],
-    /// By operation.
+    /// Counts by operation.
     totals: [Count; Operation::ALL.len()],
-    /// The generator's own delay: from a request's due time until it was taken up, if it had room.
+    /// The generator's own delay: from a request's due time until the loop took it up. Requests that found no room are
+    /// not in it.
     lateness: Latencies,
     /// Requests due in the measured time that found no room.
     crowded: u64,
@@ -29,23 +30,23 @@ pub(crate) struct Recorder {
     errors: BTreeMap<(Operation, ErrorKind), u64>,
     /// The first errors, one line of text each.
     first_errors: Vec<String>,
-    /// The second under way; `None` if nobody wants to know.
+    /// Counts of the second in progress; `None` if no output needs them.
     second: Option<Second>,
 }
 
-/// What one kind of operation came to in a span of time.
+/// Count and latencies of one kind of operation in a span of time.
 #[derive(Debug)]
 pub(crate) struct Count {
-    /// Operations that were over in it.
+    /// Operations that ended in the span.
     pub(crate) answered: u64,
-    /// Latencies; of watch events in a bench, those of a part.
+    /// Latencies; of watch events in a bench, only of some.
     pub(crate) latencies: Latencies,
 }
 
-/// What happened in a second.
+/// Counts of a second.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// By operation: what was over in this second, whenever due.
+    /// Counts of operations that ended in this second, by operation. Their due times do not matter.
     pub(crate) counts: [Count; Operation::ALL.len()],
     /// Errors.
     pub(crate) errors: BTreeMap<(Operation, ErrorKind), u64>,
@@ -91,22 +92,22 @@ impl Recorder {
         }
     }
 
-    /// Counts the second under way too, from now on.
+    /// Begins to count by seconds too.
     pub(crate) fn count_seconds(&mut self) {
         self.second = Some(Second::new());
     }
 
-    /// Returns the second under way, if it is counted.
+    /// Returns the second in progress, if seconds are counted.
     pub(crate) fn second(&mut self) -> Option<&mut Second> {
         self.second.as_mut()
     }
 
-    /// The measured time begins.
+    /// Begins the measured time at `since`.
     pub(crate) fn begin(&mut self, since: u64) {
         self.window = since..u64::MAX;
     }
 
-    /// The measured time ends.
+    /// Ends the measured time at `until`.
     pub(crate) fn end(&mut self, until: u64) {
         self.window.end = until;
     }
@@ -121,19 +122,19 @@ impl Recorder {
         self.window.contains(&at)
     }
 
-    /// Whether the measured time is over and `at` was before its end.
+    /// Whether the measured time has ended, and ended after `at`.
     pub(crate) fn is_over(&self, at: u64) -> bool {
         self.window.end < u64::MAX && at < self.window.end
     }
 
-    /// Counts a request due at `due` that succeeded at `now`. A rate is of what was answered in the measured time. A
-    /// latency is of what was due in it, since the latest answers are the longest.
+    /// Counts a request due at `due` that succeeded at `now`. A rate counts requests that were answered in the measured
+    /// time. Latencies are those of requests that were due in it, since the last answers are the slowest.
     pub(crate) fn answered(&mut self, operation: Operation, due: u64, now: u64) {
         self.count(operation, 1, now);
         self.latency(operation, now.saturating_sub(due), self.is_measured(due));
     }
 
-    /// Counts operations that were over at `now`; their latencies are recorded apart.
+    /// Counts operations that ended at `now`; their latencies are recorded apart.
     pub(crate) fn count(&mut self, operation: Operation, number: u64, now: u64) {
         let counts = self.is_measured(now) || self.always.contains(&operation);
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
@@ -159,7 +160,7 @@ impl Recorder {
         }
     }
 
-    /// Counts a request due at `due` when it is taken up, `late_ns` later by the generator's fault.
+    /// Counts a request due at `due` when the loop takes it up. `late_ns` is the generator's own delay.
     pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64) {
         if self.is_measured(due) {
             self.lateness.record(late_ns);
@@ -177,7 +178,7 @@ impl Recorder {
         self.all_failed(1, operation, kind, words);
     }
 
-    /// Counts so many errors that are alike.
+    /// Counts `number` errors of one kind.
     #[cold]
     pub(crate) fn all_failed(
         &mut self,
@@ -196,15 +197,15 @@ impl Recorder {
         }
     }
 
-    /// Returns what an operation came to: latencies of what was due, and the number of what was answered, in the
-    /// measured time.
+    /// Returns an operation's totals in the measured time: the latencies of requests that were due in it, and the
+    /// number of those that were answered in it.
     pub(crate) fn total(&self, operation: Operation) -> &Count {
         // Every operation has its place in the array.
         &self.totals[operation as usize]
     }
 
-    /// Returns the requests of all kinds that were answered in the measured time, without those that count outside of
-    /// it.
+    /// Returns the number of requests that were answered in the measured time. Operations that count outside of the
+    /// measured time too are left out.
     pub(crate) fn requests(&self) -> u64 {
         let measured = |kind: &Operation| kind.is_request() && !self.always.contains(kind);
         Operation::ALL.into_iter().filter(measured).map(|kind| self.total(kind).answered).sum()
@@ -215,13 +216,12 @@ impl Recorder {
         &self.lateness
     }
 
-    /// Returns within which time 99 % of the requests that had room were taken up, in milliseconds; `None` without a
-    /// schedule.
+    /// Returns the 99th percentile of the generator's own delay, in milliseconds; `None` without a schedule.
     pub(crate) fn late_ms_p99(&self) -> Option<f64> {
         (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }
 
-    /// Returns how many requests found no room.
+    /// Returns the number of requests that found no room.
     pub(crate) fn crowded_count(&self) -> u64 {
         self.crowded
     }
@@ -242,10 +242,10 @@ impl Recorder {
     }
 }
 
-/// Most errors reported in words, most violations, and most errors of one kind. When a server fails, all requests in
-/// flight fail alike.
+/// Maximum number of errors reported in words, and of violations. Errors of one kind have a lower maximum, since all
+/// requests in flight fail alike when a server fails.
 pub(crate) const FIRST_MAX: usize = 10;
-/// See [`FIRST_MAX`].
+/// Maximum number of errors of one kind reported in words; see [`FIRST_MAX`].
 const ALIKE_MAX: u64 = 2;
 
 #[cfg(test)]
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(recorder.total(Operation::Create).latencies.len(), 1);
     }
 
-    /// Goal: a server that falls behind does not count answers that it gives when the time is over.
+    /// Goal: answers of a slow server after the measured time do not count in the rate.
     #[test]
     fn a_rate_is_of_what_was_answered_in_the_measured_time() {
         let mut recorder = recorder();

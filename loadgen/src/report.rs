@@ -1,4 +1,4 @@
-//! What a run has shown: a table for people, a line of JSON for programs.
+//! The results of a run: a table for people, a line of JSON for programs.
 
 use crate::args::Args;
 use crate::figures::{count, counted, counted_ratio, grouped, per, round};
@@ -13,20 +13,20 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How long things took.
+/// Durations and resource use of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    /// Until every node had its Lease, or the run was ended.
+    /// Time until every node had its Lease, or until the run was ended.
     pub(crate) creating: Duration,
-    /// What was measured.
+    /// The measured time.
     pub(crate) window: Window,
-    /// Memory of the server's processes at the end of it, if they were named.
+    /// Memory of the server's processes at the end of the measured time, if they were named.
     pub(crate) server_memory: Option<Memory>,
-    /// The run was ended early.
+    /// Whether the run was ended early.
     pub(crate) interrupted: bool,
 }
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) args: Args,
@@ -68,7 +68,7 @@ impl Results {
         )
     }
 
-    /// Whether the generator itself was what limited the results, and the figures that say so; `None` if nothing was
+    /// Says whether the generator limited the results, and names the figures that show it. `None` if nothing was
     /// measured.
     fn generator_words(&self) -> Option<String> {
         let share = self.timing.window.generator_share()?;
@@ -81,13 +81,14 @@ impl Results {
         Some(format!("Generator: {percent:.0} % of a core (bound: {bound:.0} %){lateness}: {verdict}."))
     }
 
-    /// Of the requests that were answered meanwhile; what was delivered to watchers is in it.
+    /// Returns the server's processor time per answered request, in microseconds. It includes the delivery of events to
+    /// watchers.
     fn server_cpu_us_per_request(&self) -> Option<f64> {
         let requests = [Operation::Renew, Operation::Read].map(|kind| self.recorder().total(kind).answered);
         per(self.timing.window.server_us()?, count(requests.iter().sum()))
     }
 
-    /// The load, in words.
+    /// Describes the load.
     fn load_words(&self) -> String {
         if self.args.max {
             "renewing as fast as it goes".to_owned()
@@ -96,7 +97,7 @@ impl Results {
         }
     }
 
-    /// The operations of the results, and the seconds that the rate of each is over.
+    /// Returns the operations in the results, each with the time over which its rate is taken, in seconds.
     fn rows(&self) -> [(Operation, f64); 5] {
         let measured = self.timing.window.seconds();
         [
@@ -118,7 +119,7 @@ impl Outcome for Results {
         let Fleet { recorder, stats, checker, .. } = &self.fleet;
         let timing = &self.timing;
         let mut out = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         _ = self.push_head(&mut out);
         _ = writeln!(
             out,

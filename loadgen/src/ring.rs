@@ -1,19 +1,19 @@
-//! The order in which a connection visits its share of the Leases, of which each node has one.
+//! The order in which a connection visits its share of the Leases.
 
 /// A connection's share of the Leases, and its position in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
-    /// First Lease of the share; each `step`th after it belongs to the share too.
+    /// First Lease of the share. Every `step`th Lease after it belongs to the share too.
     first: u32,
     step: u32,
     /// Number of Leases in the share.
     len: u32,
-    /// The turn of the next Lease.
+    /// Turn of the next Lease.
     turn: u32,
 }
 
 impl Ring {
-    /// Creates the share of one connection, by its number.
+    /// Creates the share of the connection with this number.
     pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }
@@ -23,12 +23,13 @@ impl Ring {
         self.len
     }
 
-    /// Begins from the front.
+    /// Begins again with the first turn.
     pub(crate) fn restart(&mut self) {
         self.turn = 0;
     }
 
-    /// Takes the first turn, for a request made once and for no single Lease; false if it was taken.
+    /// Takes the first turn, for a request that is made once and about no single Lease. False if the turn was taken
+    /// before.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
@@ -38,14 +39,14 @@ impl Ring {
         (self.turn < self.len).then(|| self.first + self.turn * self.step)
     }
 
-    /// Returns the next Lease; each comes once, in order.
+    /// Returns the next Lease. Each comes once, in order; `None` after the last.
     pub(crate) fn next_once(&mut self) -> Option<u32> {
         let lease = self.peek()?;
         self.turn += 1;
         Some(lease)
     }
 
-    /// Returns the next Lease that `begin` accepts, in endless rounds. It skips a limited number of others.
+    /// Returns the next Lease that `begin` accepts, in endless rounds. At most [`PASSED_OVER_MAX`] are tried.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
@@ -58,11 +59,11 @@ impl Ring {
     }
 }
 
-/// Returns the place in a ring at `turn`. Every place comes once in a round, and neighbours in memory are not
-/// neighbours in time.
+/// Returns the place in a ring at `turn`. Every place comes once in a round. Neighbours in memory do not follow each
+/// other in time.
 fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
-    // Less than the length.
+    // The place is less than the length.
     u32::try_from(place).unwrap_or(0)
 }
 
@@ -71,9 +72,9 @@ fn stride(ring_len: u32) -> u64 {
     STRIDES.into_iter().find(|&stride| !u64::from(ring_len).is_multiple_of(stride)).unwrap_or(1)
 }
 
-/// Primes.
+/// Prime numbers.
 const STRIDES: [u64; 3] = [7_919, 104_729, 611_953];
-/// Leases under way that are passed over in search of one that is not.
+/// Maximum number of Leases tried in search of one without a request in flight.
 const PASSED_OVER_MAX: u32 = 64;
 
 #[cfg(test)]

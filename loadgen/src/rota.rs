@@ -1,5 +1,5 @@
-//! Decides which node has a duty, and when. First each node has one. Then timers decide or, without a schedule, the
-//! nodes take turns as fast as possible.
+//! Decides which node has a duty, and when. At first each node has one duty. Then timers decide or, without a schedule,
+//! the nodes take turns as fast as possible.
 //!
 //! This module owns two timers for each node, and each lane's position among its nodes. It knows neither the clock nor
 //! connections nor how a duty is done.
@@ -17,7 +17,7 @@ pub(crate) struct Rota {
     order: Order,
     is_max: bool,
     period_ns: u64,
-    /// `None` if there are no reads.
+    /// Time between two reads of a node, in nanoseconds; `None` without reads.
     read_period_ns: Option<u64>,
     /// Reads for each renewal, with --max.
     reads: f64,
@@ -71,7 +71,7 @@ pub(crate) struct Due {
     pub(crate) duty: Duty,
     /// Due time, in nanoseconds of the run.
     pub(crate) due: u64,
-    /// How long the due timer went unnoticed, in nanoseconds.
+    /// Delay until the loop noticed the due timer, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
@@ -116,8 +116,8 @@ impl Rota {
         }
     }
 
-    /// Ends the load. Duties due before `until` are still owed, however late, since dropping them would hide those that
-    /// waited longest.
+    /// Ends the load. Duties due before `until` are still owed, however late. Otherwise those that waited longest would
+    /// not count.
     pub(crate) fn end(&mut self, until: u64) {
         self.order = match self.order {
             Order::Timers { .. } => Order::Timers { until },
@@ -125,10 +125,10 @@ impl Rota {
         };
     }
 
-    /// After the end, whether an owed duty is not in flight yet.
+    /// After the end: whether an owed duty has not begun.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
-        // What was due before the last look is kept at that.
+        // The schedule has overdue timers in the slot of the last check, so the search must reach that time.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
@@ -147,7 +147,7 @@ impl Rota {
         }
     }
 
-    /// Nodes whose first renewal has ended.
+    /// Returns the number of nodes whose first renewal has ended.
     pub(crate) fn started(&self) -> u32 {
         self.started
     }
@@ -164,8 +164,8 @@ impl Rota {
         let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
         for (timer, due) in self.fired.drain(..).filter(|&(_, due)| due < until) {
-            // A timer that was armed since the last look, for a time before it, had to wait for the server and not for
-            // us.
+            // A timer may have been armed after its due time, because the server was late. That delay does not count as
+            // the generator's.
             let late_ns = now - due.max(self.last_fire).min(now);
             let (node, duty) = duty_of(timer);
             tell(Due { node, duty, due, late_ns });
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
     }
 
-    /// Nobody looks from 1 s to 5 s, and the end is at 4 s.
+    /// The schedule is not checked from 1 s to 5 s, and the load ends at 4 s.
     #[test]
     fn what_was_due_before_the_end_is_owed_after_it_once_for_each_period() {
         const S: u64 = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Whole runs against a fake server over loopback, in both versions of HTTP: an honest one passes, and each broken
-//! promise is reported.
+//! Whole runs against a fake server over loopback, in both versions of HTTP. The honest server passes, and every fault
+//! is reported.
 
 use crate::args::Args;
 use crate::driver::Driver;
@@ -26,14 +26,14 @@ use std::sync::atomic::AtomicBool;
 /// Both versions of HTTP.
 const BOTH: [&str; 2] = ["--http2", "--http1"];
 
-/// A run with these flags; the error is what the user is told.
+/// Runs with these flags. The error is the message for the user.
 fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
     Driver::new(args, targets, Arc::new(AtomicBool::new(false)), Timeline::off()).expect("a driver").run()
 }
 
-/// A short run against a server with this fault.
+/// Makes a short run against a server with this fault.
 fn run(fault: Fault, more: &str) -> Results {
     let flags = format!("--server http://{} {SHORT} {more}", fake::start(fault, None));
     try_run(&flags).expect("the server is there")
@@ -41,14 +41,15 @@ fn run(fault: Fault, more: &str) -> Results {
 
 const SHORT: &str = "--namespace n --nodes 20 --connections 3 --period 100ms --duration 300ms";
 
-/// The first violation in a run against a server with this fault.
+/// Returns the first violation in a run against a server with this fault.
 fn first_violation(fault: Fault, http: &str) -> String {
     let results = run(fault, http);
     assert!(!results.is_fine());
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
 
-/// Each node has done this once in a period of [`SHORT`] of the measured time, some of which are prolonged.
+/// Checks that each node did each operation once in each period of the measured time. A period is [`SHORT`], or
+/// somewhat longer.
 fn assert_all_counted(results: &Results, operations: &[Operation]) {
     let periods = results.timing.window.seconds() / 0.1;
     for &operation in operations {
@@ -74,7 +75,7 @@ fn an_honest_server_passes() {
         assert!(results.is_fine(), "{}", results.table());
         assert_eq!((results.fleet.created, count(&results, Operation::Create)), (20, 20));
         let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
-        // 20 nodes, each once in a period; some periods are prolonged.
+        // There are 20 nodes, each once in a period; some periods are prolonged.
         let periods = line["measured_s"].as_f64().expect("a time") / 0.2;
         for verb in ["renew", "read"] {
             let count = line["verbs"][verb]["count"].as_f64().expect("a count");
@@ -111,7 +112,7 @@ fn every_replica_must_be_there_when_the_run_begins() {
     assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
 }
 
-/// Between two looks at phases pass 50 ms.
+/// Phases are checked every 50 ms.
 #[test]
 fn the_creation_is_over_when_the_last_node_has_its_lease() {
     let creating = || run(Fault::None, BOTH[0]).timing.creating;
@@ -220,7 +221,8 @@ fn a_lease_that_is_gone_is_reported_and_created_again() {
     }
 }
 
-/// What a restart holds up, it holds up until the Lease is there again: these are renewals, and the longest of them.
+/// A restart delays renewals until their Leases exist again. These creations count as renewals, and are the slowest of
+/// them.
 #[test]
 fn a_renewal_that_finds_its_lease_lost_counts_as_one_and_not_as_a_creation() {
     for http in BOTH {
@@ -277,8 +279,8 @@ fn a_lost_answer_is_an_error_and_no_violation() {
     }
 }
 
-/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency
-/// told.
+/// The server stalls until the measured time is over. Requests that were due in it are then sent and answered, and
+/// their latencies are reported.
 #[test]
 fn a_stall_across_the_end_hides_nothing_that_was_due() {
     for http in BOTH {
@@ -386,7 +388,7 @@ fn tls_agrees_on_the_version_or_says_so_in_a_sentence() {
     }
 }
 
-/// TLS with the certificate in this folder, for these versions of HTTP.
+/// Returns a TLS configuration with the certificate in this folder, for these versions of HTTP.
 fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
     let chain = CertificateDer::pem_file_iter(folder.join("apiserver.crt")).expect("a file");
     let key = PrivateKeyDer::from_pem_file(folder.join("apiserver.key")).expect("a key");
@@ -403,7 +405,7 @@ fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
 
 #[test]
 fn a_server_of_another_version_is_one_sentence() {
-    // Answers as a server of HTTP/1.1 alone would.
+    // A server that only speaks HTTP/1.1 answers so.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {

@@ -18,7 +18,7 @@ pub(crate) struct Schedule {
     slots: Vec<u32>,
     /// The timer after each timer in its list, or [`NONE`].
     next: Vec<u32>,
-    /// Due time of each armed timer.
+    /// Due time of each armed timer, in nanoseconds of the run.
     due: Vec<u64>,
     /// First slot that may hold a due timer, counted from time 0, not modulo the wheel.
     cursor: u64,
@@ -62,8 +62,8 @@ impl Schedule {
         self.cursor = self.cursor.max(last);
     }
 
-    /// Returns the earliest due time if it is before `horizon`, else `horizon`. It looks through every slot up to
-    /// `horizon`, which must be near.
+    /// Returns the earliest due time if it is before `horizon`, else `horizon`. Every slot up to `horizon` is searched,
+    /// so `horizon` must be near.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         for slot in self.cursor..=(horizon >> SLOT_NS_LOG2) {
             let mut earliest = horizon;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Arms and fires at random, beside an ordered map, over several rounds of the wheel.
+    /// Arms and fires at random over several rounds of the wheel, and compares with an ordered map.
     #[test]
     fn fires_what_an_ordered_map_would() {
         let mut rng = fastrand::Rng::with_seed(1);

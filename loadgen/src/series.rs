@@ -25,7 +25,7 @@ impl Series {
         Self { path, out: BufWriter::new(file), error: None }
     }
 
-    /// Appends a span of the run whose time 0 is `epoch_us`, in microseconds since the Unix epoch.
+    /// Appends a span of the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(crate) fn write(&mut self, span: &Span, epoch_us: u64) {
         if self.error.is_none() {
             self.error = self.write_lines(span, epoch_us).err();
@@ -40,7 +40,7 @@ impl Series {
         self.out.flush()
     }
 
-    /// Returns what went wrong, in a sentence for the user.
+    /// Returns the first error of the file, as a sentence for the user.
     pub(crate) fn finish(self) -> Result<(), String> {
         self.error.map_or(Ok(()), |e| Err(format!("cannot write {}: {e}", self.path.display())))
     }
@@ -65,7 +65,7 @@ struct Line {
     generator_cpu_share: f64,
 }
 
-/// The lines of a span of the run whose time 0 is `epoch_us`.
+/// Returns the lines of a span. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
 fn lines(span: &Span, epoch_us: u64) -> impl Iterator<Item = Line> {
     span.samples.iter().map(move |sample| {
         let [p50, p90, p99, p999, max] = sample.ms.map_or([None; 5], |ms| ms.map(|ms| Some(round(ms * 1_000.0))));

@@ -10,6 +10,6 @@ pub(crate) struct Stats {
     /// TLS handshakes, and how many of them resumed a session.
     pub(crate) handshakes: u64,
     pub(crate) handshakes_resumed: u64,
-    /// Watches whose version was too old, so that a new list was needed.
+    /// Watches whose version had expired, so that a new list was needed.
     pub(crate) watches_expired: u64,
 }

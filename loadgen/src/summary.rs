@@ -1,4 +1,4 @@
-//! What a run came to, whatever its load: what the files of results are made of.
+//! The results of a run, for any kind of load. The files of results are made from it.
 
 use crate::figures::per;
 use crate::operation::Operation;
@@ -7,13 +7,13 @@ use crate::timeline::History;
 use crate::usage::Window;
 use loadgen_account::Limit;
 
-/// A run that is over.
+/// A finished run.
 pub(crate) trait Outcome {
     /// Returns the table for people.
     fn table(&self) -> String;
-    /// Returns one line of JSON, without its end.
+    /// Returns one line of JSON, without the newline.
     fn json_line(&self) -> String;
-    /// Returns what both kinds of load have in common.
+    /// Returns the results that both kinds of load have.
     fn summary(&self) -> Summary<'_>;
 
     /// Whether everything went well.
@@ -22,10 +22,10 @@ pub(crate) trait Outcome {
     }
 }
 
-/// What both kinds of load have in common.
+/// The results that both kinds of load have.
 #[derive(Debug)]
 pub(crate) struct Summary<'r> {
-    /// What was run, in some words.
+    /// Short description of the load.
     pub(crate) title: String,
     /// The server.
     pub(crate) url: &'r str,
@@ -33,34 +33,34 @@ pub(crate) struct Summary<'r> {
     pub(crate) facts: Vec<(&'static str, String)>,
     /// Latencies, counts and errors.
     pub(crate) recorder: &'r Recorder,
-    /// The operations of the results, and the seconds that the rate of each is over.
+    /// The operations in the results, each with the time over which its rate is taken, in seconds.
     pub(crate) rows: Vec<(Operation, f64)>,
-    /// The operation that the run is about.
+    /// The main operation of the run.
     pub(crate) main: Operation,
     /// The measured time.
     pub(crate) window: Window,
-    /// Promises that were broken.
+    /// Number of violations.
     pub(crate) violations: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first violations.
     pub(crate) first_violations: &'r [String],
     /// The run second by second.
     pub(crate) history: &'r History,
-    /// The run was ended early.
+    /// Whether the run was ended early.
     pub(crate) is_interrupted: bool,
 }
 
 impl<'r> Summary<'r> {
-    /// Whether the run came to the measured time.
+    /// Whether the run reached the measured time.
     pub(crate) fn is_measured(&self) -> bool {
         self.window.seconds() > 0.0
     }
 
-    /// Whether everything went well. Nobody can say that of a run that ended before anything was measured.
+    /// Whether everything went well. A run that ended before the measured time did not.
     pub(crate) fn is_fine(&self) -> bool {
         self.is_measured() && self.recorder.errors_count() == 0 && self.violations == 0
     }
 
-    /// Returns the server's share of a core in the measured time: by the kernel's account, or as the server has told.
+    /// Returns the server's share of a core in the measured time: from the kernel or, without it, from `/metrics`.
     pub(crate) fn server_share(&self) -> Option<f64> {
         self.window.server_share().or_else(|| {
             let told = self.history.spans.iter().filter(|span| span.is_measured);
@@ -70,12 +70,12 @@ impl<'r> Summary<'r> {
         })
     }
 
-    /// Returns what limited the run.
+    /// Returns the limit of the run: the server, the generator, or neither.
     pub(crate) fn limit(&self) -> Option<Limit> {
         Limit::of(self.window.server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
     }
 
-    /// Returns the operations that have latencies, with the seconds that their rates are over.
+    /// Returns the operations that have latencies, each with the time over which its rate is taken, in seconds.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = (Operation, &'r Count, f64)> {
         let rows = self.rows.iter().map(|&(operation, seconds)| (operation, self.recorder.total(operation), seconds));
         rows.filter(|(_, count, _)| !count.latencies.is_empty())

@@ -1,7 +1,7 @@
-//! A run second by second, for the progress line, the time series and the report.
+//! The seconds of a run, for the progress line, the time series and the report.
 //!
 //! This module cuts the run into spans: a second each, or less at the end of a phase. It owns the spans, the processor
-//! time at their ends, and those who want them. Without any of these it costs nothing.
+//! time at their ends, and the outputs that use spans. Without such an output it costs nothing.
 
 use crate::figures::count;
 use crate::latencies::Latencies;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Timeline {
     progress: Progress,
     series: Option<Series>,
-    /// Whether the spans are wanted when the run is over.
+    /// Whether the spans are kept for the end of the run.
     keeps: bool,
     server_pids: Vec<u32>,
     /// Time 0 of the run, in microseconds since the Unix epoch.
@@ -28,30 +28,31 @@ pub(crate) struct Timeline {
     /// Operations seen in this phase and in the one before. Each has a sample in every later span of this phase.
     seen: [Vec<Operation>; 2],
     stage: Stage,
-    /// The last full span, for the progress line.
+    /// Figures of the last full span, for the progress line.
     live: Live,
-    /// When the span under way began, in nanoseconds of the run, and the processor time until then.
+    /// Start of the span in progress, in nanoseconds of the run, and the processor time until then.
     since: u64,
     usage: Usage,
-    /// Share of a core that the servers have told.
+    /// The servers' share of a core by their `/metrics`.
     told_share: Option<f64>,
-    /// When the span under way has to end.
+    /// End of the span in progress, in nanoseconds of the run.
     next: u64,
 }
 
-/// A run second by second, when it is over.
+/// The seconds of a finished run.
 #[derive(Debug)]
 pub(crate) struct History {
     /// Time 0 of the run, in microseconds since the Unix epoch.
     pub(crate) epoch_us: u64,
-    /// The spans, if they were wanted.
+    /// The spans, if they were kept.
     pub(crate) spans: Vec<Span>,
-    /// What went wrong with the time series, in a sentence for the user.
+    /// Outcome of the time series. The error is a sentence for the user.
     pub(crate) series: Result<(), String>,
 }
 
 impl Timeline {
-    /// Creates a timeline for those who want one. The processes are the server's.
+    /// Creates a timeline for these outputs. `keeps` is set if the report needs the spans; `server_pids` are the
+    /// server's processes.
     pub(crate) fn new(progress: Progress, series: Option<Series>, keeps: bool, server_pids: &[u32]) -> Self {
         Self {
             progress,
@@ -70,13 +71,13 @@ impl Timeline {
         }
     }
 
-    /// Creates a timeline that nobody wants.
+    /// Creates a timeline without outputs.
     #[cfg(test)]
     pub(crate) fn off() -> Self {
         Self::new(Progress::hidden(), None, false, &[])
     }
 
-    /// The run begins, which `recorder` counts; `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Begins the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(crate) fn begin(&mut self, recorder: &mut Recorder, epoch_us: u64) {
         if self.keeps || self.series.is_some() || !self.progress.is_hidden() {
             recorder.count_seconds();
@@ -85,8 +86,8 @@ impl Timeline {
         self.epoch_us = epoch_us;
     }
 
-    /// Notes where the run stands at `now`, in which so many promises were broken. The servers may have told their
-    /// share of a core.
+    /// Notes the stage of the run at `now`, and cuts a span if its time has come. `violations` is the number so far.
+    /// `told_share` is the servers' share of a core by their `/metrics`.
     pub(crate) fn look(
         &mut self,
         recorder: &mut Recorder,
@@ -105,7 +106,7 @@ impl Timeline {
             self.next = now + SPAN_NS;
         } else if now >= self.next {
             self.cut(second, now);
-            // By the phase's own seconds, so that late looks do not add up.
+            // The next end is a whole number of seconds after the phase's start, so that late calls do not add up.
             self.next += SPAN_NS * (1 + (now - self.next) / SPAN_NS);
         }
         self.stage = stage;
@@ -113,7 +114,7 @@ impl Timeline {
         self.progress.show(&stage, &self.live, now);
     }
 
-    /// The run is over.
+    /// Ends the run.
     pub(crate) fn finish(mut self, recorder: &mut Recorder, now: u64) -> History {
         if let Some(second) = recorder.second() {
             self.cut(second, now);
@@ -122,7 +123,7 @@ impl Timeline {
         History { epoch_us: self.epoch_us, spans: self.spans, series }
     }
 
-    /// Ends the span under way and begins the next.
+    /// Ends the span in progress and begins the next.
     fn cut(&mut self, second: &mut Second, now: u64) {
         let usage = Usage::now(&self.server_pids);
         let seconds = Duration::from_nanos(now.saturating_sub(self.since)).as_secs_f64();
@@ -149,7 +150,7 @@ impl Timeline {
         (self.since, self.usage) = (now, usage);
     }
 
-    /// What each operation came to.
+    /// Returns the figures of each operation in a second.
     fn samples(&mut self, second: &Second) -> Vec<Sample> {
         let samples = Operation::ALL.into_iter().zip(&second.counts).filter_map(|(operation, count)| {
             let errors: Vec<_> = second
@@ -173,7 +174,7 @@ impl Timeline {
     }
 }
 
-/// What the progress line shows of a span. A short one leaves the rates as they were.
+/// Returns the figures of a span for the progress line. A short span leaves the rates unchanged.
 fn live(second: &Second, span: &Span, before: Live) -> Live {
     let seconds = span.seconds();
     if seconds < LIVE_SECONDS_MIN {
@@ -194,7 +195,7 @@ fn live(second: &Second, span: &Span, before: Live) -> Live {
 
 /// Length of a span, in nanoseconds.
 const SPAN_NS: u64 = 1_000_000_000;
-/// Shortest span that gives a rate.
+/// Shortest span from which a rate is computed, in seconds.
 const LIVE_SECONDS_MIN: f64 = 0.2;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! What generator and server use of the machine, at the ends of what is measured.
+//! Resource use of generator and server over the measured time.
 
 use crate::figures::count;
 use crate::reactor::nanos;
 use loadgen_account::Memory;
 use std::time::Duration;
 
-/// Processor time that was used until some time of the run, in nanoseconds.
+/// Processor time used up to a time of the run, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     generator_ns: u64,
-    /// `None` if the server's processes were not named, or are gone.
+    /// The server's processor time; `None` if its processes were not named, or have ended.
     server_ns: Option<u64>,
 }
 
 impl Usage {
-    /// Until now, by this process and by the server's.
+    /// Reads the processor time used so far by this process and by the server's.
     pub(crate) fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
@@ -23,27 +23,28 @@ impl Usage {
         }
     }
 
-    /// The generator's own since then.
+    /// Returns the generator's processor time since `before`.
     pub(crate) fn generator_since(&self, before: &Self) -> Duration {
         Duration::from_nanos(self.generator_ns.saturating_sub(before.generator_ns))
     }
 
-    /// The server's since then.
+    /// Returns the server's processor time since `before`.
     pub(crate) fn server_since(&self, before: &Self) -> Option<Duration> {
         Some(Duration::from_nanos(self.server_ns?.saturating_sub(before.server_ns?)))
     }
 }
 
-/// What is measured: a span of the run, and what processor time was used in it.
+/// The measured time, and the processor time used in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
-    /// In nanoseconds of the run, with what was used until then.
+    /// Start and end in nanoseconds of the run, each with the processor time used until then.
     from: (u64, Usage),
     to: (u64, Usage),
 }
 
 impl Window {
-    /// It begins now, which it gives. The time is asked behind the account, since a look at that takes its time.
+    /// Begins the measured time, and returns its start. The clock is read after the processor time, since reading the
+    /// latter takes time.
     pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.from = (now(), usage);
@@ -51,34 +52,34 @@ impl Window {
         self.from.0
     }
 
-    /// It ends now, which it gives.
+    /// Ends the measured time, and returns its end.
     pub(crate) fn end(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.to = (now(), usage);
         self.to.0
     }
 
-    /// How long it took; 0 before its end.
+    /// Returns the length of the measured time in seconds; 0 before its end.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.to.0 - self.from.0).as_secs_f64()
     }
 
-    /// The generator's processor time in it, in microseconds.
+    /// Returns the generator's processor time, in microseconds.
     pub(crate) fn generator_us(&self) -> f64 {
         self.to.1.generator_since(&self.from.1).as_secs_f64() * 1e6
     }
 
-    /// The server's.
+    /// Returns the server's processor time, in microseconds.
     pub(crate) fn server_us(&self) -> Option<f64> {
         Some(self.to.1.server_since(&self.from.1)?.as_secs_f64() * 1e6)
     }
 
-    /// The generator's share of a core; `None` if nothing was measured.
+    /// Returns the generator's share of a core; `None` if nothing was measured.
     pub(crate) fn generator_share(&self) -> Option<f64> {
         self.share(self.generator_us())
     }
 
-    /// The server's, if its processes were named.
+    /// Returns the server's share of a core, if its processes were named.
     pub(crate) fn server_share(&self) -> Option<f64> {
         self.share(self.server_us()?)
     }
@@ -89,13 +90,13 @@ impl Window {
     }
 }
 
-/// Memory for people.
+/// Formats memory for people.
 pub(crate) fn memory_words(memory: Memory) -> String {
     let mib = |kib: u64| count(kib) / 1_024.0;
     format!("{:.1} MiB resident, {:.1} MiB at most", mib(memory.resident_kib), mib(memory.peak_kib))
 }
 
-/// Memory of the server's processes, if they were named.
+/// Returns the memory of the server's processes, if they were named.
 pub(crate) fn server_memory(pids: &[u32]) -> Option<Memory> {
     if pids.is_empty() { None } else { loadgen_account::memory(pids) }
 }

@@ -5,7 +5,7 @@ use mio::{Registry, Token};
 use std::io;
 use std::time::Duration;
 
-/// What wakes the poll.
+/// A timer that wakes the poll.
 #[derive(Debug)]
 pub(crate) struct Wake {
     #[cfg(target_os = "linux")]
@@ -23,17 +23,17 @@ impl Wake {
         Ok(Self { timer })
     }
 
-    /// The timeout for a poll that shall wait so many nanoseconds, and no longer.
+    /// Sets the timer. Returns the timeout for a poll that waits for `wait_ns` at most.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        // Shorter than it takes to fall asleep, or a whole number of milliseconds.
+        // A thread needs longer than this to fall asleep.
         if wait_ns < 20_000 {
             return Ok(Duration::ZERO);
         }
         let wait = Duration::from_nanos(wait_ns);
         let it_value = Timespec::try_from(wait).map_err(io::Error::other)?;
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Setting it anew also clears what has expired, so there is nothing to read.
+        // Setting the timer again also clears its expiry, so the descriptor need not be read.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
         Ok(wait + Duration::from_millis(1))
     }
@@ -41,12 +41,12 @@ impl Wake {
 
 #[cfg(not(target_os = "linux"))]
 impl Wake {
-    /// Nothing to register.
+    /// Creates a timer that needs no registration.
     pub(crate) fn new(_registry: &Registry, _token: Token) -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// The timeout for a poll that shall wait so many nanoseconds.
+    /// Returns the timeout for a poll that waits for `wait_ns`.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         Ok(Duration::from_nanos(wait_ns))
     }

@@ -1,4 +1,4 @@
-//! A connection of watchers: over HTTP/2 several, with a stream for each request; over HTTP/1.1 one.
+//! A connection of watchers. HTTP/2 has several, with a stream for each request; HTTP/1.1 has one.
 //!
 //! This module owns the connection and the state of each watcher's one request. The watcher decides on requests and
 //! reads the answers. The fleet owns the checks.
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Some watchers and their connection.
 #[derive(Debug)]
 pub(crate) struct WatchLane {
-    /// Its tags are places in `seats`.
+    /// The connection. Its tags are places in `seats`.
     pub(crate) link: Link<usize>,
     seats: Vec<Seat>,
 }
@@ -23,31 +23,31 @@ pub(crate) struct WatchLane {
 /// One watcher.
 #[derive(Debug)]
 struct Seat {
-    /// Its number among all watchers.
+    /// Number of the watcher among all watchers.
     index: usize,
     watcher: Watcher,
     progress: Progress,
-    /// Body of an answer that is no watch.
+    /// Body of an answer other than a watch.
     body: Vec<u8>,
-    /// How often the server has refused to look at the request.
+    /// Number of times that the server has refused to process the request.
     refusals: u8,
 }
 
-/// Where the request stands.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// None is under way; the next may be sent from this time on.
+    /// No request is in flight; the next may be sent at `not_before`, in nanoseconds of the run.
     Idle { not_before: u64 },
-    /// Sent at this time.
+    /// The request was sent at this time of the run.
     Asked { at: u64 },
-    /// In the answer's body.
+    /// The head of the answer has arrived; `at` is when the request was sent.
     Answered { at: u64, status: u16 },
     /// A watch has been accepted.
     Watching,
 }
 
 impl Progress {
-    /// When the request was sent whose answer is still to come, or to end; a watch need not end.
+    /// Returns when the request was sent, if its answer is not complete. An accepted watch has no end to wait for.
     fn waited_for_since(self) -> Option<u64> {
         match self {
             Self::Asked { at } | Self::Answered { at, .. } => Some(at),
@@ -57,7 +57,7 @@ impl Progress {
 }
 
 impl WatchLane {
-    /// The watchers of these numbers.
+    /// Creates the watchers with these numbers.
     pub(crate) fn new(indexes: Range<usize>, namespace: &str) -> Self {
         let seats: Vec<Seat> = indexes.map(|index| Seat::new(index, namespace)).collect();
         Self { link: Link::new(Bodies::Streamed, seats.len()), seats }
@@ -68,7 +68,7 @@ impl WatchLane {
         self.seats.iter().all(|seat| seat.progress == Progress::Watching)
     }
 
-    /// Receives what has come, up to a budget. True if the budget ran out before the socket.
+    /// Receives input up to a budget. Returns true if the budget ran out before the socket.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -84,7 +84,7 @@ impl WatchLane {
         outcome
     }
 
-    /// Asks for what is next, and sends what the socket takes. `timeout_seconds` bounds a watch.
+    /// Sends the next requests of idle watchers, as much as the socket accepts. `timeout_seconds` bounds a watch.
     pub(crate) fn send(&mut self, origin: &Origin, known: u64, timeout_seconds: u32, now: u64) -> Result<(), Broken> {
         for (place, seat) in self.seats.iter_mut().enumerate() {
             if let Progress::Idle { not_before } = seat.progress
@@ -99,12 +99,12 @@ impl WatchLane {
             }
         }
         self.link.flush(origin)?;
-        // Watches are not waited for: they go on where they are, on another connection.
+        // A closing connection need not wait for its watches: they resume on another connection.
         let is_waited_for = |seat: &Seat| seat.progress.waited_for_since().is_some();
         if self.link.is_going_away() && !self.seats.iter().any(is_waited_for) { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests that have had no answer, or not all of one, for too long.
+    /// Gives up requests whose answer is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
         let seats = &mut self.seats;
         let asked_at =
@@ -117,7 +117,7 @@ impl WatchLane {
         Ok(())
     }
 
-    /// The connection is of no more use; the next one goes on from the last versions seen.
+    /// Handles a broken connection. On the next one, watches resume from the last versions seen.
     pub(crate) fn reset(&mut self, fleet: &mut Fleet, broken: &Broken) {
         let lost = self.link.take_in_flight();
         if let Some(kind) = broken.kind {
@@ -139,7 +139,7 @@ impl Seat {
         Self { index, watcher: Watcher::new(namespace), progress, body: Vec::new(), refusals: 0 }
     }
 
-    /// What has become of the request.
+    /// Handles the outcome of the request.
     fn handle(&mut self, told: Told<'_>, fleet: &mut Fleet, now: u64) -> Verdict {
         match told {
             Told::Answer { status, body, end } => return self.handle_answer(status, body, end, fleet, now),
@@ -180,7 +180,7 @@ impl Seat {
         Verdict::GoOn
     }
 
-    /// The answer is complete.
+    /// Handles the end of an answer.
     fn handle_end(&mut self, fleet: &mut Fleet, now: u64) {
         let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
         let Progress::Answered { at, status } = answered else { return };
@@ -202,7 +202,7 @@ impl Seat {
         }
     }
 
-    /// The watch cannot go on.
+    /// Handles a watch that cannot continue.
     fn handle_watch_error(&mut self, fleet: &mut Fleet, error: &WatchError, now: u64) {
         match error {
             WatchError::Status(410) => {
@@ -215,7 +215,7 @@ impl Seat {
         }
     }
 
-    /// Something went wrong; after a pause it is tried again.
+    /// Counts an error. The next request is sent after a pause.
     #[cold]
     fn fail(&mut self, fleet: &mut Fleet, kind: ErrorKind, why: &str, now: u64) {
         let operation = if self.watcher.is_watching() { Operation::Watch } else { Operation::List };
@@ -224,11 +224,11 @@ impl Seat {
     }
 }
 
-/// A page has 500 Leases.
+/// Maximum size of a page of the list, in bytes. A page has 500 Leases.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// After a failure, until the next attempt.
+/// Time from a failure to the next attempt, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Of an error's body.
+/// Maximum length of an error's body in a message, in characters.
 const WORDS_MAX: usize = 300;
 
 #[cfg(test)]

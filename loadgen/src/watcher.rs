@@ -28,40 +28,41 @@ pub(crate) struct Watcher {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The list is to be asked for, from its start or from a page on.
+    /// A list, from its start or from a page on.
     List { continue_token: String },
-    /// The watch is to be asked for, or under way.
+    /// A watch, requested or not yet.
     Watch,
 }
 
-/// What [`Watcher::handle_page`] found.
+/// A page of the list, as [`Watcher::handle_page`] read it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// More pages are to come.
+    /// A page before the last.
     More,
-    /// The list is complete, with this version; it was begun when the other one was acknowledged.
+    /// The last page, with the version of the list. `known` was the highest acknowledged version at the start of the
+    /// list.
     Complete { version: u64, known: u64 },
 }
 
 /// An event of the watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// Everything up to this version has been sent.
+    /// All events up to this version have been sent.
     Bookmark(u64),
     /// A Lease was added, modified or deleted.
     Change {
-        /// What happened to it.
+        /// Kind of the change.
         kind: Kind,
-        /// Its version.
+        /// Version of the Lease.
         version: u64,
-        /// The node whose Lease it is, if it is one's.
+        /// Index of the node that owns the Lease, if a node does.
         node: Option<u32>,
-        /// Its text; all of the event's, if that is not in the usual form.
+        /// Text of the object; of the whole event, if the event is not in the usual form.
         object: &'a [u8],
     },
 }
 
-/// What an event says has happened.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Added,
@@ -80,16 +81,16 @@ impl Kind {
     }
 }
 
-/// Why a watch has to end.
+/// Why a watch must end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchError {
-    /// The server said so, with this code; 410 is an expired version.
+    /// An ERROR event with this code; 410 is an expired version.
     Status(u16),
-    /// What came is no event.
+    /// Input that is no event.
     Malformed,
 }
 
-/// Searchers made once, since making one costs as much as a short search.
+/// Searchers, built once: building one costs as much as a short search.
 #[derive(Debug)]
 struct Needles {
     metadata_name: Finder<'static>,
@@ -97,7 +98,7 @@ struct Needles {
 }
 
 impl Watcher {
-    /// A watcher that begins with a list.
+    /// Creates a watcher that begins with a list.
     pub(crate) fn new(namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -113,13 +114,13 @@ impl Watcher {
         }
     }
 
-    /// Whether the next request, or the one under way, is a watch.
+    /// Whether the request in flight, or else the next one, is a watch.
     pub(crate) fn is_watching(&self) -> bool {
         self.phase == Phase::Watch
     }
 
-    /// The target of the next request. `known` is the highest version acknowledged by now; `timeout_seconds` bounds a
-    /// watch.
+    /// Returns the target of the next request. `known` is the highest version acknowledged so far; `timeout_seconds`
+    /// bounds a watch.
     pub(crate) fn next_target(&mut self, known: u64, timeout_seconds: u32) -> String {
         self.partial.clear();
         match &self.phase {
@@ -139,7 +140,7 @@ impl Watcher {
         }
     }
 
-    /// Reads a page of the list; `None` if it is none.
+    /// Reads a page of the list; `None` if the body is none.
     pub(crate) fn handle_page(&mut self, body: &[u8]) -> Option<Page> {
         let page: PageText<'_> = serde_json::from_slice(body).ok()?;
         for item in &page.items {
@@ -164,17 +165,17 @@ impl Watcher {
         }
     }
 
-    /// The nodes' Leases in the list: index and version.
+    /// Returns the nodes' Leases in the list: index and version.
     pub(crate) fn listed(&self) -> &[(u32, u64)] {
         &self.listed
     }
 
-    /// The version is too old: the list has to be asked for again.
+    /// Begins a new list, since the version of the watch has expired.
     pub(crate) fn handle_expired(&mut self) {
         self.phase = Phase::List { continue_token: String::new() };
     }
 
-    /// Reads the next bytes of the watch, cut anywhere, and tells every event that is complete.
+    /// Reads the next bytes of the watch, cut anywhere, and reports every complete event.
     pub(crate) fn handle_events(&mut self, payload: &[u8], mut tell: impl FnMut(Event<'_>)) -> Result<(), WatchError> {
         let mut rest = payload;
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -187,8 +188,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The highest, so that a server that goes back is asked for nothing twice; that it does is the checks' to
-            // say.
+            // The watch resumes from the highest version. So it gets no event twice from a server whose versions go
+            // back; the checks report that server.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();
@@ -202,7 +203,7 @@ impl Watcher {
 }
 
 impl Needles {
-    /// Reads one event. The usual form, as Go's encoder has it, by searching; any other by parsing.
+    /// Reads one event. The usual form, that of Go's encoder, is searched; any other form is parsed.
     fn event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Result<Event<'a>, WatchError> {
         self.usual_event_of(line, namespace).map_or_else(|| parsed_event_of(line, namespace), Ok)
     }
@@ -238,7 +239,7 @@ fn parsed_event_of<'a>(line: &'a [u8], namespace: &str) -> Result<Event<'a>, Wat
     Ok(Event::Change { kind, version, node, object: line })
 }
 
-/// The `renewTime` in an object or an event.
+/// Returns the `renewTime` in an object or an event, in microseconds since the Unix epoch.
 #[cold]
 pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
     let key = b"\"renewTime\":\"";
@@ -246,18 +247,18 @@ pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
     time_text::parse_micros(text.get(at..at + time_text::MICROS_LEN)?)
 }
 
-/// What stands before the next quote, and what after.
+/// Splits a text at the next quote, which is dropped.
 fn until_quote(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b'"', text)?;
     let (value, rest) = text.split_at(end);
     Some((value, rest.get(1..)?))
 }
 
-/// All Leases.
+/// Path of all Leases.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
-/// Objects in a page of a list, as client-go's pager asks for.
+/// Number of objects in a page of a list, as in client-go's pager.
 const PAGE_LIMIT: u32 = 500;
-/// No Lease is as large.
+/// Maximum size of an event, in bytes. No Lease is that large.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -313,10 +314,10 @@ mod tests {
         format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
     }
 
-    /// An event's version and node.
+    /// Version and node of an event.
     type Told = (u64, Option<u32>);
 
-    /// What a watcher makes of `text` in pieces that end at `cuts`.
+    /// Feeds `text` to a watcher in pieces that end at `cuts`. Returns its events and the outcome.
     fn events(text: &[u8], cuts: &[usize]) -> (Vec<Told>, Result<(), WatchError>) {
         let mut watcher = Watcher::new("n");
         let (mut told, mut start) = (Vec::new(), 0);

@@ -1,22 +1,22 @@
-//! What server and generator took of the machine in the course of a bench.
+//! Resource use of server and generator during a bench.
 
 use super::phase::Phase;
 use super::tally::Tally;
 use crate::usage::{Window, server_memory};
 use loadgen_account::Memory;
 
-/// What is reported of the machine.
+/// Resource use that a bench reports.
 #[derive(Debug)]
 pub(super) struct Accounts {
     server_pids: Vec<u32>,
-    /// What is measured.
+    /// The measured time.
     pub(super) window: Window,
-    /// Memory of the server before anything was asked, before watchers and idle connections, with them, and at the end.
+    /// Memory of the server: at the start, before watchers and idle connections, with them, and at the end.
     pub(super) memory: [Option<Memory>; 4],
 }
 
 impl Accounts {
-    /// Before the beginning.
+    /// Creates the accounts at the start of the run.
     pub(super) fn new(server_pids: &[u32]) -> Self {
         Self {
             server_pids: server_pids.to_vec(),
@@ -25,8 +25,7 @@ impl Accounts {
         }
     }
 
-    /// Notes what one phase ends with and the next begins with, and tells the tally when the measurement begins and
-    /// ends.
+    /// Records memory between two phases. Tells the tally when the measured time begins and ends.
     pub(super) fn note(&mut self, before: Phase, next: Phase, tally: &mut Tally, now: impl Fn() -> u64) {
         let memory = || server_memory(&self.server_pids);
         if before == Phase::Attaching {

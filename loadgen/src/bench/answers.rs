@@ -1,7 +1,7 @@
-//! What the answers mean.
+//! The meaning of answers in a bench.
 //!
-//! Owned here: what is known of the Leases, how much of the phase is done, what was counted. Not owned: connections,
-//! the clock, what is asked for next, but for what an answer makes necessary.
+//! This module owns the state of the Leases, the progress of the phase and the counts. It knows neither connections nor
+//! the clock. It chooses no requests except those that an answer makes necessary.
 
 use super::args::{BenchArgs, Verb};
 use super::lane::{Ask, Notes, Tag};
@@ -13,23 +13,22 @@ use crate::http::Told;
 use crate::node;
 use crate::operation::Operation;
 
-/// What came of the requests so far.
+/// Results of the requests so far.
 #[derive(Debug)]
 pub(super) struct Work {
     verb: Verb,
     pub(super) leases: Leases,
     pub(super) tally: Tally,
-    /// Requests of this phase that are over; in one that goes through all Leases once, the Leases that are there, or
-    /// written.
+    /// Finished requests of this phase. A request that another one follows for the same Lease does not count.
     done: u32,
-    /// Lists and deletions of a collection that were answered.
+    /// Answered lists and collection deletions.
     bulk_answers: u32,
-    /// Version at which the watch begins; 0 until it is known.
+    /// Version from which watches start; 0 until it is known.
     watch_from: u64,
 }
 
 impl Work {
-    /// Nothing came yet.
+    /// Creates the state before the first request.
     pub(super) fn new(args: &BenchArgs) -> Self {
         let mut leases = Leases::new(args.media_type(), &args.namespace, args.leases);
         if args.verb == Verb::Echo {
@@ -38,22 +37,22 @@ impl Work {
         Self { verb: args.verb, leases, tally: Tally::new(), done: 0, bulk_answers: 0, watch_from: 0 }
     }
 
-    /// Requests of this phase that are over.
+    /// Returns the number of finished requests of this phase.
     pub(super) fn done(&self) -> u32 {
         self.done
     }
 
-    /// A phase begins in which they count anew.
+    /// Begins a phase that counts its requests from 0.
     pub(super) fn restart(&mut self) {
         self.done = 0;
     }
 
-    /// Version at which the watch begins; 0 until it is known.
+    /// Returns the version from which watches start; 0 until it is known.
     pub(super) fn watch_from(&self) -> u64 {
         self.watch_from
     }
 
-    /// Takes what has become of a request.
+    /// Handles the outcome of a request.
     pub(super) fn handle(&mut self, tag: Tag, told: Told<'_>, notes: &mut Notes, now: u64) {
         let Tag { lease, ask, asked } = tag;
         let operation = self.operation(ask);
@@ -75,13 +74,13 @@ impl Work {
                 notes.is_fresh = true;
                 return notes.follow.push((lease, Ask::Post));
             }
-            // Somebody had created it before.
+            // The Lease exists already: read it.
             (Ask::Post, 409) if self.verb != Verb::Create => {
                 notes.is_fresh = false;
                 return notes.follow.push((lease, Ask::Get));
             }
             (Ask::Put, 409) => {
-                // Nobody else writes: what is known of it is learned again.
+                // No other client writes, so a conflict is an error. A GET reads the Lease again.
                 self.leases.doubt(lease);
                 self.tally.recorder.failed(operation, ErrorKind::Status(409), || node::name_of(lease));
                 return notes.follow.push((lease, Ask::Get));
@@ -109,7 +108,7 @@ impl Work {
         self.tally.recorder.answered(operation, asked, now);
     }
 
-    /// How the results name what is asked for.
+    /// Returns the operation under which the results count a request.
     fn operation(&self, ask: Ask) -> Operation {
         match ask {
             Ask::Get | Ask::Read => Operation::Read,
@@ -121,7 +120,7 @@ impl Work {
         }
     }
 
-    /// The run is over, and a request is still in flight.
+    /// Handles a request that is still in flight at the end of the run.
     #[cold]
     pub(super) fn abandon(&mut self, tag: Tag) {
         let why = match tag.ask {
@@ -131,7 +130,7 @@ impl Work {
         self.lose(tag, ErrorKind::Unanswered, Some(&why));
     }
 
-    /// A request has no answer.
+    /// Handles a request without an answer.
     #[cold]
     fn lose(&mut self, tag: Tag, kind: ErrorKind, why: Option<&str>) {
         let lease = tag.lease;
@@ -142,7 +141,8 @@ impl Work {
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Whether every list that was answered was complete, and a deletion of all: its answer has what it deleted.
+    /// Checks that every list was complete, and that a collection deletion deleted all Leases. Its answer holds the
+    /// deleted Leases.
     pub(super) fn check_lists(&mut self, args: &BenchArgs) {
         let (answers, items) = (u64::from(self.bulk_answers), self.tally.list_items);
         if self.verb.is_bulk() && !args.protobuf && items != answers * u64::from(args.leases) {
@@ -151,7 +151,7 @@ impl Work {
     }
 }
 
-/// Of an error's body.
+/// Maximum length of an error's body in a message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// One kind of request in closed loop.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// What is asked for
+    /// Kind of request
     #[arg(value_enum)]
     pub(crate) verb: Verb,
 
@@ -17,7 +17,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
-    /// What is printed and written, and whose processor time is counted.
+    /// Outputs of the run, and processes whose processor time is counted.
     #[command(flatten)]
     pub(crate) told: ToldArgs,
 
@@ -29,42 +29,44 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["watchers", "name_watchers"])]
     pub(crate) protobuf: bool,
 
-    /// Leases: of read, renew and resume those that are not there are created first, of create there are none; a list
-    /// or a deletion is of what is there, however many
+    /// Number of Leases. read, renew and resume create the missing ones first; create needs a namespace without Leases;
+    /// list and delete-collection expect this number
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) leases: u32,
 
-    /// Connections of the requests [default: 8; with --http1 64; of list and delete-collection 1]
+    /// Connections for requests [default: 8; with --http1 64; for list and delete-collection 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: Option<u32>,
 
-    /// Requests in flight on one connection: streams, or with --http1 pipelined [default: 32; with --http1 1; of list
-    /// and delete-collection always 1]
+    /// Requests in flight on each connection: streams, or with --http1 pipelined requests [default: 32; with --http1 1;
+    /// for list and delete-collection always 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 
-    /// Bytes of the body with echo [default: 803, as many as a Lease of renew has in JSON]
+    /// Size of the body of echo, in bytes [default: 803, as a Lease of renew in JSON]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
     body_bytes: Option<u32>,
 
-    /// Requests per second, counted from when they were due; of echo, read and renew [default: as many as it takes]
+    /// Requests per second, for echo, read and renew. A latency starts when the request was due [default: as many as
+    /// the server takes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) rate: Option<u32>,
 
-    /// Time with the load on before the measurement (500ms, 20s, 2m)
+    /// Time under load before the measurement (500ms, 20s, 2m)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) warm_up: Duration,
 
-    /// Time that is measured (500ms, 20s, 2m). A creation of the Leases, a deletion or a resumption takes as long as it
-    /// takes; a list is repeated for so long, and comes once at least
+    /// Measured time (500ms, 20s, 2m). create, delete-collection and resume take the time that they need; list is
+    /// repeated during this time, and comes once at least
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Watchers of all Leases, beside nothing, read, renew or resume
+    /// Watchers of all Leases, for nothing, read, renew or resume
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) watchers: u32,
 
-    /// Events that the slowest watcher may be behind the renewals, which wait for it; 0 is any number
+    /// Maximum number of events by which the slowest watcher may be behind the renewals. Renewals wait for it; 0 is no
+    /// limit
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) lag: u64,
 
@@ -72,7 +74,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) name_watchers: u32,
 
-    /// The watchers of one Lease each are of others than are renewed, as many as is wanted
+    /// Watchers of one Lease each watch Leases that are not renewed, so there may be more of them than --leases
     #[arg(long, requires = "name_watchers")]
     pub(crate) other_names: bool,
 
@@ -80,34 +82,34 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", conflicts_with = "http1", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     watch_streams: Option<u32>,
 
-    /// Connections that are idle all the time, beside the others
+    /// Connections that stay idle all the time, besides the others
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) idle: u32,
 }
 
-/// What is asked for.
+/// The kind of request of a bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Verb {
     /// PUT of a Lease with a new renewTime, one Lease after the other
     Renew,
     /// GET of one Lease after the other
     Read,
-    /// POST of every Lease; none of them may be there
+    /// POST of every Lease; none of them may exist
     Create,
     /// GET of all Leases in one answer
     List,
     /// DELETE of all Leases of the namespace
     DeleteCollection,
-    /// One renewal of every Lease, and then all watchers at once, from the version before
+    /// One renewal of every Lease; then all watchers resume at once from the version before
     Resume,
-    /// PUT to a server that answers with what it got, and no more: the floor below all others
+    /// PUT to a server that only sends the body back: the lower bound of all others
     Echo,
-    /// Nothing: for what idle connections and watchers take
+    /// No requests, to measure idle connections and watchers
     Nothing,
 }
 
 impl Verb {
-    /// As the command line has it.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Renew => "renew",
@@ -121,7 +123,7 @@ impl Verb {
         }
     }
 
-    /// The operation that is measured.
+    /// Returns the operation that is measured.
     pub(crate) fn operation(self) -> Operation {
         match self {
             Self::Renew | Self::Resume => Operation::Renew,
@@ -133,24 +135,24 @@ impl Verb {
         }
     }
 
-    /// Whether the requests go on for as long as is wanted, after some that warm up.
+    /// Whether requests continue until the end of the measured time, after a warm-up.
     pub(crate) fn is_endless(self) -> bool {
         matches!(self, Self::Echo | Self::Read | Self::Renew)
     }
 
-    /// Whether one request is about all Leases.
+    /// Whether one request concerns all Leases.
     pub(crate) fn is_bulk(self) -> bool {
         matches!(self, Self::DeleteCollection | Self::List)
     }
 }
 
 impl BenchArgs {
-    /// The media type of all bodies.
+    /// Returns the media type of all bodies.
     pub(crate) fn media_type(&self) -> MediaType {
         if self.protobuf { MediaType::Protobuf } else { MediaType::Json }
     }
 
-    /// What makes no sense together, in a sentence for the user.
+    /// Checks the flags against each other. The error is a sentence for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (verb, name) = (self.verb, self.verb.name());
         let has_watchers = self.watchers > 0 || self.name_watchers > 0;
@@ -180,12 +182,12 @@ impl BenchArgs {
         Err(format!("bench {name} {refused}"))
     }
 
-    /// Bytes of the body of an echo.
+    /// Returns the size of the body of an echo, in bytes.
     pub(crate) fn body_bytes(&self) -> u32 {
         self.body_bytes.unwrap_or(803)
     }
 
-    /// Connections of the requests.
+    /// Returns the number of connections for requests.
     pub(crate) fn connections(&self) -> u32 {
         let connections = match self.server.version() {
             _ if self.verb.is_bulk() => 1,
@@ -195,10 +197,10 @@ impl BenchArgs {
         self.connections.unwrap_or(connections).min(self.leases)
     }
 
-    /// Requests in flight on one of them.
+    /// Returns the number of requests in flight on each connection.
     pub(crate) fn streams(&self) -> u32 {
         let streams = match self.server.version() {
-            // What is counted in a list must not come in pieces among those of another.
+            // Objects in a list are counted by pieces, so pieces of two lists must not mix on a connection.
             _ if self.verb.is_bulk() => return 1,
             Version::Http1 => 1,
             Version::Http2 => 32,
@@ -206,7 +208,7 @@ impl BenchArgs {
         self.streams.unwrap_or(streams)
     }
 
-    /// Watchers on one connection.
+    /// Returns the number of watchers on each connection.
     pub(crate) fn watch_streams(&self) -> u32 {
         match self.server.version() {
             Version::Http1 => 1,
@@ -214,7 +216,7 @@ impl BenchArgs {
         }
     }
 
-    /// Connections of the watchers of all Leases, and of those of one.
+    /// Returns two numbers of connections: for watchers of all Leases, and for watchers of one.
     pub(crate) fn watch_connections(&self) -> [u32; 2] {
         [self.watchers, self.name_watchers].map(|watchers| watchers.div_ceil(self.watch_streams()))
     }

@@ -7,7 +7,7 @@ use super::lease::Leases;
 use super::watch::WatchLane;
 use crate::link::{Connect, Link};
 
-/// The connections.
+/// All connections of a bench.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub(super) lanes: Vec<Lane>,
@@ -15,7 +15,7 @@ pub(super) struct Connections {
     idle: Idle,
 }
 
-/// What a connection is for.
+/// A connection by its purpose.
 #[derive(Debug)]
 pub(super) enum Role<'c> {
     Lane(&'c mut Lane),
@@ -24,7 +24,7 @@ pub(super) enum Role<'c> {
 }
 
 impl Connections {
-    /// None is open yet.
+    /// Creates the connections, none of them open.
     pub(super) fn new(args: &BenchArgs) -> Self {
         let per_lane = args.watch_streams() as usize;
         let first_name = if args.other_names { args.leases } else { 0 };
@@ -38,12 +38,12 @@ impl Connections {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.lanes.len() + self.watch_lanes.len() + self.idle.len()
     }
 
-    /// The connection with this number.
+    /// Returns the connection with this number, by its purpose.
     pub(super) fn role(&mut self, index: usize) -> Option<Role<'_>> {
         let (lanes_len, watch_len) = (self.lanes.len(), self.watch_lanes.len());
         if let Some(lane) = self.lanes.get_mut(index) {
@@ -55,7 +55,7 @@ impl Connections {
         }
     }
 
-    /// The connection with this number, whatever it is for.
+    /// Returns the slot of the connection with this number.
     pub(super) fn link(&mut self, index: usize) -> Option<&mut dyn Connect> {
         Some(match self.role(index)? {
             Role::Lane(lane) => &mut lane.link,
@@ -64,12 +64,12 @@ impl Connections {
         })
     }
 
-    /// The numbers of the watchers' connections.
+    /// Returns the numbers of the watchers' connections.
     pub(super) fn watch_indexes(&self) -> std::ops::Range<usize> {
         self.lanes.len()..self.lanes.len() + self.watch_lanes.len()
     }
 
-    /// The number of the idle connection that is to be opened next, if one is now.
+    /// Returns the number of the idle connection to open next, if one may be opened now.
     pub(super) fn next_idle(&mut self) -> Option<usize> {
         let place = self.idle.next_to_open()?;
         Some(self.watch_indexes().end + place)
@@ -85,7 +85,7 @@ impl Connections {
         self.lanes.iter().all(|lane| lane.link.len() == 0)
     }
 
-    /// Gives up what is in flight on the lanes, which are of no more use.
+    /// Gives up and returns the requests in flight on the lanes. The lanes must not be used afterwards.
     pub(super) fn take_in_flight(&mut self) -> Vec<Tag> {
         self.lanes.iter_mut().flat_map(|lane| lane.link.take_in_flight()).collect()
     }
@@ -100,12 +100,12 @@ impl Connections {
         self.idle.is_ready() && self.watch_lanes.iter().all(WatchLane::is_watching)
     }
 
-    /// The fewest events that a watcher of all Leases has had.
+    /// Returns the smallest number of events that a watcher of all Leases has received.
     pub(super) fn events_min(&self) -> u64 {
         self.watch_lanes.iter().map(WatchLane::events_min).min().unwrap_or(u64::MAX)
     }
 
-    /// A watcher that has not had as many events as there were writes, in words.
+    /// Describes a watcher whose number of events differs from the number of writes, if there is one.
     pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
         self.watch_lanes.iter().find_map(|lane| lane.missing(leases))
     }

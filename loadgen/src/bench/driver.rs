@@ -1,7 +1,7 @@
 //! The turn of a bench's loop.
 //!
-//! One turn: wait → note readiness → receive on what is ready → ask for more → send → housekeeping (idle connections,
-//! whether the server is still there, phases).
+//! One turn: wait → note readiness → receive on ready connections → feed → send → housekeeping (idle connections,
+//! silence of the server, phases).
 
 use super::accounts::Accounts;
 use super::answers::Work;
@@ -22,7 +22,7 @@ use mio::Token;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A bench under way.
+/// A bench in progress.
 #[derive(Debug)]
 pub(crate) struct Bench {
     args: BenchArgs,
@@ -38,13 +38,13 @@ pub(crate) struct Bench {
     timeline: Timeline,
     probes: Probes,
     next_housekeeping: u64,
-    /// When something was received last, or a connection was begun.
+    /// When input was last received, or a connection was begun.
     heard_at: u64,
     scratch: Vec<u8>,
 }
 
 impl Bench {
-    /// A bench that has not begun. Errors are sentences for the user.
+    /// Prepares a bench. Errors are sentences for the user.
     pub(crate) fn new(
         args: BenchArgs,
         target: Target,
@@ -122,7 +122,7 @@ impl Bench {
         }
         self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
-        // What is measured until it is done ends then, and not with the next look.
+        // Work that is measured until it is done ends the phase now, not at the next check.
         if now >= self.next_housekeeping || transitions::is_measured(&self.course, &self.work, &self.connections, now) {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
@@ -130,7 +130,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Receives on one connection, whatever it is for.
+    /// Receives on one connection of any kind.
     fn receive(&mut self, index: usize) -> Result<(), Broken> {
         let now = self.reactor.now();
         let (origin, scratch) = (&self.target.origin, self.scratch.as_mut_slice());
@@ -159,7 +159,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Gives the lanes what they can take, and sends it; asks for the watches.
+    /// Feeds the lanes and sends their requests. Sends the requests for watches.
     fn send(&mut self, touched: &[usize]) -> Result<(), Broken> {
         let lag = self.args.lag;
         let writes_max = if lag > 0 { self.connections.events_min().saturating_add(lag) } else { u64::MAX };
@@ -183,7 +183,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Idle connections, whether the server is still there, and phases.
+    /// Handles idle connections, silence of the server, and phases.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         if self.course.phase() == Phase::Attaching {
             while let Some(index) = self.connections.next_idle() {
@@ -205,11 +205,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether the server is to be taken as gone.
+    /// Whether the server has sent nothing for too long.
     fn is_silent(&self, now: u64) -> bool {
-        // Then there is nothing to hear.
+        // The `nothing` bench expects no input while it measures.
         let is_quiet = self.args.verb == Verb::Nothing && self.course.phase() == Phase::Measuring;
-        // Before the watchers and the load nothing is asked for that takes long.
+        // Requests before the watchers and the load are short, so their answers must come soon.
         let silence_ns = if self.course.phase() < Phase::Attaching { TIMEOUT_NS } else { SILENCE_NS };
         !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > silence_ns
     }
@@ -225,13 +225,13 @@ impl Bench {
         if matches!(next, Phase::Preparing | Phase::Asking | Phase::Writing | Phase::Measuring) {
             self.work.restart();
         }
-        // A load that goes on is not begun again, and when it ends it may owe something still.
+        // The load of the warm-up continues in the measured time. After its end it may still owe requests.
         if (before, next) != (Phase::Warming, Phase::Measuring) && next < Phase::Draining {
             self.feed.restart(&mut self.connections.lanes, now);
         }
         self.course.enter(next, now);
         self.feed.feed_all_next();
-        // The lanes are fed in this turn's successor, at once.
+        // The lanes are fed in the next turn, which begins at once.
         self.reactor.set_runnable(0);
         Ok(())
     }
@@ -242,8 +242,8 @@ impl Bench {
             .map_err(|e| format!("cannot reach {}: {e}", self.target.url))
     }
 
-    /// The server has ended a connection in good order, as it may if nothing is asked for long; a watch is not ended
-    /// so.
+    /// Opens a connection of requests again that the server closed in good order, as it may after a pause. Connections
+    /// of watchers and idle connections must not end.
     #[cold]
     fn open_again(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
@@ -254,7 +254,7 @@ impl Bench {
         self.open(index, now)
     }
 
-    /// Why the run ends before its time. What went wrong first is as often as not the reason.
+    /// Describes why the run ends early, with the first error, which is often the cause.
     #[cold]
     fn words(&self, why: &str) -> String {
         let first = self.work.tally.first().next().map(|words| format!("; the first error was {words}"));
@@ -262,10 +262,10 @@ impl Bench {
     }
 }
 
-/// Between two looks at phases.
+/// Interval between checks of phases, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
-/// Without a byte for so long, the server is taken to be gone. Under load it may take long: a list of a million Leases
-/// comes in one answer.
+/// Time without input after which the server counts as gone, in nanoseconds. A list of a million Leases comes in one
+/// answer, which may take long under load.
 const SILENCE_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

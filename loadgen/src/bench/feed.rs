@@ -1,7 +1,7 @@
-//! What is asked for next, and by which lane.
+//! The choice of the next request, and of its lane.
 //!
-//! Owned here: the rate, the requests' places, how many renewals were asked for. Not owned: connections, Leases,
-//! phases; the time is an argument.
+//! This module owns the request rate, the buffers of requests, and the number of renewals sent. It knows neither
+//! connections nor Leases nor phases. The time is an argument.
 
 use super::answers::Work;
 use super::args::{BenchArgs, Verb};
@@ -13,32 +13,32 @@ use crate::error_kind::ErrorKind;
 use crate::origin::Origin;
 use crate::recorder::Recorder;
 
-/// What feeds the lanes.
+/// The source of requests for the lanes.
 #[derive(Debug)]
 pub(super) struct Feed {
     pace: Option<Pace>,
     requests: Requests,
     epoch_us: u64,
-    /// Some lanes were not given all that they could take.
+    /// Whether some lanes could take more requests than they got.
     is_starved: bool,
-    /// A request is due by the rate and no lane can take it: it waits for the server, not for the time.
+    /// Whether a request is due and no lane can take it. Such a request waits for the server and not for a time.
     is_blocked: bool,
-    /// Renewals asked for.
+    /// Number of renewals sent.
     writes: u64,
 }
 
-/// What is the same for all that is asked for in one turn of the loop.
+/// Arguments that are the same for all requests of one turn of the loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
-    /// With so many renewals asked for, the load waits for the watchers.
+    /// Number of sent renewals at which the load waits for the watchers.
     pub(super) writes_max: u64,
     pub(super) now: u64,
 }
 
 impl Feed {
-    /// Nothing was asked for yet. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Creates a feed that has sent nothing. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(super) fn new(args: &BenchArgs, epoch_us: u64) -> Self {
         Self {
             pace: args.rate.map(Pace::new),
@@ -50,23 +50,24 @@ impl Feed {
         }
     }
 
-    /// Path of all Leases of the namespace.
+    /// Returns the path of all Leases of the namespace.
     pub(super) fn collection(&self) -> &str {
         self.requests.collection()
     }
 
-    /// When the next request is due by the rate, if there is one, the load wants it, and it can be sent then.
+    /// Returns the due time of the next request at the rate. `None` without a rate, without load, or while no lane can
+    /// take a request.
     pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
 
-    /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from
-    /// before its beginning count too: what was due in it has its turn behind them.
+    /// Whether a request was due before the end of the measured time and has not been sent. Requests from before the
+    /// measured time count too: those of the measured time come after them.
     pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
         self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
 
-    /// The run is over: what is owed has no answer.
+    /// Ends the run: counts each unsent request of the measured time as an error.
     pub(super) fn abandon(&mut self, course: &Course, recorder: &mut Recorder) {
         let Some(pace) = &mut self.pace else { return };
         let mut owed = 0;
@@ -81,17 +82,17 @@ impl Feed {
         }
     }
 
-    /// Whether the load wants another request: it is on, or it is over and one is owed.
+    /// Whether the load needs another request: while it runs, or afterwards if one is owed.
     fn is_loaded(&self, course: &Course, recorder: &Recorder) -> bool {
         course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(recorder))
     }
 
-    /// There is something else to ask for: the next time all lanes get of it.
+    /// Lets the next call of [`feed`](Self::feed) feed all lanes, since the kind of request changes.
     pub(super) fn feed_all_next(&mut self) {
         self.is_starved = true;
     }
 
-    /// What is asked for begins at the front, and the rate with it.
+    /// Begins the order of the Leases again, and the rate at `now`.
     pub(super) fn restart(&mut self, lanes: &mut [Lane], now: u64) {
         lanes.iter_mut().for_each(|lane| lane.ring.restart());
         if let Some(pace) = &mut self.pace {
@@ -99,8 +100,8 @@ impl Feed {
         }
     }
 
-    /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others
-    /// too, which it tells.
+    /// Gives the lanes the requests that they can take: the touched lanes, or all if others may need some too. Returns
+    /// whether lanes that are not in `touched` may have got requests.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(cx.course, &work.tally.recorder) {
             return self.feed_by_rate(lanes, work, cx);
@@ -118,9 +119,9 @@ impl Feed {
         all
     }
 
-    /// One request for each that is due, to whichever lane can take it; whether there was one.
+    /// Gives each due request to the first lane that can take it. Returns whether there was one.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, cx: FeedContext<'_>) -> bool {
-        // What comes due while others wait for room would have to wait too.
+        // A request that became due while others waited for room had to wait for room too.
         let was_blocked = std::mem::take(&mut self.is_blocked);
         let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {
@@ -147,12 +148,13 @@ impl Feed {
         is_any
     }
 
-    /// Gives one lane what it can take.
+    /// Gives a lane as many requests as it can take.
     fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) {
         while self.ask(index, lane, cx.now, work, cx) {}
     }
 
-    /// Gives one lane one request, asked for, or due, at `asked`; false if it can take none, or there is none for it.
+    /// Gives a lane one request. `asked` is its due time or, without a rate, the present time. Returns false if the
+    /// lane has no room, or there is no request for it.
     fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, cx: FeedContext<'_>) -> bool {
         if !lane.link.has_room() {
             return false;
@@ -161,7 +163,7 @@ impl Feed {
         self.send(lane, Tag { lease, ask, asked }, work, cx)
     }
 
-    /// What a lane asks for next, if there is something.
+    /// Returns a lane's next request, if there is one.
     fn next(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) -> Option<(u32, Ask)> {
         if let Some((lease, ask)) = lane.notes.follow.pop() {
             work.leases.begin(lease);
@@ -177,7 +179,7 @@ impl Feed {
             (_, Verb::Echo | Verb::Renew) if is_loaded => Ask::Put,
             (_, Verb::Read) if is_loaded => Ask::Read,
             (Phase::Measuring, Verb::Create) => Ask::Post,
-            // What is begun is also counted, so nothing is begun when the time is over.
+            // A list that has begun is also counted, so none begins after the measured time.
             (Phase::Measuring, Verb::List) => {
                 let is_over = work.done() > 0 && course.is_long(cx.now);
                 return (!is_over).then_some((0, Ask::List));
@@ -196,12 +198,12 @@ impl Feed {
             self.is_starved = true;
             return None;
         }
-        // Those that are still under way from the round before are left out.
+        // Leases with a request in flight from the previous round are skipped.
         let lease = lane.ring.next_taken(|lease| work.leases.begin(lease))?;
         Some((lease, ask))
     }
 
-    /// Writes a request; false if the server takes none now.
+    /// Writes a request; false if the server accepts no more now.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
         let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);
@@ -223,7 +225,7 @@ mod tests {
     use crate::origin::{MediaType, Version};
     use clap::Parser as _;
 
-    /// Nobody listens to the lanes, so they have no room.
+    /// The lanes have no connections, so they have no room.
     #[test]
     fn a_request_that_no_lane_can_take_waits_for_no_time_and_is_unanswered_at_the_end() {
         let words = "loadgen bench renew --rate 100 --leases 5 --connections 2";
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(feed.due(&course, &work.tally.recorder), None);
         work.tally.recorder.end(30_000_000);
         assert!(feed.is_owed(&work.tally.recorder));
-        // That of 0 ms was not measured; those of 10 and 20 ms, behind it, were.
+        // The request due at 0 ms is before the measured time. Those due at 10 and 20 ms are in it.
         feed.abandon(&course, &mut work.tally.recorder);
         assert_eq!(work.tally.recorder.errors_count(), 2);
         assert!(!feed.is_owed(&work.tally.recorder));

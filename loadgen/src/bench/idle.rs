@@ -1,4 +1,4 @@
-//! Connections that are there and do nothing.
+//! Idle connections: opened, and never used for a request.
 
 use crate::http::Bodies;
 use crate::link::Link;
@@ -7,31 +7,31 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(super) struct Idle {
     links: Vec<Link<()>>,
-    /// How many were begun: those at the front.
+    /// Number of connections begun. They come first in `links`.
     begun: usize,
-    /// Of these, the places of those that are not known to be ready.
+    /// Places of begun connections that are not known to be ready.
     pending: Vec<usize>,
 }
 
 impl Idle {
-    /// None is begun.
+    /// Creates `len` slots without connections.
     pub(super) fn new(len: u32) -> Self {
         let links = std::iter::repeat_with(|| Link::new(Bodies::Whole, 1)).take(len as usize).collect();
         Self { links, begun: 0, pending: Vec::new() }
     }
 
-    /// How many there shall be.
+    /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// The one at this place.
+    /// Returns the slot at this place.
     pub(super) fn link(&mut self, place: usize) -> Option<&mut Link<()>> {
         self.links.get_mut(place)
     }
 
-    /// The place of the one to be opened next, which counts as begun; `None` if there is none, or too many are being
-    /// opened.
+    /// Returns the place of the connection to open next, and counts it as begun. `None` if all are begun, or too many
+    /// are not ready yet.
     pub(super) fn next_to_open(&mut self) -> Option<usize> {
         self.pending.retain(|&place| !self.links.get(place).is_some_and(Link::is_ready));
         let place = self.begun;
@@ -43,12 +43,12 @@ impl Idle {
         Some(place)
     }
 
-    /// Whether all are ready.
+    /// Whether all connections are ready.
     pub(super) fn is_ready(&self) -> bool {
         let is_ready = |&place: &usize| self.links.get(place).is_some_and(Link::is_ready);
         self.begun == self.links.len() && self.pending.iter().all(is_ready)
     }
 }
 
-/// Connections that are being opened at once: a handshake has to be over in time.
+/// Maximum number of connections that are begun and not ready. The limit lets each handshake end in time.
 const PENDING_MAX: usize = 64;

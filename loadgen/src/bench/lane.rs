@@ -1,7 +1,7 @@
 //! A connection of requests.
 //!
-//! Owned here: the connection, its share of the Leases, and what its answers leave for its next requests. Not owned:
-//! what is asked for and what the answers mean.
+//! This module owns the connection, its share of the Leases, and its [`Notes`]. It neither chooses requests nor
+//! interprets answers.
 
 use super::args::BenchArgs;
 use crate::http::{Bodies, Broken, Told, Verdict};
@@ -17,43 +17,44 @@ pub(super) struct Lane {
     pub(super) notes: Notes,
 }
 
-/// What is in flight.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// By its index; 0 if it is not about one.
+    /// Index of the Lease; 0 if the request is not about a single Lease.
     pub(super) lease: u32,
     pub(super) ask: Ask,
-    /// When it was asked for, or due, in nanoseconds of the run.
+    /// When the request was made, or was due by the rate, in nanoseconds of the run.
     pub(super) asked: u64,
 }
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// Is there such a Lease?
+    /// GET of a Lease that may not exist.
     Get,
     Post,
     Put,
     Read,
-    /// The version of the table.
+    /// GET of one page of the collection, for the version of the table.
     Version,
     List,
     DeleteCollection,
 }
 
-/// What its answers leave for its next requests, and for the next answers.
+/// State that an answer leaves for later requests and answers of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What has to be asked for first.
+    /// Requests that go before all others: Lease and kind.
     pub(super) follow: Vec<(u32, Ask)>,
-    /// The last Lease that was prepared was not there.
+    /// Whether the last prepared Lease did not exist.
     pub(super) is_fresh: bool,
-    /// The end of the last piece of a list, for what is counted in it; only one is under way on a connection.
+    /// End of the last piece of a list, to count an object that the next piece continues. A connection has one list in
+    /// flight.
     pub(super) tail: Vec<u8>,
 }
 
 impl Lane {
-    /// The lane of this number. There is no connection yet.
+    /// Creates the lane with this number, without a connection.
     pub(super) fn new(index: u32, args: &BenchArgs) -> Self {
         let bodies = if args.verb.is_bulk() { Bodies::Streamed } else { Bodies::Whole };
         Self {
@@ -63,7 +64,7 @@ impl Lane {
         }
     }
 
-    /// Receives what has come, and tells of it. True if there is more.
+    /// Receives input up to a budget and reports it. Returns true if the budget ran out before the socket.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,

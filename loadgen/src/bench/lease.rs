@@ -1,10 +1,9 @@
-//! The Leases that a bench renews and reads, each kept as the server wrote it, byte for byte.
+//! The Leases that a bench renews and reads, each kept byte for byte as the server wrote it.
 //!
-//! A renewal sends back what came last with another `renewTime` written over the old one, so a request costs the
-//! generator a few bytes; what is then checked of the answer is cheap too: that it is the same object up to its
-//! version, that the version has grown, and that it holds the `renewTime` that was sent. Of some events it is checked
-//! that they show that time too. The other fields behind the version are checked by the simulated nodes, in a run
-//! without `bench`.
+//! A renewal sends the last answer back, with a new `renewTime` written over the old one. So a request costs the
+//! generator a few bytes. The checks of an answer are cheap too. The object must be the same up to its version, the
+//! version must have grown, and the `renewTime` must be the one that was sent. Some events are also checked for that
+//! `renewTime`. The simulated nodes, in a run without `bench`, check the other fields after the version.
 
 use super::places::Places;
 use super::protobuf;
@@ -22,44 +21,44 @@ pub(super) struct Leases {
     slots: Vec<Slot>,
     keys: Keys,
     rng: fastrand::Rng,
-    /// Scratch: a `renewTime`.
+    /// Scratch buffer for a `renewTime`.
     time: Vec<u8>,
-    /// Renewals that were acknowledged.
+    /// Acknowledged renewals of all Leases.
     all_writes: u64,
 }
 
 /// One Lease.
 #[derive(Debug, Default)]
 struct Slot {
-    /// As the server has it, and as it is sent; empty while it is not known.
+    /// The last answer, with the `renewTime` that was last sent; empty until the first answer.
     body: Box<[u8]>,
-    /// Where its version stands, and its `renewTime`.
+    /// Offsets of the version and of `renewTime` in `body`.
     version_at: u32,
     renewed_at: u32,
-    /// 0 while it is not known.
+    /// Version of `body`; 0 until the first answer.
     version: u64,
-    /// `renewTime` in the body, microseconds since the Unix epoch.
+    /// `renewTime` in `body`, in microseconds since the Unix epoch.
     renewed: u64,
-    /// Renewals acknowledged.
+    /// Acknowledged renewals.
     writes: u32,
-    /// A request is under way.
+    /// Whether a request is in flight.
     busy: bool,
-    /// The last renewal was acknowledged, so that nothing before it is still to come.
+    /// Whether the last renewal was acknowledged, so that no earlier renewal can still take effect.
     is_sure: bool,
 }
 
-/// What is wrong with an answer.
+/// A fault in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// It is no Lease, or another one.
+    /// The answer is no Lease, or another Lease.
     Malformed,
-    /// A renewal was acknowledged with another `renewTime` than was sent.
+    /// The answer differs from what was sent, or two answers of one version differ.
     NotWhatWasSent,
-    /// Its version is not later than the one before, or with a read earlier.
+    /// The version after a renewal has not grown, or the version in a read is lower than before.
     WentBack,
 }
 
-/// Searchers made once.
+/// Searchers, built once.
 #[derive(Debug)]
 struct Keys {
     name: Finder<'static>,
@@ -84,22 +83,22 @@ impl Leases {
         }
     }
 
-    /// Renewals that were acknowledged.
+    /// Returns the number of acknowledged renewals of all Leases.
     pub(super) fn all_writes(&self) -> u64 {
         self.all_writes
     }
 
-    /// Renewals of one Lease that were acknowledged.
+    /// Returns the number of acknowledged renewals of one Lease.
     pub(super) fn writes(&self, index: u32) -> u64 {
         self.slots.get(index as usize).map_or(0, |slot| slot.writes.into())
     }
 
-    /// Marks a Lease as under way; false if it is so already.
+    /// Marks a Lease as having a request in flight; false if it has one already.
     pub(super) fn begin(&mut self, index: u32) -> bool {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
-    /// Whether a renewal was applied is not known.
+    /// Notes that the outcome of a renewal is unknown.
     #[cold]
     pub(super) fn doubt(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -107,14 +106,14 @@ impl Leases {
         }
     }
 
-    /// Unmarks it.
+    /// Marks a Lease as having no request in flight.
     pub(super) fn end(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.busy = false;
         }
     }
 
-    /// Writes the object with which a Lease is created.
+    /// Appends the object that creates a Lease.
     pub(super) fn write_new(&mut self, out: &mut Vec<u8>, name: &str, now_us: u64) {
         let owner_uid = self.rng.u128(..);
         match self.media_type {
@@ -125,13 +124,13 @@ impl Leases {
         }
     }
 
-    /// Makes every Lease here, with so many bytes, for a server that has none.
+    /// Creates every Lease in this process, of `body_bytes` at least, for a server that stores none.
     pub(super) fn make(&mut self, body_bytes: usize) {
         for index in 0..self.slots.len() {
             let mut body = Vec::with_capacity(body_bytes);
             self.write_new(&mut body, &format!("node-{index}"), 0);
             let renewed_at = self.keys.renewed.find(&body).map_or(0, |at| at + self.keys.renewed.needle().len());
-            // White space behind an object is a part of JSON.
+            // JSON allows white space after an object.
             body.resize(body_bytes.max(body.len()), b' ');
             if let Some(slot) = self.slots.get_mut(index) {
                 slot.renewed_at = u32::try_from(renewed_at).unwrap_or(0);
@@ -140,18 +139,18 @@ impl Leases {
         }
     }
 
-    /// Bytes of a Lease as it is sent.
+    /// Returns the size of a Lease as sent, in bytes.
     pub(super) fn body_len(&self) -> usize {
         self.slots.first().map_or(0, |slot| slot.body.len())
     }
 
-    /// The answer of a server that gives back what it gets.
+    /// Checks the answer of a server that sends the body back.
     pub(super) fn echoed(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let is_same = self.slots.get(index as usize).is_some_and(|slot| *slot.body == *answer);
         if is_same { Ok(()) } else { Err(Wrong::NotWhatWasSent) }
     }
 
-    /// The object with a new `renewTime`, to be sent.
+    /// Writes a new `renewTime` into the object and returns the object, to be sent.
     pub(super) fn renewed(&mut self, index: u32, now_us: u64) -> &[u8] {
         let Some(slot) = self.slots.get_mut(index as usize) else { return &[] };
         slot.renewed = now_us.max(slot.renewed + 1);
@@ -172,7 +171,7 @@ impl Leases {
         &slot.body
     }
 
-    /// The answer to a creation, or to a read of a Lease that was not known.
+    /// Handles the answer to a creation, or to a read of an unknown Lease.
     pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let answer = self.renewable(answer);
         let places = self.keys.places(self.media_type, &answer).ok_or(Wrong::Malformed)?;
@@ -188,7 +187,7 @@ impl Leases {
         Ok(())
     }
 
-    /// An answer in which one `renewTime` can be written over another.
+    /// Returns the answer in a form in which one `renewTime` can be written over another.
     fn renewable<'a>(&self, answer: &'a [u8]) -> Cow<'a, [u8]> {
         match self.media_type {
             MediaType::Json => answer.into(),
@@ -196,7 +195,7 @@ impl Leases {
         }
     }
 
-    /// The answer to a renewal.
+    /// Handles the answer to a renewal.
     pub(super) fn written(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         slot.writes += 1;
@@ -220,7 +219,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The answer to a read.
+    /// Handles the answer to a read.
     pub(super) fn read(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         if answer.len() != slot.body.len() {
@@ -233,7 +232,7 @@ impl Leases {
         }
     }
 
-    /// The object has another length than before: its version has a digit more, or it has got or lost a field.
+    /// Handles an object of another length: its version has another digit, or it has gained or lost a field.
     #[cold]
     fn relearn(&mut self, index: u32, answer: &[u8], is_written: bool) -> Result<(), Wrong> {
         let slot = self.slots.get(index as usize).ok_or(Wrong::Malformed)?;
@@ -259,18 +258,18 @@ impl Leases {
         Ok(())
     }
 
-    /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch: the last one
-    /// that was acknowledged, or the one under way.
+    /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch. The time must
+    /// be that of the last acknowledged renewal, or of the one in flight.
     pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
         let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
-        // While one is under way, the time of the one before it is no longer known.
+        // While a renewal is in flight, the time of the previous one is no longer known.
         let is_known = if slot.busy { version > slot.version } else { version == slot.version };
         !is_known || renewed == slot.renewed
     }
 }
 
 impl Slot {
-    /// The version of an answer that is this object up to there.
+    /// Returns the version of an answer that equals this object up to the version.
     fn version_of(&self, answer: &[u8]) -> Option<u64> {
         let at = self.version_at as usize;
         (answer.get(..at)? == self.body.get(..at)?).then_some(())?;
@@ -279,7 +278,7 @@ impl Slot {
 }
 
 impl MediaType {
-    /// Whether an object that begins so, from [`Places::identity`] on, has this name.
+    /// Whether an object has this name. `identity` is the part of the object at [`Places::identity`].
     fn is_named(self, identity: &[u8], name: &str) -> bool {
         let rest = match self {
             Self::Json => identity.strip_prefix(name.as_bytes()).map(|rest| rest.first() == Some(&b'"')),
@@ -288,7 +287,7 @@ impl MediaType {
         rest == Some(true)
     }
 
-    /// Bytes of a `renewTime`.
+    /// Returns the length of a `renewTime`, in bytes.
     fn renewed_len(self) -> usize {
         match self {
             Self::Json => time_text::MICROS_LEN,
@@ -314,14 +313,14 @@ impl Keys {
     }
 }
 
-/// The first version in an answer in JSON; of a list its own.
+/// Returns the first version in an answer in JSON. In a list this is the list's own version.
 pub(super) fn version_in(body: &[u8]) -> Result<u64, Wrong> {
     let key = b"\"resourceVersion\":\"";
     let at = memchr::memmem::find(body, key).ok_or(Wrong::Malformed)? + key.len();
     version_at(body, at).ok_or(Wrong::Malformed)
 }
 
-/// The digits from `at` on.
+/// Parses the digits from offset `at` on.
 fn version_at(body: &[u8], at: usize) -> Option<u64> {
     let rest = body.get(at..)?;
     let len = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -375,7 +374,7 @@ mod tests {
         assert_eq!(leases.read(1, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::WentBack));
         assert_eq!(leases.read(1, object_text("node-10", 100, sent).as_bytes()), Err(Wrong::Malformed));
         assert_eq!(leases.read(1, object_text("node-1", 1_000, sent).as_bytes()), Ok(()));
-        // Nor is the first one taken for whatever it is.
+        // The first answer for a Lease must have its name too.
         assert_eq!(leases.learn(0, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::Malformed));
     }
 
@@ -406,7 +405,7 @@ mod tests {
         assert!(leases.begin(0) && !leases.begin(1));
     }
 
-    /// A Lease as it is created, read by the server's codec and written with a version.
+    /// Creates a Lease, reads it with the server's codec, and writes it back with a version.
     #[test]
     fn protobuf_is_renewed_in_place_too() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
@@ -436,7 +435,7 @@ mod tests {
                 decode_lease(&new, ApiVersion::V1).expect("a Lease").lease.spec
             );
         }
-        // A time with fewer digits than are written over it.
+        // A time whose encoding is shorter than the one that replaces it.
         let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();

@@ -1,9 +1,9 @@
-//! What is counted in a list, which comes in pieces and is never whole in memory.
+//! Counts the objects of a list that arrives in pieces. The list is never whole in memory.
 
 use memchr::memmem::Finder;
 
-/// The objects that begin in the next piece of a list in JSON, which is cut anywhere; `tail` is kept from one piece to
-/// the next.
+/// Counts the objects that begin in the next piece of a list in JSON. Pieces may be cut anywhere; `tail` is kept
+/// between them.
 pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     let finder = Finder::new(ITEM);
     let keep = ITEM.len() - 1;
@@ -14,14 +14,14 @@ pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
         tail.clear();
         tail.extend_from_slice(piece.get(piece.len() - keep..).unwrap_or_default());
     } else {
-        // What was counted is not counted again.
+        // The tail is shorter than the start of an object, so no object counts twice.
         let from = tail.len().saturating_sub(keep);
         tail.drain(..from);
     }
     count as u64
 }
 
-/// How an object in a list begins, and nothing else.
+/// Start of an object in a list, which occurs nowhere else in the list.
 const ITEM: &[u8] = b"{\"metadata\":{\"name\":";
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! One kind of request over and over: what measures the server's cost, where the simulated nodes measure its promises.
+//! A bench: one kind of request, repeated. A bench measures the server's cost, while the simulated nodes check the
+//! server's promises.
 //!
-//! The generator has one core, like the server that it loads, so here it does as little for a request as it can: bytes
-//! that are nearly what came last time, and light checks (the status; the same object; its version grows; a renewal
-//! holds what was sent; no event is missing). [`driver`] is the turn of the loop, [`phase`] says how far it has come,
-//! and [`transitions`] when a phase is over. [`feed`] is what is asked for next, on which [`lane`], and [`requests`]
-//! how that is written; [`answers`] is what comes of it. [`lease`] is the objects (in [`protobuf`] too), [`watch`] the
-//! watchers, [`tally`] the counts, [`report`] the results.
+//! The generator has one core, like the server that it loads, so it does as little as it can for a request. It sends
+//! nearly the same bytes as before. It makes light checks: the status; the same object; a growing version; the
+//! `renewTime` that was sent; no missing event. [`driver`] is the turn of the loop, [`phase`] the progress of the
+//! bench, and [`transitions`] the end of each phase. [`feed`] chooses the next request and its [`lane`], [`requests`]
+//! writes it, and [`answers`] interprets the answer. [`lease`] has the objects (also in [`protobuf`]), [`watch`] the
+//! watchers, [`tally`] the counts, and [`report`] the results.
 
 mod accounts;
 mod answers;

@@ -1,6 +1,6 @@
 //! A rate of requests: when the next is due, and on which lane.
 
-/// So many requests in a second, over all lanes in turn.
+/// A request rate, spread over all lanes in turn.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval_ns: f64,
@@ -9,17 +9,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many in a second.
+    /// Creates a pace of `rate` requests a second.
     pub(super) fn new(rate: u32) -> Self {
         Self { interval_ns: 1e9 / f64::from(rate), next_due: 0.0, next_lane: 0 }
     }
 
-    /// The first is due now, to the millisecond.
+    /// Makes the first request due now, rounded down to a millisecond.
     pub(super) fn begin(&mut self, now: u64) {
         self.next_due = f64::from(u32::try_from(now / 1_000_000).unwrap_or(u32::MAX)) * 1e6;
     }
 
-    /// When the next request is due, in nanoseconds of the run.
+    /// Returns when the next request is due, in nanoseconds of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -29,12 +29,12 @@ impl Pace {
         self.next_due as u64
     }
 
-    /// The lanes in the order in which they are asked to take it.
+    /// Returns the lanes in the order in which they are offered the next request.
     pub(super) fn lanes(&self, len: usize) -> impl Iterator<Item = usize> + use<> {
         (self.next_lane..self.next_lane + len).map(move |lane| lane % len)
     }
 
-    /// This lane has taken it.
+    /// Notes that this lane took the request.
     pub(super) fn advance(&mut self, lane: usize) {
         self.next_lane = lane + 1;
         self.next_due += self.interval_ns;
@@ -51,7 +51,7 @@ mod tests {
         pace.begin(7_654_321);
         let mut taken = Vec::new();
         while pace.due() < 1_007_000_000 {
-            // The second of three has no room.
+            // The second of three lanes has no room.
             let lane = pace.lanes(3).find(|&lane| lane != 1).expect("another lane");
             taken.push((pace.due(), lane));
             pace.advance(lane);

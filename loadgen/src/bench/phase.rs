@@ -1,10 +1,10 @@
-//! The phases of a bench, and where it stands.
+//! The phases of a bench, and its progress.
 //!
 //! ```text
 //!   Connecting ─▶ Preparing ─▶ Asking ─▶ (Writing) ─▶ Attaching ─▶ Warming ─▶ Measuring ─▶ Draining ─▶ report
-//!   connections   each Lease   from      resume: one  watchers,    the load,  the load,    what is under way,
-//!   open          is there     where to  renewal each idle ones    uncounted  counted      the last events
-//!                              watch
+//!   connections   each Lease   version   resume: one  watchers,    the load,  the load,    requests in flight,
+//!   open          exists       to watch  renewal each idle ones    uncounted  counted      the last events
+//!                              from
 //! ```
 
 use super::args::{BenchArgs, Verb};
@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// Where a bench stands.
+/// Progress of a bench.
 #[derive(Debug)]
 pub(super) struct Course {
     verb: Verb,
@@ -53,7 +53,7 @@ impl Phase {
 }
 
 impl Course {
-    /// At its beginning.
+    /// Creates the progress at the start of a bench.
     pub(super) fn new(args: &BenchArgs) -> Self {
         Self {
             verb: args.verb,
@@ -65,32 +65,32 @@ impl Course {
         }
     }
 
-    /// What is asked for.
+    /// Returns the kind of request.
     pub(super) fn verb(&self) -> Verb {
         self.verb
     }
 
-    /// The present phase.
+    /// Returns the present phase.
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// When it began, in nanoseconds of the run.
+    /// Returns when the phase began, in nanoseconds of the run.
     pub(super) fn since(&self) -> u64 {
         self.since
     }
 
-    /// Leases that the requests are about.
+    /// Returns the number of Leases.
     pub(super) fn leases(&self) -> u32 {
         self.leases
     }
 
-    /// Whether the phase has lasted as long as the load warms up.
+    /// Whether the phase has lasted for the warm-up time.
     pub(super) fn is_warm(&self, now: u64) -> bool {
         now - self.since >= self.warm_up_ns
     }
 
-    /// Returns where the bench stands, for people; `done` requests of this phase are over.
+    /// Returns the stage of the run, for people. `done` is the number of finished requests of this phase.
     pub(super) fn stage(&self, done: u32, now: u64) -> Stage {
         let (elapsed_ns, leases) = (now - self.since, Some((done.into(), self.leases.into())));
         let is_timed = self.verb.is_endless() || matches!(self.verb, Verb::List | Verb::Nothing);
@@ -107,18 +107,18 @@ impl Course {
         Stage { name: self.phase.name(), is_measured: self.phase == Phase::Measuring, part, ends_at }
     }
 
-    /// Goes over to a phase.
+    /// Enters a phase.
     pub(super) fn enter(&mut self, next: Phase, now: u64) {
         self.phase = next;
         self.since = now;
     }
 
-    /// Whether the load is on, and is one without an end.
+    /// Whether the load runs and repeats its requests until the end of the measured time.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.phase, Phase::Warming | Phase::Measuring) && self.verb.is_endless()
     }
 
-    /// Whether the phase has lasted as long as is measured.
+    /// Whether the phase has lasted for the time to be measured.
     pub(super) fn is_long(&self, now: u64) -> bool {
         now - self.since >= self.duration_ns
     }

@@ -1,11 +1,11 @@
-//! Where the parts of a Lease stand in its bytes, in either media type.
+//! Byte ranges of the parts of an encoded Lease, in either media type.
 
 use std::ops::Range;
 
-/// Where the parts of a body stand that change.
+/// Byte ranges of the parts of a body that a bench compares or overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The name, and what stands between it and the version: namespace and UID.
+    /// The name and all that follows it up to the version: namespace and UID.
     pub(super) identity: Range<usize>,
     pub(super) version: Range<usize>,
     pub(super) renewed: Range<usize>,

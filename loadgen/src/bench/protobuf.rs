@@ -1,22 +1,22 @@
-//! The little of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and where in one the parts stand that
-//! change. Numbers of fields are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
+//! The part of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and the ranges of its parts that change.
+//! Numbers of fields are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
 
 use super::places::Places;
 use std::ops::Range;
 
-/// Bytes of a time whose parts are both five bytes long; see [`spread`].
+/// Size of an encoded time in bytes, if both of its numbers take five; see [`spread`].
 pub(super) const TIME_LEN: usize = 12;
-/// Before every message (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`).
+/// Prefix of every message (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`).
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The same second, in the part of it in which the number of nanoseconds takes five bytes, so that one time can be
-/// written over another. Never earlier than `micros`, and in the same order.
+/// Moves a time within its second so that its nanoseconds take five bytes. So one time can be written over another. The
+/// result is never before `micros`, and times keep their order.
 pub(super) fn spread(micros: u64) -> u64 {
     let (second, rest) = (micros / 1_000_000, micros % 1_000_000);
     second * 1_000_000 + NANOS_LONG_US + rest * (1_000_000 - NANOS_LONG_US) / 1_000_000
 }
 
-/// From here on a number of nanoseconds has more than 28 bits.
+/// Lowest number of microseconds whose nanoseconds have more than 28 bits.
 const NANOS_LONG_US: u64 = (1_u64 << 28).div_ceil(1_000);
 
 /// Appends a time.
@@ -56,7 +56,7 @@ pub(super) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
 }
 
 fn push_field(out: &mut Vec<u8>, number: u8, value: &[u8]) {
-    // The numbers are below 16.
+    // Field numbers are below 16, so the key is one byte.
     out.push(number << 3 | 2);
     push_varint(out, value.len() as u64);
     out.extend_from_slice(value);
@@ -70,7 +70,7 @@ fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Where version and `renewTime` stand in a Lease in its envelope.
+/// Returns the ranges of the parts that the bench reads or replaces, in a Lease with its envelope.
 pub(super) fn places(body: &[u8]) -> Option<Places> {
     body.starts_with(MAGIC).then_some(())?;
     let lease = field(body, MAGIC.len()..body.len(), 2)?;
@@ -78,18 +78,18 @@ pub(super) fn places(body: &[u8]) -> Option<Places> {
     let spec = field(body, lease, 2)?;
     let version = field(body, metadata.clone(), 6)?;
     let renewed = field(body, spec, 4)?;
-    // Before the version stand its key, which is one byte, and its length.
+    // The version comes after its key, which is one byte, and its length.
     let identity = metadata.start..version.start.checked_sub(1 + varint_len(version.len() as u64))?;
     (renewed.len() == TIME_LEN).then_some(Places { identity, version, renewed })
 }
 
-/// The name in the metadata that begin so.
+/// Returns the name in metadata, which may be cut after the name.
 pub(super) fn name_of(metadata: &[u8]) -> Option<&[u8]> {
     metadata.get(field(metadata, 0..metadata.len(), 1)?)
 }
 
-/// A Lease in its envelope with a `renewTime` of [`TIME_LEN`] bytes, if its own has another length. Wherever it is
-/// inside of, the length is another one then.
+/// Returns the Lease with a `renewTime` of [`TIME_LEN`] bytes; `None` if it has that length already. The messages
+/// around the `renewTime` get new lengths too.
 #[cold]
 pub(super) fn lengthened(body: &[u8]) -> Option<Vec<u8>> {
     let lease = field(body, MAGIC.len()..body.len(), 2)?;
@@ -97,10 +97,10 @@ pub(super) fn lengthened(body: &[u8]) -> Option<Vec<u8>> {
     let time = field(body, spec.clone(), 4).filter(|time| time.len() != TIME_LEN)?;
     let mut value = Vec::new();
     push_time(&mut value, spread(FAR_US));
-    // From the inside out: what stands around the value in its message, with the new value in its place.
+    // Each step rebuilds the next outer message around the new value.
     let (mut inner, mut number) = (time, 4);
     for (outer, outer_number) in [(spec, 2), (lease, 2), (0..body.len(), 0)] {
-        // Before the value stand its key, which is one byte, and its length.
+        // The value comes after its key, which is one byte, and its length.
         let start = inner.start.checked_sub(1 + varint_len(inner.len() as u64))?;
         let mut message = body.get(outer.start..start)?.to_vec();
         push_field(&mut message, number, &value);
@@ -119,7 +119,7 @@ fn varint_len(value: u64) -> usize {
 /// A time whose seconds take five bytes, as all do from 1978 to 3058.
 const FAR_US: u64 = 1_700_000_000_000_000;
 
-/// Where the value of a length-delimited field stands in the message at `message`.
+/// Returns the range of a length-delimited field's value in the message at `message`.
 fn field(body: &[u8], message: Range<usize>, number: u64) -> Option<Range<usize>> {
     let mut at = message.start;
     while at < message.end {

@@ -1,4 +1,4 @@
-//! What a bench says when it is over: a table for people, a line of JSON for programs.
+//! The results of a bench: a table for people, a line of JSON for programs.
 
 use super::accounts::Accounts;
 use super::args::BenchArgs;
@@ -14,26 +14,26 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A bench that is over.
+/// A finished bench.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(super) args: BenchArgs,
     pub(super) url: String,
     pub(super) tally: Tally,
     pub(super) accounts: Accounts,
-    /// Bytes of a Lease as it is sent.
+    /// Size of a Lease as sent, in bytes.
     pub(super) body_bytes: usize,
     pub(super) interrupted: bool,
     pub(super) history: History,
 }
 
 impl Report {
-    /// Returns the latencies of what is measured.
+    /// Returns the latencies of the measured operation.
     fn latencies(&self) -> &Latencies {
         &self.tally.recorder.total(self.args.verb.operation()).latencies
     }
 
-    /// Returns the number of errors by kind, whatever was asked for.
+    /// Returns the number of errors by kind, over all operations.
     fn errors(&self) -> BTreeMap<String, u64> {
         let mut errors = BTreeMap::new();
         for ((_, kind), number) in self.tally.recorder.errors() {
@@ -126,7 +126,7 @@ impl Outcome for Report {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
                 _ = write!(out, "{name}: {number}, {rate:.0} per second");
-                // What was answered in the measured time may all have been due before it.
+                // Requests that were answered in the measured time may all have been due before it.
                 if !latencies.is_empty() {
                     let [p50, _, p99, p999, max] = latencies.ms();
                     _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");
@@ -137,7 +137,7 @@ impl Outcome for Report {
         if tally.list_bytes > 0 {
             _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
         }
-        // Ended before anything was measured, a run has no shares.
+        // A run that ended before the measured time has no shares.
         let window = &self.accounts.window;
         if let Some(share) = window.server_share() {
             _ = write!(out, "server: {:.1} % of a core", share * 100.0);

@@ -1,11 +1,11 @@
-//! How each request is written.
+//! The encoding of each request.
 
 use super::lane::{Ask, Tag};
 use super::lease::Leases;
 use crate::http::Request;
 use crate::node;
 
-/// Writes requests, one after the other into the same places.
+/// Writes requests into buffers that are reused.
 #[derive(Debug)]
 pub(super) struct Requests {
     /// Path of all Leases of the namespace.
@@ -15,18 +15,18 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// About Leases in this namespace.
+    /// Creates a writer of requests for Leases in this namespace.
     pub(super) fn new(namespace: &str) -> Self {
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Self { collection, path: String::new(), body: Vec::new() }
     }
 
-    /// Path of all Leases of the namespace.
+    /// Returns the path of all Leases of the namespace.
     pub(super) fn collection(&self) -> &str {
         &self.collection
     }
 
-    /// The request that `tag` stands for, at this time in microseconds since the Unix epoch.
+    /// Writes the request of `tag` at this time, in microseconds since the Unix epoch.
     pub(super) fn write<'r>(&'r mut self, tag: Tag, leases: &'r mut Leases, now_us: u64) -> Request<'r> {
         self.path.clear();
         self.path.push_str(&self.collection);

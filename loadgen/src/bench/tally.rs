@@ -1,20 +1,20 @@
-//! What a bench counts.
+//! Counts of a bench.
 
 use crate::operation::Operation;
 use crate::recorder::{FIRST_MAX, Recorder};
 use coordination_apiserver::cli::one_line;
 
-/// What is counted during a run.
+/// Counts of a run.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Latencies, counts and errors.
     pub(super) recorder: Recorder,
-    /// Bytes of the lists, and objects in them, where they can be counted.
+    /// Bytes of the lists, and objects in them if they can be counted.
     pub(super) list_bytes: u64,
     pub(super) list_items: u64,
-    /// Promises that were broken.
+    /// Number of violations.
     violations: u64,
-    /// The first of them in words, each in one line.
+    /// Descriptions of the first violations, one line of text each.
     first_violations: Vec<String>,
 }
 
@@ -25,8 +25,9 @@ impl Tally {
         Self { recorder, list_bytes: 0, list_items: 0, violations: 0, first_violations: Vec::new() }
     }
 
-    /// Counts events that came at `now`. Of some the time since their renewal was sent is known. An event has a delay
-    /// if it came since the measured time began, and its renewal was sent before that was over.
+    /// Counts events that came at `now`. `delays_ns` has the delays of those whose renewal's send time is known. A
+    /// delay is recorded if the event came after the start of the measured time, and its renewal was sent before the
+    /// end.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         self.recorder.count(Operation::WatchEvent, events, now);
         let window = self.recorder.window();
@@ -36,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// A promise was broken.
+    /// Counts a violation.
     #[cold]
     pub(super) fn violated(&mut self, words: String) {
         self.violations += 1;
@@ -45,7 +46,7 @@ impl Tally {
         }
     }
 
-    /// Returns how many promises were broken.
+    /// Returns the number of violations.
     pub(super) fn violations(&self) -> u64 {
         self.violations
     }

@@ -1,4 +1,4 @@
-//! Whole benches against the fake server, in both versions of HTTP: an honest one passes, and what is broken is
+//! Whole benches against the fake server, in both versions of HTTP. The honest server passes, and every fault is
 //! reported.
 
 use super::{Bench, BenchArgs, Report};
@@ -69,7 +69,7 @@ fn an_honest_server_passes() {
     }
 }
 
-/// Between two looks at phases pass 10 ms.
+/// Phases are checked every 10 ms.
 #[test]
 fn what_ends_by_itself_is_measured_until_it_is_done() {
     for flags in ["create", "resume --watchers 2"] {
@@ -78,8 +78,8 @@ fn what_ends_by_itself_is_measured_until_it_is_done() {
     }
 }
 
-/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency
-/// told.
+/// The server stalls until the measured time is over. Requests that were due in it are then sent and answered, and
+/// their latencies are reported.
 #[test]
 fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
     for http in ["--http2 --streams 2", "--http1"] {
@@ -91,13 +91,13 @@ fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
         assert!((due - told).abs() <= 2.0, "{http}: {due} {told}: {}", report.table());
         assert!(line["requests"].as_f64() < Some(due / 2.0), "{http}: {}", report.table());
         assert!(line["latency"]["ms_max"].as_f64() > Some(150.0), "{http}: {}", report.table());
-        // The server's fault and not the generator's.
+        // The delay is the server's fault, not the generator's.
         let generator = &line["generator"];
         assert!(generator["crowded"].as_f64() > Some(due / 2.0), "{http}: {generator}");
     }
 }
 
-/// The server takes two requests at once, of a generator that would have 32 in flight.
+/// The server allows two streams, and the generator would send 32 requests at once.
 #[test]
 fn what_the_server_does_not_take_now_is_still_due() {
     let report = run(Fault::IsNarrow, "renew --rate 2000 --connections 1 --http2");
@@ -158,7 +158,7 @@ fn broken_promises_are_reported() {
             assert!(!report.is_fine() && report.json_line().contains(words), "{fault:?}: {}", report.table());
         }
     }
-    // Both at once, since each waits for the answer until nobody would any more.
+    // Both benches run at once, since each waits for the missing answer until its timeout.
     std::thread::scope(|scope| {
         for http in ["--http2", "--http1"] {
             scope.spawn(move || {

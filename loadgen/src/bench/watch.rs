@@ -1,5 +1,5 @@
-//! Watchers that do little more than count: that the versions of their events grow, and how many came. Some of them
-//! look into the events, too, for the `renewTime` that was sent.
+//! Watchers that do little more than count events and check that versions grow. Some watchers also compare the
+//! `renewTime` in events with the one that was sent.
 
 use super::lease::Leases;
 use super::tally::Tally;
@@ -15,40 +15,40 @@ use memchr::memmem::Finder;
 /// A connection of watchers.
 #[derive(Debug)]
 pub(super) struct WatchLane {
-    /// Its tags are places in `seats`.
+    /// The connection. Its tags are places in `seats`.
     pub(super) link: Link<usize>,
     seats: Vec<Seat>,
-    /// Seats whose request was sent.
+    /// Number of seats whose request was sent.
     asked: usize,
 }
 
 /// One watcher.
 #[derive(Debug)]
 struct Seat {
-    /// The one Lease that it watches, by its index; `None` is all.
+    /// Index of the watched Lease; `None` for all Leases.
     name: Option<u32>,
     is_watching: bool,
-    /// Of the last event.
+    /// Version of the last event.
     version: u64,
-    /// Events of the namespace.
+    /// Number of events in the namespace.
     events: u64,
-    /// The beginning of an event whose end has not come yet.
+    /// The start of an incomplete event, or of the body of a refusal.
     partial: Vec<u8>,
 }
 
-/// What the events of a turn came to.
+/// The events received in a turn.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// Events of the namespace.
+    /// Number of events in the namespace.
     events: u64,
-    /// What some of them showed.
+    /// Contents of some of the events.
     shown: Vec<Shown>,
-    /// What was wrong, in words.
+    /// Violations, in words.
     wrong: Vec<String>,
     needles: Needles,
 }
 
-/// What an event shows of a Lease.
+/// The content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     lease: u32,
@@ -66,7 +66,7 @@ struct Needles {
 }
 
 impl Heard {
-    /// Nothing heard yet, of Leases in this namespace.
+    /// Creates a record without events, for Leases in this namespace.
     pub(super) fn new(namespace: &str) -> Self {
         let namespace = format!("\"namespace\":\"{namespace}\"");
         let needles = Needles {
@@ -78,8 +78,8 @@ impl Heard {
         Self { events: 0, shown: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, checks
-    /// what it showed of these Leases, and forgets it.
+    /// Counts the recorded events, compares their contents with the Leases, and clears the record. `now` is a time of
+    /// the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(super) fn count_into(&mut self, tally: &mut Tally, leases: &Leases, now: u64, epoch_us: u64) {
         for &Shown { lease, version, renewed } in &self.shown {
             if !leases.can_show(lease, version, renewed) {
@@ -93,7 +93,7 @@ impl Heard {
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
 
-    /// Why a watch has ended, as far as it said so: an ERROR event is the last one.
+    /// Describes why a watch ended. An ERROR event, if the server sent one, is the last record.
     #[cold]
     fn ended_words(&self) -> String {
         let last = self.wrong.last().map(|words| format!(": {words}"));
@@ -102,7 +102,7 @@ impl Heard {
 }
 
 impl WatchLane {
-    /// Watchers of these Leases, or of all.
+    /// Creates a watcher for each Lease; `None` stands for all Leases.
     pub(super) fn new(names: impl IntoIterator<Item = Option<u32>>) -> Self {
         let seat = |name| Seat { name, is_watching: false, version: 0, events: 0, partial: Vec::new() };
         let seats: Vec<Seat> = names.into_iter().map(seat).collect();
@@ -114,12 +114,12 @@ impl WatchLane {
         self.seats.iter().all(|seat| seat.is_watching)
     }
 
-    /// The fewest events that a watcher of all Leases has had.
+    /// Returns the smallest number of events that a watcher of all Leases has received.
     pub(super) fn events_min(&self) -> u64 {
         self.seats.iter().filter(|seat| seat.name.is_none()).map(|seat| seat.events).min().unwrap_or(u64::MAX)
     }
 
-    /// A watcher that has not had as many events as there were writes, in words.
+    /// Describes a watcher whose number of events differs from the number of writes, if there is one.
     pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
         self.seats.iter().find_map(|&Seat { name, events, .. }| {
             let writes = name.map_or_else(|| leases.all_writes(), |lease| leases.writes(lease));
@@ -130,7 +130,7 @@ impl WatchLane {
         })
     }
 
-    /// Asks for the watches that are not asked for yet, from this version on; sends what the socket takes.
+    /// Requests the watches that were not requested before. Sends as much as the socket accepts.
     pub(super) fn send(&mut self, origin: &Origin, target: impl Fn(Option<u32>) -> String) -> Result<(), Broken> {
         while let Some(seat) = self.seats.get(self.asked) {
             let target = target(seat.name);
@@ -143,8 +143,8 @@ impl WatchLane {
         self.link.flush(origin)
     }
 
-    /// Receives what has come. True if there is more. A watch that is not accepted, or that ends, is of no more use:
-    /// what is measured counts on all of them.
+    /// Receives input up to a budget. Returns true if the budget ran out before the socket. A watch that is refused or
+    /// ends is an error, since the measurement needs all watches.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,
@@ -163,7 +163,7 @@ impl WatchLane {
                     end.then(|| (ErrorKind::Reset, heard.ended_words()))
                 }
                 Told::Answer { status, body, end } => {
-                    // As much as is told of it.
+                    // A message quotes only the start of an error's body.
                     let room = WORDS_BYTES_MAX - seat.partial.len().min(WORDS_BYTES_MAX);
                     seat.partial.extend_from_slice(body.get(..room).unwrap_or(body));
                     end.then(|| (ErrorKind::Status(status), seat.refused_words(status)))
@@ -174,7 +174,7 @@ impl WatchLane {
             lost = lost.take().or(why);
             Verdict::GoOn
         });
-        // The connection may have ended with it; the watch is the better reason.
+        // The connection may have ended with the watch. The error of the watch says more.
         match lost {
             Some((kind, why)) => Err(Broken { kind: Some(kind), why }),
             None => outcome,
@@ -183,7 +183,7 @@ impl WatchLane {
 }
 
 impl Seat {
-    /// Why there is no watch, by an answer that is whole.
+    /// Describes a refused watch by its complete answer.
     #[cold]
     fn refused_words(&self, status: u16) -> String {
         format!("a watch was answered {status}: {}", String::from_utf8_lossy(&self.partial).trim())
@@ -212,7 +212,7 @@ impl Seat {
             rest.get(..memchr::memchr(b'"', rest)?)
         });
         let kind = line.strip_prefix(b"{\"type\":\"").unwrap_or_default();
-        // Nobody deletes what is renewed.
+        // Renewed Leases are never deleted.
         let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED");
         let version = digits.and_then(object::parse_version).filter(|_| is_change || kind.starts_with(b"BOOKMARK"));
         let Some(version) = version else {
@@ -223,7 +223,7 @@ impl Seat {
             heard.wrong.push(format!("an event of version {version} after one of {last}"));
         }
         *last = version;
-        // The namespace stands before the version.
+        // The namespace comes before the version.
         let head = line.get(..version_at.unwrap_or(0)).unwrap_or_default();
         if !is_change || heard.needles.namespace.find(head).is_none() {
             return;
@@ -240,7 +240,7 @@ impl Seat {
 }
 
 impl Needles {
-    /// What the event in `line` shows; `head` is as much of it as stands before the version.
+    /// Returns the content of the event in `line`; `head` is the part before the version.
     fn shown(&self, line: &[u8], head: &[u8], version: u64) -> Option<Shown> {
         let name = head.get(self.name.find(head)? + self.name.needle().len()..)?;
         let lease = node::index_of(name.get(..memchr::memchr(b'"', name)?)?)?;
@@ -250,7 +250,7 @@ impl Needles {
     }
 }
 
-/// The target of a watch, of all Leases or of one.
+/// Returns the target of a watch of all Leases or of one.
 pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> String {
     let how = format!("resourceVersion={from}&timeoutSeconds=3600&watch=true");
     match name {
@@ -259,7 +259,7 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
-/// Of so many watchers one looks into its events, so that it costs little.
+/// One of this many watchers reads the content of events, since that costs processor time.
 const LOOKS_EVERY: usize = 8;
 const WORDS_BYTES_MAX: usize = 300;
 

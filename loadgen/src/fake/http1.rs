@@ -50,7 +50,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     }
 }
 
-/// Target, method, body and length of the first request, if it is all there.
+/// Returns target, method, body and length of the first request, if it is complete.
 fn first_request(input: &[u8]) -> Option<(String, String, String, usize)> {
     let text = std::str::from_utf8(input).expect("ASCII");
     let (head, rest) = text.split_once("\r\n\r\n")?;

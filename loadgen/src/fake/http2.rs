@@ -5,14 +5,14 @@ use coordination_apiserver::hpack::FieldBuf;
 use coordination_apiserver::http2::{Config, Connection, Event, StreamKey};
 use std::collections::HashMap;
 
-/// A connection under way.
+/// A connection in progress.
 struct Session<'f> {
     fake: &'f Fake,
     connection: Connection,
     out: Vec<u8>,
-    /// Method, target and body so far of requests that are not whole yet.
+    /// Method, target and partial body of each incomplete request.
     requests: HashMap<StreamKey, (String, String, Vec<u8>)>,
-    /// What no window has let through, and whether the stream ends after it.
+    /// Bytes that wait for a flow-control window, and whether the stream ends after them.
     unsent: HashMap<StreamKey, (Vec<u8>, bool)>,
     watches: HashMap<StreamKey, Cursor>,
 }
@@ -42,7 +42,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
 }
 
 impl Session<'_> {
-    /// False if the connection is to be closed.
+    /// Receives requests; false if the connection must be closed.
     fn receive(&mut self, input: &mut Vec<u8>, fields: &mut FieldBuf) -> bool {
         let mut consumed = 0;
         while let Ok(received) = self.connection.recv(&input[consumed..], 0, fields, &mut self.out) {
@@ -79,7 +79,7 @@ impl Session<'_> {
         panic!("the generator broke the protocol");
     }
 
-    /// False if the connection is to be closed.
+    /// Answers a request; false if the connection must be closed.
     fn answer(&mut self, stream: StreamKey, method: &str, target: &str, body: &str) -> bool {
         if let Some(cursor) = self.fake.begin_watch(target) {
             self.connection.send_head(stream, 200, &[], false, &mut self.out).expect("open");

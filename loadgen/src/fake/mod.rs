@@ -1,5 +1,5 @@
-//! A small server of Leases for the tests, honest or with one fault: threads over loopback, as little of the API as the
-//! generator uses, in both versions of HTTP. Which one is seen by the preface of HTTP/2.
+//! A small server of Leases for the tests, honest or with one fault. It runs threads over loopback, and serves the part
+//! of the API that the generator uses, in both versions of HTTP. The connection preface tells HTTP/2 from HTTP/1.1.
 
 mod http1;
 mod http2;
@@ -13,10 +13,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is wrong with the server.
+/// The fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// The 30th renewal is acknowledged and not stored.
     LosesUpdate,
@@ -34,41 +34,40 @@ pub(crate) enum Fault {
     DropsLastEvents,
     /// The 30th event is sent twice.
     RepeatsEvent,
-    /// The 30th and the 31st event change places.
+    /// The 30th and the 31st event are sent in the wrong order.
     SwapsEvents,
     /// The events from the 30th on have another `renewTime` than was sent.
     ShowsSomethingElse,
     /// The events from the 30th on say that the Lease was deleted.
     TellsOfDeletions,
-    /// Reads after the 30th renewal are answered with the version before.
+    /// After the 30th renewal, reads are answered with the version before the current one.
     VersionGoesBack,
     /// The 30th write is applied, and the connection closed without an answer.
     ClosesWithoutAnswer,
-    /// The 30th renewal is answered 500, and not applied.
+    /// The 30th renewal is answered with 500, and not applied.
     FailsOnce,
     /// The 30th renewal finds the Lease deleted.
     Forgets,
-    /// As after a restart: nothing is done for 400 ms before the 30th renewal is looked at, and then all Leases are
-    /// gone.
+    /// A restart: the 30th renewal waits for 400 ms, and then finds all Leases deleted.
     Restarts,
     /// A watch ends in good order after ten events.
     EndsWatches,
-    /// A watch ends after ten events with an ERROR event, and what was missed has expired.
+    /// A watch ends after ten events with an ERROR event: the version of the missed events has expired.
     ExpiresWatches,
-    /// The 30th renewal's answer comes with word that the connection takes no more requests: `Connection: close`, or a
-    /// graceful GOAWAY.
+    /// The 30th renewal's answer says that the connection takes no more requests: `Connection: close`, or a graceful
+    /// GOAWAY.
     GoesAway,
-    /// The same on the first answer of every connection.
+    /// Every answer says that the connection takes no more requests.
     AlwaysGoesAway,
-    /// The 30th renewal is applied and never answered; the connection stays.
+    /// The 30th renewal is applied and never answered. The connection stays open.
     NeverAnswers,
-    /// A watch is answered 403.
+    /// A watch is answered with 403.
     RefusesWatches,
-    /// A list is answered 401.
+    /// A list is answered with 401.
     RefusesLists,
-    /// A list is answered with a page for people.
+    /// A list is answered with a page of HTML.
     IsAWebsite,
-    /// The server does nothing at all for 400 ms before it looks at the 30th renewal.
+    /// The whole server stops for 400 ms before the 30th renewal.
     Stalls,
     /// HTTP/2: the 30th renewal's stream is refused.
     RefusesStream,
@@ -78,20 +77,20 @@ pub(crate) enum Fault {
     ResetsStream,
     /// HTTP/2: at the 30th renewal the connection ends with GOAWAY and `ENHANCE_YOUR_CALM`.
     AbortsConnection,
-    /// HTTP/2: two streams at once, and windows that no Lease fits in.
+    /// HTTP/2: the server allows two streams, and its windows are smaller than a Lease.
     IsNarrow,
 }
 
-/// What becomes of a request.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
     /// An answer: status and body.
     Answer(u16, String),
     /// An answer, the last one on the connection.
     Last(u16, String),
-    /// None, and the connection stays.
+    /// No answer; the connection stays open.
     Nothing,
-    /// The connection is closed.
+    /// No answer; the connection is closed.
     Close,
     /// HTTP/2: the stream is reset with this code.
     Reset(ErrorCode),
@@ -99,19 +98,19 @@ enum Reply {
     Abort(ErrorCode),
 }
 
-/// What is written and read.
+/// A socket, with or without TLS.
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// Where a watch stands.
+/// The progress of a watch.
 #[derive(Debug)]
 struct Cursor {
-    /// Place in the log.
+    /// Index of the next event in the log.
     next: usize,
     sent: usize,
 }
 
-/// What a watch is to send next: events, and whether it ends with them.
+/// The next events of a watch, and whether it ends after them.
 #[derive(Debug, Default)]
 struct Batch {
     events: Vec<String>,
@@ -123,7 +122,7 @@ struct State {
     version: u64,
     renewals: u32,
     writes: u32,
-    /// Name to version, `renewTime` and those before.
+    /// The present and the previous version of each Lease, with `renewTime`, by name.
     leases: BTreeMap<String, [(u64, String); 2]>,
     /// Name, version and text of every event.
     log: Vec<(String, u64, String)>,
@@ -136,13 +135,13 @@ struct Fake {
     state: Mutex<State>,
 }
 
-/// Starts a server with this fault, over TLS if there is a configuration for it.
+/// Starts a server with this fault, over TLS if `tls` is given.
 pub(crate) fn start(fault: Fault, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
     let [address] = start_replicas(fault, tls);
     address
 }
 
-/// Starts servers of the same Leases.
+/// Starts servers that share one set of Leases.
 pub(crate) fn start_replicas<const LEN: usize>(fault: Fault, tls: Option<Arc<ServerConfig>>) -> [SocketAddr; LEN] {
     let state = Mutex::new(State { version: 100, ..State::default() });
     let fake = Arc::new(Fake { fault, state });
@@ -191,7 +190,7 @@ impl Fake {
         http2::serve(self, stream, input);
     }
 
-    /// What a request is answered.
+    /// Returns the reply to a request.
     fn reply(&self, method: &str, target: &str, body: &str) -> Reply {
         let mut state = self.state.lock().expect("no panic");
         let answer = |status, body: &str| Reply::Answer(status, body.to_owned());
@@ -224,7 +223,7 @@ impl Fake {
         };
         match reply {
             Reply::Answer(status, body) if self.fault == Fault::AlwaysGoesAway => Reply::Last(status, body + "\n"),
-            // As Go's encoder ends what it writes.
+            // Go's encoder ends a body with a newline.
             Reply::Answer(status, body) => Reply::Answer(status, body + "\n"),
             reply => reply,
         }
@@ -236,7 +235,7 @@ impl Fake {
         let fault = if state.renewals == 30 { self.fault } else { Fault::None };
         match fault {
             Fault::Forgets => _ = state.leases.remove(name),
-            // The others wait for the lock.
+            // The other requests wait for the lock meanwhile.
             Fault::Stalls => std::thread::sleep(STALL),
             Fault::Restarts => {
                 std::thread::sleep(STALL);
@@ -277,7 +276,7 @@ impl Fake {
         }
     }
 
-    /// Stores a Lease and logs the event. `None` if the answer is to be lost.
+    /// Stores a Lease and logs the event. Returns the answer's body; `None` if the fault drops the answer.
     fn write(&self, state: &mut State, kind: &str, name: &str, renewed: &str) -> Option<String> {
         state.version += 1;
         state.writes += 1;
@@ -290,7 +289,7 @@ impl Fake {
         (self.fault != Fault::ClosesWithoutAnswer || state.writes != 30).then_some(text)
     }
 
-    /// The beginning of a watch, if the request is for one.
+    /// Begins a watch, if the request is one.
     fn begin_watch(&self, target: &str) -> Option<Cursor> {
         if !target.contains("watch=true") || self.fault == Fault::RefusesWatches {
             return None;
@@ -301,7 +300,7 @@ impl Fake {
         Some(Cursor { next, sent: 0 })
     }
 
-    /// What a watch has to send by now.
+    /// Returns the events that a watch has not sent yet.
     fn watch(&self, cursor: &mut Cursor) -> Batch {
         let state = self.state.lock().expect("no panic");
         let mut batch = Batch::default();
@@ -312,13 +311,13 @@ impl Fake {
         }
         batch.end = cursor.sent >= 10 && matches!(self.fault, Fault::EndsWatches | Fault::ExpiresWatches);
         if batch.end && self.fault == Fault::ExpiresWatches {
-            // Some events are lost with it, so that only a list helps.
+            // The ERROR event replaces some events, so only a new list shows them.
             batch.events = vec!["{\"type\":\"ERROR\",\"object\":{\"metadata\":{},\"code\":410}}\n".to_owned()];
         }
         batch
     }
 
-    /// What is sent in place of the event with this number, counted from 1.
+    /// Returns the events to send in place of event `number`, counted from 1.
     fn faulty(&self, log: &[(String, u64, String)], number: usize, event: &(String, u64, String)) -> Vec<String> {
         let text = |index: usize| log.get(index).map(|event| event.2.clone());
         match (self.fault, number) {
@@ -337,7 +336,7 @@ impl Fake {
     }
 }
 
-/// Reads what there is, for a short time; false at the end.
+/// Reads available input, and waits for a short time if there is none. False at the end of the input.
 fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
     let mut buf = [0; 16_384];
     match stream.read(&mut buf) {
@@ -349,9 +348,9 @@ fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
     }
 }
 
-/// How long the server does nothing.
+/// Duration of a stall.
 const STALL: Duration = Duration::from_millis(400);
-/// How long events may have to wait.
+/// Maximum delay of an event.
 const READ_TIMEOUT: Duration = Duration::from_millis(1);
 
 fn list(state: &State) -> String {
@@ -360,7 +359,7 @@ fn list(state: &State) -> String {
     format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[{}]}}"#, state.version, items.join(","))
 }
 
-/// The first string called `key` in some JSON.
+/// Returns the first string named `key` in a JSON text.
 fn value(body: &str, key: &str) -> String {
     let (_, rest) = body.split_once(&format!("\"{key}\":\"")).expect("the key");
     rest.split('"').next().expect("a value").to_owned()

@@ -1,4 +1,4 @@
-//! The report: one page of HTML with everything in it. It loads nothing and runs no script.
+//! The report: one page of HTML with everything in it. It loads no other files and runs no script.
 //!
 //! This module owns the page's structure and words; [`plot`] draws.
 
@@ -14,11 +14,11 @@ use loadgen_account::Limit;
 use plot::{Axis, Line, Plot};
 use std::fmt::Write as _;
 
-/// The page.
+/// Returns the page.
 pub(crate) fn page(summary: &Summary<'_>) -> String {
     let mut out = String::new();
     let title = escaped(&summary.title);
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -36,7 +36,7 @@ pub(crate) fn page(summary: &Summary<'_>) -> String {
     out
 }
 
-/// Title, server, time, and whether all went well.
+/// Appends title, server, time, and whether everything went well.
 fn push_head(out: &mut String, summary: &Summary<'_>) {
     let early = if summary.is_interrupted { "; the run was ended early" } else { "" };
     _ = write!(
@@ -64,7 +64,7 @@ fn push_head(out: &mut String, summary: &Summary<'_>) {
     out.push_str("</header>\n");
 }
 
-/// The figures that a reader wants first.
+/// Appends the most important figures.
 fn push_tiles(out: &mut String, summary: &Summary<'_>) {
     let main = summary.recorder.total(summary.main);
     let mut tiles = Vec::new();
@@ -93,7 +93,7 @@ fn push_tiles(out: &mut String, summary: &Summary<'_>) {
     }
 }
 
-/// The table of latencies, and the plot of percentiles.
+/// Appends the table of latencies, and the plot of percentiles.
 fn push_latency(out: &mut String, summary: &Summary<'_>) {
     let rows: Vec<_> = summary.recorded().collect();
     if rows.is_empty() {
@@ -119,7 +119,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     let most = measured.iter().map(|(_, of, _)| of.latencies.len()).max().unwrap_or(0);
     let lines = measured.iter().zip(CLASSES).map(|((operation, of, _), class)| {
         let points = of.latencies.distribution(ROWS_PER_HALF).map(|row| {
-            // The last row, of 100 %, stands where the count ends.
+            // The last row, of 100 %, has its place where the count ends.
             let nines = if row.quantile < 1.0 { 1.0 / (1.0 - row.quantile) } else { count(of.latencies.len()) };
             (nines.max(1.0), row.ms)
         });
@@ -139,7 +139,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     );
 }
 
-/// Plots over the measured time, and a table of the same.
+/// Appends plots over the measured time, and a table of the same figures.
 fn push_over_time(out: &mut String, summary: &Summary<'_>) {
     let spans = plotted(&summary.history.spans);
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return };
@@ -162,7 +162,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         class,
         runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(value).reduce(worst)))),
     };
-    // A note describes the group's span with the greatest latency.
+    // A note describes the span with the greatest latency in its group.
     let notes = |words: &dyn Fn(&Span) -> String, latency: &dyn Fn(&Span) -> Option<f64>| -> Vec<(f64, f64, String)> {
         let latency = |span: &Span| latency(span).unwrap_or(0.0);
         let note = |group: &&[Span]| {
@@ -213,7 +213,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
     push_seconds(out, spans, &operations, at);
 }
 
-/// A plot of lines that begin at 0.
+/// Appends a plot whose y axis begins at 0.
 fn push_shares(out: &mut String, title: &str, x: &Axis, mut lines: Vec<Line>, text: impl Fn(f64) -> String) {
     lines.retain(|line| !line.runs.is_empty());
     let values = lines.iter().flat_map(|line| line.runs.iter().flatten().map(|point| point.1));
@@ -222,7 +222,7 @@ fn push_shares(out: &mut String, title: &str, x: &Axis, mut lines: Vec<Line>, te
     Plot { title: title.to_owned(), x: x.clone(), y, lines, notes: Vec::new() }.write(out);
 }
 
-/// The table of all seconds, for those who cannot see the plots, unless it would be endless.
+/// Appends a table of all seconds, for readers who cannot see the plots. A long run has no such table.
 fn push_seconds(out: &mut String, spans: &[Span], operations: &[Operation], at: impl Fn(u64) -> f64) {
     if spans.len() > POINTS_MAX {
         return;
@@ -248,7 +248,7 @@ fn push_seconds(out: &mut String, spans: &[Span], operations: &[Operation], at: 
     out.push_str("</tbody>\n</table></div></details>\n");
 }
 
-/// Errors by kind, and the first errors and violations in words.
+/// Appends errors by kind, and the first errors and violations in words.
 fn push_errors(out: &mut String, summary: &Summary<'_>) {
     let errors = summary.recorder.errors();
     if errors.is_empty() && summary.violations == 0 {
@@ -276,9 +276,9 @@ fn push_words(out: &mut String, title: &str, words: &[String]) {
     }
 }
 
-/// What was run, on what.
+/// Appends the command line, the load and the machine.
 fn push_facts(out: &mut String, summary: &Summary<'_>) {
-    // Each word in a box of its own, so that lines do not break at its hyphens.
+    // Each word has a box of its own, so that lines do not break at its hyphens.
     let words = std::env::args_os().map(|word| format!("<span>{}</span>", escaped(&quoted(&word.to_string_lossy()))));
     let command = words.collect::<Vec<_>>().join(" ");
     _ = write!(out, "<h2>The run</h2>\n<dl class=\"facts\">\n<dt>Command</dt><dd><code>{command}</code></dd>\n");
@@ -291,7 +291,7 @@ fn push_facts(out: &mut String, summary: &Summary<'_>) {
     out.push_str("</dl>\n");
 }
 
-/// What limited the run, and how near the others were.
+/// Names the limit of the run, and the figures of the generator.
 fn limit_words(summary: &Summary<'_>) -> String {
     let limit = match summary.limit() {
         Some(Limit::Generator) => "the generator",
@@ -306,8 +306,8 @@ fn limit_words(summary: &Summary<'_>) -> String {
     [Some(limit.to_owned()), share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// The spans that plots show: from the measured time on. A moment at the end tells nothing; a long wait for late
-/// answers does.
+/// Returns the spans that plots show, from the measured time on. Very short spans at the end are left out; a long wait
+/// for late answers is not.
 fn plotted(spans: &[Span]) -> &[Span] {
     let from = spans.iter().position(|span| span.is_measured).unwrap_or(spans.len());
     let spans = spans.get(from..).unwrap_or_default();
@@ -315,14 +315,14 @@ fn plotted(spans: &[Span]) -> &[Span] {
     spans.get(..last.map_or(spans.len(), |last| last + 1)).unwrap_or_default()
 }
 
-/// Whether plots show an operation: what the load is made of.
+/// Whether plots show an operation: measured ones are shown, preparations are not.
 fn is_plotted(summary: &Summary<'_>, operation: Operation) -> bool {
     let is_measured = summary.rows.iter().any(|&(of, seconds)| of == operation && seconds > 0.0);
     let is_preparation = operation == Operation::Create && summary.main != Operation::Create;
     is_measured && !is_preparation && summary.recorder.total(operation).answered > 0
 }
 
-/// A line of steps, each as long as its span; without a value there is a gap.
+/// Returns a line of steps, each as long as its span. A span without a value leaves a gap.
 fn steps(values: impl Iterator<Item = ((f64, f64), Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
     let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut goes_on = false;
@@ -340,7 +340,7 @@ fn steps(values: impl Iterator<Item = ((f64, f64), Option<f64>)>) -> Vec<Vec<(f6
     runs
 }
 
-/// The least and the most of some positive values.
+/// Returns the least and the greatest of some positive values.
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |bounds, value| {
         let (min, max) = bounds.unwrap_or((value, value));
@@ -349,7 +349,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 fn rate_of(span: &Span, operation: Operation) -> Option<f64> {
-    // The rate of a moment says nothing.
+    // A very short span has no meaningful rate.
     let sample = span.sample(operation).filter(|_| span.seconds() > RATE_SECONDS_MIN)?;
     Some(count(sample.count) / span.seconds())
 }
@@ -358,7 +358,7 @@ fn errors_of(span: &Span) -> u64 {
     span.samples.iter().flat_map(|sample| &sample.errors).map(|(_, number)| number).sum()
 }
 
-/// A sample, in words.
+/// Describes a sample.
 fn sample_words(sample: &Sample) -> String {
     let times = sample.ms.map_or_else(String::new, |[p50, _, p99, _, max]| {
         format!(", p50 {}, p99 {}, max {}", time_text(p50), time_text(p99), time_text(max))
@@ -366,7 +366,7 @@ fn sample_words(sample: &Sample) -> String {
     format!("{} {}{times}", grouped(sample.count), noun(sample.operation))
 }
 
-/// When the run began, for people.
+/// Formats the start of the run for people.
 fn began_words(epoch_us: u64) -> String {
     let mut text = Vec::new();
     push_micros(&mut text, epoch_us);
@@ -374,12 +374,12 @@ fn began_words(epoch_us: u64) -> String {
     format!("{} UTC", text.get(..16).unwrap_or(&text))
 }
 
-/// An operation, as tables and plots have it.
+/// Returns the name of an operation in tables and plots.
 fn operation_text(operation: Operation) -> &'static str {
     if operation == Operation::WatchEvent { "event" } else { operation.name() }
 }
 
-/// Several of an operation.
+/// Returns the plural of an operation.
 fn noun(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "creations",
@@ -394,12 +394,12 @@ fn noun(operation: Operation) -> &'static str {
     }
 }
 
-/// An axis of latencies between these, in milliseconds.
+/// Returns an axis of latencies from `min` to `max`, in milliseconds.
 fn latency_axis(min: f64, max: f64) -> Axis {
     Axis::log(min.max(PLOT_MS_MIN), max.max(PLOT_MS_MIN), tick_text)
 }
 
-/// A round time of so many milliseconds.
+/// Formats a round time.
 fn tick_text(ms: f64) -> String {
     match ms {
         _ if ms >= 999.0 => format!("{:.0} s", ms / 1_000.0),
@@ -415,7 +415,7 @@ fn percent(share: f64) -> String {
     if percent >= 9.95 || is_whole { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
-/// A time of the run, for people.
+/// Formats a time of the run for people.
 fn seconds_text(seconds: f64) -> String {
     let tenths = whole(seconds * 10.0);
     match tenths {
@@ -426,7 +426,7 @@ fn seconds_text(seconds: f64) -> String {
     }
 }
 
-/// A word of a command line, quoted for a shell if it has to be.
+/// Quotes a word of a command line for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -436,21 +436,22 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Text as HTML has it, also in an attribute.
+/// Escapes a text for HTML, also for an attribute.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What is faster stands at the bottom of a plot: an event that was seen before its acknowledgement has no latency.
+/// Lowest latency of a plot, in milliseconds. Shorter ones are drawn there, such as that of an event that came before
+/// the acknowledgement of its write.
 const PLOT_MS_MIN: f64 = 0.01;
 const STYLE: &str = include_str!("style.css");
 /// Classes of lines, in their order.
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
-/// Most points of a line, and most seconds in the table.
+/// Maximum number of points of a line, and of seconds in the table.
 const POINTS_MAX: usize = 600;
-/// Shortest span with a rate.
+/// Shortest span from which a rate is computed, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.2;
-/// Points of a percentile line from one halving of the distance to 100 % to the next.
+/// Points of a percentile line for each halving of the distance to 100 %.
 const ROWS_PER_HALF: u32 = 10;
 
 #[cfg(test)]
@@ -461,7 +462,7 @@ mod tests {
     use crate::timeline::History;
     use crate::usage::Window;
 
-    /// A page about these counts and spans.
+    /// Returns a page about these counts and spans.
     fn page_of(recorder: &Recorder, spans: Vec<Span>, seconds: f64) -> String {
         let history = History { epoch_us: 1_767_323_045_000_000, spans, series: Ok(()) };
         let mut window = Window::default();
@@ -544,7 +545,7 @@ mod tests {
         (slow.count, slow.ms) = (20, Some([2.0, 3.0, 4.0, 5.0, 7.0]));
         let page = page_of(&recorder, spans, 1_200.0);
         assert!(page.contains("<title>1 s: 20 renewals, p50 2.00 ms, p99 4.00 ms, max 7.00 ms</title>"), "{page}");
-        // 20 of an axis to 100, in thousandths from the top.
+        // A rate of 20 on an axis to 100, in thousandths from the top.
         let (_, rates) = page.split_once("Operations per second").expect("a plot of rates");
         assert!(rates.contains(r#"d="M0.0 800.0L"#), "{page}");
     }

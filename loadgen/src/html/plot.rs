@@ -1,4 +1,4 @@
-//! Plots of lines: an SVG that fills its place whatever its size, and text around it that keeps its size.
+//! Plots of lines: an SVG that fills any size of its place, and text around it that keeps its size.
 //!
 //! Coordinates in the SVG are thousandths of its width and height. Axes and names of lines are text of the page, placed
 //! by percentages. So a plot needs no script to fit a narrow screen.
@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 /// A plot.
 #[derive(Debug)]
 pub(super) struct Plot {
-    /// What the plot shows.
+    /// Title of the plot.
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    /// Parts of the x axis, from a value to a value, with what the reader's pointer shows there.
+    /// Notes on parts of the x axis: start, end, and the text that the pointer shows there.
     pub(super) notes: Vec<(f64, f64, String)>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Axis {
     is_log: bool,
     from: f64,
     to: f64,
-    /// Values with their text.
+    /// Values with a tick, each with its text.
     ticks: Vec<(f64, String)>,
 }
 
@@ -39,33 +39,33 @@ pub(super) struct Line {
 }
 
 impl Axis {
-    /// An axis from 0 to `max` or a round number above it.
+    /// Creates an axis from 0 to `max` or a round number above it.
     pub(super) fn linear(max: f64, text: impl Fn(f64) -> String) -> Self {
         let step = round_up(max.max(f64::MIN_POSITIVE) / TICKS);
         let steps = (max / step).ceil().max(1.0);
         Self { is_log: false, from: 0.0, to: steps * step, ticks: multiples(step, 0.0, steps * step, text) }
     }
 
-    /// An axis from `from` to `to` exactly.
+    /// Creates an axis from `from` to `to` exactly.
     pub(super) fn exact(from: f64, to: f64, text: impl Fn(f64) -> String) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         Self { is_log: false, from, to, ticks: multiples(round_up((to - from) / TICKS), from, to, text) }
     }
 
-    /// A logarithmic axis that has both values, which are positive, between round numbers.
+    /// Creates a logarithmic axis between round numbers that has both values. Both are positive.
     pub(super) fn log(min: f64, max: f64, text: impl Fn(f64) -> String) -> Self {
         let steps = || (-9..12).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(power)));
         let from = steps().rfind(|&step| step <= min * CLOSE).unwrap_or(min);
         let to = steps().find(|&step| step >= max / CLOSE && step > from).unwrap_or(max);
         let decades = (to / from).log10();
-        // Over many decades only their ends have room.
+        // If there are many decades, only their ends have room for ticks.
         let has_room = |step: f64| decades <= DECADES_OF_STEPS || (step.log10() - step.log10().round()).abs() < 1e-6;
         let inner = steps().filter(|&step| step >= from / CLOSE && step <= to * CLOSE && has_room(step));
         Self { is_log: true, from, to, ticks: inner.map(|step| (step, text(step))).collect() }
     }
 
-    /// An axis of percentiles, each nine as wide as the next; its values are 1/(1-p). `count` times have as many nines
-    /// as tell something.
+    /// Creates an axis of percentiles, on which each further nine is equally wide. Its values are 1/(1-p). The number
+    /// of nines depends on `count`.
     pub(super) fn percentiles(count: f64) -> Self {
         let nines = count.max(10.0).log10().min(NINES_MAX);
         let tick = |power: f64| {
@@ -81,7 +81,7 @@ impl Axis {
         Self { is_log: true, from: 1.0, to: 10_f64.powf(nines), ticks }
     }
 
-    /// Where a value stands, from 0 to 1.
+    /// Returns the place of a value on the axis, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         let place = if self.is_log {
             (value.max(f64::MIN_POSITIVE) / self.from).log10() / (self.to / self.from).log10()
@@ -97,7 +97,7 @@ impl Plot {
     pub(super) fn write(&self, out: &mut String) {
         let names: Vec<_> = self.lines.iter().map(|line| line.name.as_str()).collect();
         let label = escaped(&format!("{}: {}", self.title, names.join(", ")));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         _ = write!(
             out,
             "<figure><figcaption>{}</figcaption>\n<div class=\"plot\"><div class=\"y\">",
@@ -150,7 +150,7 @@ impl Plot {
         path
     }
 
-    /// Where the names of the lines stand: beside their ends, but not on each other.
+    /// Returns the places of the lines' names: beside the ends of the lines, without overlap.
     fn name_places(&self) -> Vec<f64> {
         let end = |line: &Line| line.runs.last().and_then(|run| run.last()).map_or(0.0, |&(_, y)| self.y.place(y));
         let mut order: Vec<(usize, f64)> = self.lines.iter().map(end).enumerate().collect();
@@ -160,7 +160,7 @@ impl Plot {
             *place = place.max(lowest);
             lowest = *place + NAME_HEIGHT;
         }
-        // What has been pushed over the top pushes the others down.
+        // A name that is too high is lowered, and lowers the names below it.
         let mut highest = 1.0;
         for (_, place) in order.iter_mut().rev() {
             *place = place.min(highest);
@@ -175,7 +175,7 @@ fn thousandths(part: f64) -> f64 {
     part * 1_000.0
 }
 
-/// Multiples of `step`, with their text.
+/// Returns the multiples of `step`, each with its text.
 fn multiples(step: f64, from: f64, to: f64, text: impl Fn(f64) -> String) -> Vec<(f64, String)> {
     let mut ticks = Vec::new();
     let mut at = (from / step).ceil();
@@ -186,7 +186,7 @@ fn multiples(step: f64, from: f64, to: f64, text: impl Fn(f64) -> String) -> Vec
     ticks
 }
 
-/// The next number up that people count in: 1, 2 or 5, and a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value * 0.999).unwrap_or(10.0 * power)
@@ -197,13 +197,13 @@ fn to_u8(value: f64) -> u8 {
     value as u8
 }
 
-/// Most intervals between ticks, about.
+/// Approximate maximum number of intervals between ticks.
 const TICKS: f64 = 6.0;
-/// Up to so many decades, an axis has ticks inside them.
+/// Maximum number of decades of an axis with ticks inside the decades.
 const DECADES_OF_STEPS: f64 = 3.05;
-/// Most nines of percentiles.
+/// Maximum number of nines on an axis of percentiles.
 const NINES_MAX: f64 = 7.0;
-/// A value so close to a round number needs no further one.
+/// Ratio up to which a value counts as equal to a round number.
 const CLOSE: f64 = 1.000_001;
 /// Height of a name, as a part of the plot.
 const NAME_HEIGHT: f64 = 0.085;

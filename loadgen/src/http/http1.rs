@@ -13,7 +13,7 @@ pub(crate) struct Http1<T> {
     bodies: Bodies,
     parser: ResponseParser,
     in_flight: VecDeque<T>,
-    /// Streamed: status of the answer whose body is being read.
+    /// Status of the answer whose body is being streamed.
     status: u16,
     /// Whether the current answer is the last one on this connection.
     going_away: bool,
@@ -78,7 +78,7 @@ impl<T: Copy> Http1<T> {
         }
     }
 
-    /// Reads one whole answer; false if there is none.
+    /// Reads one whole answer; false if none is complete.
     fn receive_whole(
         &mut self,
         conn: &mut Connection,
@@ -127,7 +127,7 @@ impl<T: Copy> Http1<T> {
         if end {
             self.refuse_the_rest(tell);
         } else if verdict == Verdict::Cancel {
-            // Only a closing connection ends an answer early.
+            // HTTP/1.1 can cancel an answer only by closing the connection.
             self.in_flight.pop_front();
             self.refuse_the_rest(tell);
             return Err(Broken { kind: None, why: "an answer that is not wanted any more".to_owned() });

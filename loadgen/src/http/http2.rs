@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113): every request is a stream, answered in whatever order. The protocol itself is the project's own
-//! [`Connection`](http2::Connection); here is what each stream carries.
+//! HTTP/2 (RFC 9113): every request is a stream, and answers come in any order. The project's own
+//! [`Connection`](http2::Connection) is the protocol. This module has the contents of each stream.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
@@ -10,30 +10,30 @@ use coordination_apiserver::http2::{
     self, Config, ErrorCode, Event, Initiator, OpenError, RequestLine, SendField, StreamId, StreamKey,
 };
 
-/// What is in flight on one connection.
+/// The requests in flight on one connection.
 #[derive(Debug)]
 pub(crate) struct Http2<T> {
     protocol: http2::Connection,
     bodies: Bodies,
-    /// By the slots of their keys. A stream is here as long as there is something to tell of it.
+    /// Streams by the slots of their keys. A stream stays until its outcome was reported.
     streams: Vec<Option<Stream<T>>>,
     in_flight: usize,
     fields: FieldBuf,
-    /// The server allows no more streams until one ends.
+    /// Whether the server allows no more streams until one ends.
     is_full: bool,
     going_away: bool,
 }
 
-/// A stream on which an answer is awaited.
+/// A stream that waits for an answer or its rest.
 #[derive(Debug)]
 struct Stream<T> {
     key: StreamKey,
     tag: T,
-    /// Of the answer; 0 before it.
+    /// Status of the answer; 0 before the answer.
     status: u16,
-    /// Whole: the body so far, if it did not come in one piece.
+    /// With [`Bodies::Whole`], the body so far; empty if the body came in one piece.
     body: Vec<u8>,
-    /// The rest of the request's body, for which there was no window.
+    /// The rest of the request's body, which waits for a flow-control window.
     unsent: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl<T: Copy> Http2<T> {
             scheme: origin.scheme.as_bytes(),
             authority: origin.authority.as_bytes(),
             path: request.target.as_bytes(),
-            // A node's path comes again only after those of all others, which would push it out of any table.
+            // A node's path returns only after those of all other nodes, which would evict it from any dynamic table.
             path_indexing: Indexing::Name,
         };
         let body = request.body.unwrap_or_default();
@@ -90,7 +90,7 @@ impl<T: Copy> Http2<T> {
             SendField::repeated(ACCEPT, origin.media_type.name().as_bytes()),
             SendField::repeated(AGENT, USER_AGENT.as_bytes()),
             SendField::repeated(CONTENT_TYPE, origin.media_type.name().as_bytes()),
-            // Leases differ in length by the digits of their names, so there are a few lengths only.
+            // Leases differ in length only by the digits of their names, so there are few lengths.
             SendField::repeated(CONTENT_LENGTH, length.format(body.len()).as_bytes()),
         ];
         let is_bodiless = request.body.is_none();
@@ -161,7 +161,7 @@ impl<T: Copy> Http2<T> {
                 Err(error) if was_ready => {
                     break Err(Broken::malformed(format!("not HTTP/2 as it should be: {error}")));
                 }
-                // Most likely an answer in HTTP/1.1 to what is no request there.
+                // The preface is no HTTP/1.1 request, so the peer has probably answered with an HTTP/1.1 error.
                 Err(_) => break Err(Broken::not_spoken(Version::Http2)),
             };
             consumed += received.consumed;
@@ -224,7 +224,7 @@ impl<T: Copy> Http2<T> {
         if end {
             let Some(mut stream) = self.take(key) else { return };
             if !stream.unsent.is_empty() {
-                // The answer did not wait for the whole request (RFC 9113 §8.1).
+                // The answer came before the end of the request's body (RFC 9113 §8.1).
                 self.protocol.reset(key, ErrorCode::CANCEL, out);
             }
             let body = if stream.body.is_empty() {
@@ -257,7 +257,8 @@ impl<T: Copy> Http2<T> {
         }
     }
 
-    /// RFC 9113 §6.8: what the server has not looked at goes to another connection, the rest ends here.
+    /// RFC 9113 §6.8: streams above `last` were not processed and are sent on another connection. The others end on
+    /// this one.
     #[cold]
     fn handle_goaway(&mut self, last: StreamId, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         self.going_away = true;
@@ -287,7 +288,7 @@ fn millis(now: u64) -> u64 {
     now / 1_000_000
 }
 
-/// Windows as Go's client has them: no answer, and no watch, waits for a window that is used up.
+/// Windows as in Go's client: large enough that no answer and no watch waits for a window.
 const CONFIG: Config =
     Config { streams_max: 0, stream_window: 4 << 20, connection_window: 1 << 30, speaks_for_many: false };
 
@@ -317,7 +318,7 @@ mod tests {
         // Frame head 9; method, scheme, authority, accept, user-agent 1 each; path 2 and 50 of 71, Huffman coded.
         let get = [1000, 1001].map(|tag| send(&mut http, "GET", tag, None).len());
         assert_eq!(get, [9 + 5 + 52 + 33, 9 + 5 + 52]);
-        // Beside those content-type, content-length 1 each; frame head 9 and body.
+        // A PUT also has content-type and content-length, 1 octet each, and the body with a frame head of 9.
         let put = [1100, 1101].map(|tag| send(&mut http, "PUT", tag, Some(&[b' '; 700])).len());
         assert_eq!(put[1], 9 + 7 + 52 + 9 + 700);
         assert_eq!(http.tags().collect::<Vec<_>>(), [1000, 1001, 1100, 1101]);

@@ -1,9 +1,9 @@
-//! The client's side of HTTP over one connection, in either version: requests go out with a tag of the caller's; their
-//! outcomes come in with the same tag.
+//! The client's side of HTTP over one connection, in either version. Each request has a tag from the caller, and its
+//! outcome is reported with the same tag.
 //!
-//! This module owns the requests in flight, and gives both versions one interface. It knows neither the socket, TLS,
-//! the clock nor the meaning of requests. Every tag that [`Http::send`] accepted is reported until its end, or returned
-//! by [`Http::take_in_flight`].
+//! This module owns the requests in flight, and gives both versions one interface. It knows neither sockets, TLS, the
+//! clock nor the meaning of requests. Every tag that [`Http::send`] accepted is reported until its end, or returned by
+//! [`Http::take_in_flight`].
 
 mod http1;
 mod http2;
@@ -25,59 +25,59 @@ pub(crate) struct Request<'r> {
     pub(crate) body: Option<&'r [u8]>,
 }
 
-/// How the caller wants the bodies of answers.
+/// The form in which the caller gets the bodies of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bodies {
-    /// Once for each answer, when it is complete.
+    /// The whole body, once the answer is complete.
     Whole,
-    /// In pieces: first the head without a body, then each piece as it comes.
+    /// The head without a body, then each piece of the body as it arrives.
     Streamed,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told<'a> {
-    /// There is an answer.
+    /// An answer, or a piece of it.
     Answer {
-        /// Its status.
+        /// Status of the answer.
         status: u16,
-        /// The next piece of its body.
+        /// Next piece of the body.
         body: &'a [u8],
-        /// There is no more of it.
+        /// Whether the answer is complete.
         end: bool,
     },
-    /// The server has not looked at it, since the connection takes no more. It may be sent again whatever it asks for.
+    /// The server has not processed the request, since the connection takes no more. Any request may be sent again.
     Unserved,
-    /// The server has not looked at it though it might have. It may be sent again after a while.
+    /// The server has refused to process the request. It may be sent again after a pause.
     Refused,
-    /// There is no answer, or no more of it.
+    /// The answer, or the rest of it, will not come.
     Lost {
-        /// As the results count it.
+        /// Kind of error in the results.
         kind: ErrorKind,
-        /// In words.
+        /// Description of the error.
         why: &'a str,
     },
 }
 
-/// Whether the rest of an answer is wanted.
+/// The caller's decision about the rest of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is.
+    /// The caller wants the rest.
     GoOn,
-    /// It is not: the tag is forgotten.
+    /// The caller does not want the rest. The tag is forgotten.
     Cancel,
 }
 
-/// Why a connection is of no more use.
+/// Why a connection can no longer be used.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    /// As the results count it; `None` if nothing went wrong.
+    /// Kind of error in the results; `None` if the connection ended in good order.
     pub(crate) kind: Option<ErrorKind>,
-    /// In words.
+    /// Description of the end.
     pub(crate) why: String,
 }
 
-/// What is in flight on one connection.
+/// The requests in flight on one connection.
 #[derive(Debug)]
 pub(crate) enum Http<T> {
     /// HTTP/1.1.
@@ -87,7 +87,7 @@ pub(crate) enum Http<T> {
 }
 
 impl Broken {
-    /// The server does not speak this version.
+    /// Returns the error for a server that does not speak this version.
     pub(crate) fn not_spoken(version: Version) -> Self {
         let (other, flag) = match version {
             Version::Http1 => (Version::Http2, "--http2"),
@@ -97,19 +97,19 @@ impl Broken {
         Self { kind: Some(ErrorKind::Malformed), why }
     }
 
-    /// The peer has sent what HTTP does not allow.
+    /// Returns the error for input that violates HTTP.
     fn malformed(why: impl Into<String>) -> Self {
         Self { kind: Some(ErrorKind::Malformed), why: why.into() }
     }
 
-    /// The connection has served its time, in good order.
+    /// Returns the end of a connection in good order.
     pub(crate) fn over() -> Self {
         Self { kind: None, why: "the server wants no more requests on this connection".to_owned() }
     }
 }
 
 impl<T: Copy> Http<T> {
-    /// The beginning of a connection; what has to be said first is appended to `out`.
+    /// Begins a connection. The bytes that the client sends first are appended to `out`.
     pub(crate) fn new(version: Version, bodies: Bodies, now: u64, out: &mut Vec<u8>) -> Self {
         match version {
             Version::Http1 => Self::Http1(Http1::new(bodies)),
@@ -117,7 +117,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server has shown that it speaks this version, as far as it does unasked.
+    /// Whether the server has shown that it speaks this version. In HTTP/1.1 a server shows that only by an answer, so
+    /// this is true at once.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Self::Http1(_) => true,
@@ -125,7 +126,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Requests that are in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Http1(http) => http.len(),
@@ -133,7 +134,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server wants no more requests on this connection.
+    /// Whether the server accepts no more requests on this connection.
     pub(crate) fn is_going_away(&self) -> bool {
         match self {
             Self::Http1(http) => http.is_going_away(),
@@ -141,7 +142,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server is not known to refuse one more request.
+    /// Whether the server may accept another request now.
     pub(crate) fn has_room(&self) -> bool {
         match self {
             Self::Http1(http) => !http.is_going_away(),
@@ -149,7 +150,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Appends a request to `out`; false if the server does not take it now.
+    /// Appends a request to `out`; false if the server accepts none now.
     pub(crate) fn send(&mut self, origin: &Origin, request: &Request<'_>, tag: T, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Http1(http) => http.send(origin, request, tag, out),
@@ -157,7 +158,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Appends what was held back and can be sent now.
+    /// Appends bytes that waited for a flow-control window and can be sent now.
     pub(crate) fn send_more(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Http1(_) => {}
@@ -165,7 +166,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Takes the input of the connection, and tells of everything in it.
+    /// Reads the input of the connection, and reports every outcome in it to `tell`.
     pub(crate) fn receive(
         &mut self,
         conn: &mut Connection,
@@ -178,7 +179,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// The input has ended.
+    /// Returns the reason why the input has ended.
     pub(crate) fn ended(&self) -> Broken {
         match self {
             Self::Http2(http) if !http.is_ready() => Broken::not_spoken(Version::Http2),
@@ -187,7 +188,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// The earliest of the times at which `asked_at` says that the requests in flight were sent.
+    /// Returns the time of the oldest request in flight; `asked_at` maps a tag to the time of its request.
     pub(crate) fn oldest(&self, asked_at: impl Fn(T) -> u64) -> Option<u64> {
         match self {
             Self::Http1(http) => http.tags().map(asked_at).min(),
@@ -195,8 +196,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Gives up those requests in flight that `is_over` names, and gives their tags; `None` if this version cannot do
-    /// that but by closing the connection.
+    /// Gives up the requests in flight for which `is_over` is true, and returns their tags. `None` in HTTP/1.1, where
+    /// only closing the connection cancels a request.
     pub(crate) fn cancel(&mut self, is_over: impl Fn(T) -> bool, out: &mut Vec<u8>) -> Option<Vec<T>> {
         match self {
             Self::Http1(_) => None,
@@ -204,7 +205,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Gives up everything in flight. The connection is of no more use.
+    /// Gives up all requests in flight and returns their tags. The connection must not be used afterwards.
     pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
         match self {
             Self::Http1(http) => http.take_in_flight(),
@@ -213,5 +214,5 @@ impl<T: Copy> Http<T> {
     }
 }
 
-/// The body of an answer that is wanted whole: one Lease is far smaller.
+/// Maximum size of a whole body, in bytes. One Lease is far smaller.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
