@@ -6,30 +6,30 @@
 
 // ---- Requests: what a peer sends, and what the server holds of it until it is served ----
 
-/// Bytes of an HTTP/1.1 request head (request line and fields); more is 431. Go's default is 1 MiB. No client of this
+/// Bytes of an HTTP/1.1 request head (request line and fields); more gets 431. Go's default is 1 MiB. No client of this
 /// API comes near: 64 KiB holds a very long selector and a thousand groups.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Field lines of a request head; more is 431.
+/// Field lines of a request head; more gets 431.
 pub const HEAD_FIELDS_MAX: usize = 128;
 
 /// Bytes of a field section that an HTTP/1.1 connection keeps. An identical one in the next request is not parsed
 /// again. A kubelet's has about 300.
 pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 
-/// Bytes of a request target; more is 414.
+/// Bytes of a request target; more gets 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes of a request target (HTTP/1.1: of the request line) above which its Lease is not prefetched.
 pub const PREFETCH_TARGET_BYTES_MAX: usize = 512;
 
-/// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
+/// Bytes of a request body; more gets 413. kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of a YAML body; more is 413.
+/// Bytes of a YAML body; more gets 413.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
 
-/// Nodes of a YAML body: keys, scalars, collections and aliases; more is 413. A node takes almost a microsecond to
+/// Nodes of a YAML body: keys, scalars, collections and aliases; more gets 413. A node takes almost a microsecond to
 /// read, and two bytes can make one.
 pub const YAML_NODES_MAX: usize = 64 * 1024;
 
@@ -37,8 +37,8 @@ pub const YAML_NODES_MAX: usize = 64 * 1024;
 /// of `serde_json`.
 pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
-/// Values in a JSON patch, counted by commas and brackets; more is 413. Each is parsed, merged and written to a Lease,
-/// which takes almost a microsecond and blocks all clients. An ordinary Lease has about twenty.
+/// Values in a JSON patch, counted by commas and brackets; more gets 413. Each is parsed, merged and written to a
+/// Lease, which takes almost a microsecond and blocks all clients. An ordinary Lease has about twenty.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
 /// Values in changed `managedFields` from a client, with those inside their keys. Unchanged entries do not count. A
@@ -46,14 +46,14 @@ pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 /// microsecond.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
-/// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. It is etcd's `--max-request-bytes`,
+/// Bytes of a Lease in protobuf; a write that would lead to a longer one gets 500. It is etcd's `--max-request-bytes`,
 /// which bounds the whole request. The rest of such a request is about a hundred bytes.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
 
 /// Bytes of a Lease above which the refusal has the words of etcd's client, which does not even send it.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
-/// Labels, annotations, finalizers and owners of a Lease, together; a write that would lead to more is 422. Work on a
+/// Labels, annotations, finalizers and owners of a Lease, together; a write that would lead to more gets 422. Work on a
 /// Lease is done in one step, and each entry makes it longer.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
@@ -77,8 +77,9 @@ pub const CONNECTION_BODIES_MAX: usize = 10;
 /// that grows takes up to twice the memory.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
-/// Bytes of unserved requests that a connection may hold then. A connection of a peer without a certificate never may
-/// hold more. An ordinary Lease is far smaller; a request beyond it is refused with 429.
+/// Bytes of unserved requests that a connection may hold above [`RECEIVED_BYTES_TOTAL_HIGH`]. A connection of a peer
+/// without a certificate may never hold more. An ordinary Lease is far smaller; a request beyond it is refused with
+/// 429.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
 /// Claims to Leases from before the start, of about twenty bytes each. Beyond it, only holders in the cluster's own
@@ -101,12 +102,12 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 /// Bytes read from one connection in one turn before the next one is served.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
-/// The same for a peer without a certificate. Its requests are short, and its bytes need not be requests. If none of
-/// them is, its connection is slow, see the turn in docs/architecture.md.
+/// Bytes read in one turn from the connection of a peer without a certificate. Its requests are short, and its bytes
+/// need not be requests. If none of them is, its connection is slow, see the turn in docs/architecture.md.
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
 /// Bytes read from all connections between two reads of the clock. They take a quarter of a millisecond. TLS key
-/// updates, of which any peer can send many, take a whole one. Renewals read the clock more often.
+/// updates, which any peer can send in large numbers, take a whole millisecond. Renewals read the clock more often.
 pub const READ_BYTES_PER_CLOCK: usize = 16 * 1024;
 
 /// Requests served for one connection in one turn before the next one is served.
@@ -205,7 +206,7 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
 // ---- Long work: its concurrency, and the size of a step ----
 
-/// Long lists, collection deletions and watches with initial events in progress; more are 429, and clients retry after
+/// Long lists, collection deletions and watches with initial events in progress; more get 429, and clients retry after
 /// a second. Each may hold handles of a million Leases. As many lists of a million take 0.9 s of the core each. They
 /// just end within [`JOB_MS_MAX`] if nothing else is served: requests come first. [`crate::permits`] has the share of
 /// one user, since kube-apiserver counts a request only until the response begins.
@@ -220,8 +221,8 @@ pub const GZIP_JOBS_MAX: usize = 64;
 /// one. A selector with fewer terms than this adds no cost.
 pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
 
-/// Expressions of a shard selector within each other. cel-go allows 250, which take more of the stack than is needed: a
-/// selector has one within another, and one more for each pair of parentheses.
+/// Maximum nesting of the expressions of a shard selector. A selector has two levels, and one more for each pair of
+/// parentheses. cel-go allows 250, which would take more of the stack.
 pub const SELECTOR_DEPTH_MAX: usize = 50;
 
 /// Keys that a list or a collection deletion examines in one step; fewer if its selector is long.
@@ -269,7 +270,7 @@ pub const STATES_DISCARDED_PER_STEP: usize = 64;
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
 /// Bytes of long Leases that the table lost and lists in progress still hold, beside those in the event log. Above it,
-/// a write that replaces or makes a long Lease is 429.
+/// a write that replaces a long Lease, or results in one, gets 429.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Lost Leases that such a write checks again.
@@ -277,16 +278,16 @@ pub const OUTLIVED_SWEPT_PER_WRITE: usize = 256;
 
 // ---- Waiting: requests that cannot be answered yet ----
 
-/// Requests that wait for another change of their Lease, all connections together; more are 429.
+/// Requests that wait for another change of their Lease, all connections together; more get 429.
 ///
 /// The waiting requests of an HTTP/2 connection may hold as many bytes as the unserved ones ([`CONNECTION_BODIES_MAX`],
-/// [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the rest is 429.
+/// [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the rest gets 429.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
-/// Requests that wait until this replica has caught up, all connections together; more are 429.
+/// Requests that wait until this replica has caught up, all connections together; more get 429.
 pub const WAITING_TO_CATCH_UP_MAX: usize = 65_536;
 
-/// Creations that wait for their namespace, all connections together; more are 429.
+/// Creations that wait for their namespace, all connections together; more get 429.
 pub const WAITING_FOR_NAMESPACE_MAX: usize = 64;
 
 /// Times that a request's change may be rejected because another write came first; then the answer is 409.
@@ -313,8 +314,8 @@ pub const IDLE_MS_MAX: u64 = 180_000;
 /// acceptance counts as sent. The same holds for output that waits for the window of an HTTP/2 stream.
 pub const WRITE_STALL_MS_MAX: u64 = 60_000;
 
-/// Bytes that must be sent in [`WRITE_STALL_MS_MAX`] while more wait. With less a peer could hold a response as long as
-/// it likes.
+/// Bytes that must be sent in [`WRITE_STALL_MS_MAX`] while more wait. With less, a peer could hold a response almost
+/// without end.
 pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 
 /// Time for which a refused peer's input is read and dropped, in ms. So it can read the refusal before a reset destroys
@@ -326,8 +327,8 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 /// own error, but not the release of the memory.
 pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Interval of the scans for long responses that are past [`JOB_MS_MAX`] or unread, in ms. A response that waits for its
-/// peer at two scans without progress may end for another user's.
+/// Interval of the scans for long responses that are past [`JOB_MS_MAX`] or unread, in ms. If a response waits for its
+/// peer at two scans, without progress, its permit may go to another user.
 pub const JOBS_CHECK_MS: u64 = 1000;
 
 /// Time for which a creation waits for its namespace, which the cluster may not have reported yet, in ms. A healthy

@@ -26,7 +26,7 @@ pub(crate) struct Listener {
     local_addr: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     readable: bool,
-    /// End of its pause, in ms.
+    /// End of the listener's pause, in ms.
     resume_ms: Option<u64>,
 }
 
@@ -37,8 +37,8 @@ pub(crate) enum Accepted {
     Connection(Transport),
     /// No connection is waiting.
     Nothing,
-    /// The process or the system is out of descriptors or memory. No edge tells when that is over, and retrying would
-    /// spin, so the listener pauses.
+    /// The process or the system is out of descriptors or memory. No edge-triggered event reports the end of the
+    /// shortage, and retries would spin. So the listener pauses.
     Exhausted(io::Error),
 }
 

@@ -286,7 +286,7 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     Ok((sources(cert, key, Some(certs.ca_cert())), Some(certs)))
 }
 
-/// Returns the line that says how to reach the server.
+/// Returns the line that explains how to reach the server.
 fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
     match (server.secure_addr(), kubeconfig) {
         (_, Some(path)) => {

@@ -2,9 +2,9 @@
 //!
 //! One user holds at most a quarter of the permits, and a quarter is for the cluster's own users. So no single user can
 //! have everybody else refused, nor can many of them together stop the cluster's components. Some users may be refused
-//! while others hold permits for responses that nobody reads. Then one of these is revoked: the longest unread one of the
-//! user with most permits. That user must hold more than the refused one. A slow response that makes progress is not
-//! revoked.
+//! while others hold permits for responses that nobody reads. Then one of these permits is revoked: the longest unread
+//! one of the user with most permits. That user must hold more than the refused one. A slow response that makes
+//! progress keeps its permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -13,12 +13,12 @@ use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// Who asks for a permit.
+/// The requester of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester<'a> {
     /// A user of the cluster itself, for whom a part of the permits is reserved.
     Cluster(&'a str),
-    /// A peer without a name, which has all rights: neither share nor reserve bounds it.
+    /// A peer without a name. It has all rights, so neither a user's share nor the reserve bounds it.
     Unnamed,
     /// Any other user.
     User(&'a str),
@@ -96,8 +96,8 @@ impl Permit {
         self.has_progressed.set(true);
     }
 
-    /// Counts how long the response is unread. `is_blocked` is whether it waits for its peer. Returns whether the permit
-    /// is still held, and not revoked. Call it at intervals of a second or more.
+    /// Counts the checks that find the response unread. `is_blocked`: whether the response waits for its peer.
+    /// Returns whether the permit is still held, and not revoked. Call it at intervals of a second or more.
     #[must_use]
     pub(crate) fn check_reading(&self, is_blocked: bool) -> bool {
         let mut pool = self.pool.borrow_mut();
@@ -250,7 +250,7 @@ mod tests {
         let taken = ["a", "b", "c"].map(|name| permits.take(User(name)).expect("a share"));
         for _ in 0..10 {
             taken.iter().for_each(Permit::note_progress);
-            // At most checks its peer leaves no room.
+            // Each check finds the response blocked, but its peer has made room before every second check.
             assert!(taken.iter().all(|permit| permit.check_reading(true)));
             assert!(taken.iter().all(|permit| permit.check_reading(true)));
             assert!(permits.take(User("d")).is_none());

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// A health probe (Kubernetes, "API health endpoints").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// `/healthz`, the oldest, without a defined purpose.
+    /// `/healthz`, the oldest probe, without a defined purpose.
     Healthz,
     /// `/livez`: whether a restart would help.
     Livez,
@@ -88,7 +88,7 @@ pub enum Route<'a> {
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below a probe's path. The answer says why it fails, so it is not public.
+    /// One check, below a probe's path. The answer has the reason of a failure, so it is not public.
     HealthCheck {
         /// The probe.
         probe: Probe,
@@ -101,9 +101,9 @@ pub enum Route<'a> {
     AllNamespaces,
     /// One Lease.
     Lease {
-        /// Its namespace, which may be empty.
+        /// Namespace of the Lease, which may be empty.
         namespace: Cow<'a, str>,
-        /// Its name.
+        /// Name of the Lease.
         name: Cow<'a, str>,
     },
     /// `/metrics`

@@ -44,7 +44,8 @@ impl First {
     }
 
     /// Whether these bytes begin a cleartext request (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`). Fewer
-    /// than five suffice: rustls may refuse a record before its header is complete. No TLS record begins with a letter.
+    /// than five bytes suffice: rustls may refuse a record before its header is complete. No TLS record begins with a
+    /// letter.
     fn begins_like_http(&self) -> bool {
         let begun = &self.bytes[..self.len];
         !begun.is_empty()
@@ -380,7 +381,7 @@ impl Read for SocketReader<'_> {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
             read => {
                 self.first.push(&into[..read]);
-                // As in cleartext: a short read saves a read that would find nothing.
+                // A short read means that the socket is empty, as in cleartext. The next read would find nothing.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)
             }

@@ -17,7 +17,7 @@ pub struct UpdateSender<T> {
 #[derive(Debug)]
 pub struct Updates<T> {
     queue: Receiver<T>,
-    /// Alive as long as the receiver is.
+    /// A token that lives as long as the receiver.
     _lives: Arc<()>,
 }
 

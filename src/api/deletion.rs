@@ -15,7 +15,7 @@ pub struct Deletion {
     pub propagation: Propagation,
     /// Preconditions of each Lease, if there are any.
     pub preconditions: Option<Preconditions>,
-    /// Whether it is a dry run.
+    /// Whether the deletion is a dry run.
     pub dry_run: bool,
 }
 

@@ -19,8 +19,8 @@ use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Whether a client accepts gzip. kube-apiserver looks for the bare word in the first field of this name, so any
-/// quality value, be it 1 or 0, means no.
+/// Whether a client accepts gzip. kube-apiserver looks for the bare word in the first field of this name, so the word
+/// with any quality value means no.
 pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     let mut accepted = None;
     fields.for_each(&mut |name, value| {
@@ -91,7 +91,7 @@ impl Gzip {
     }
 
     /// Returns the buffer to append more of the body to before the next [`Gzip::step`], and the buffer's largest
-    /// length; none if no more is needed. Nobody else may change the buffer.
+    /// length; none if no more is needed. No other code may change the buffer.
     pub(super) fn buffer_to_fill(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,

@@ -66,5 +66,5 @@ pub(super) fn user_name(caller: &Caller) -> &str {
     }
 }
 
-/// Most lines logged in a second.
+/// Maximum number of lines logged in a second.
 const LINES_PER_SECOND_MAX: u64 = 50;

@@ -40,7 +40,7 @@ const NODE_ANNOTATION: &str = "coordination-apiserver/node";
 const RENEW_MS: u64 = 5_000;
 /// Interval at which the identity Leases are read, in ms.
 const LOOK_MS: u64 = 500;
-/// The same while replicas follow different phases of a hand-over, in ms.
+/// Interval at which the identity Leases are read while replicas follow different phases of a hand-over, in ms.
 const HANDOVER_LOOK_MS: u64 = 50;
 /// Time before another attempt when the journal refuses a change, in ms.
 const RETRY_MS: u64 = 1_000;

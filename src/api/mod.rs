@@ -280,7 +280,7 @@ impl Api {
         }
     }
 
-    /// Derives names and UIDs from `seed`. Only for simulations, since others could guess them.
+    /// Derives names and UIDs from `seed`. Only for simulations, since a client could guess them.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), has_seed: true, ..self }
@@ -347,7 +347,7 @@ impl Api {
         self.long_job_permits.taken()
     }
 
-    /// Number of those that ended because others needed their place.
+    /// Number of long responses that were ended because other users needed their permits.
     #[must_use]
     pub fn long_responses_revoked(&self) -> u64 {
         self.long_job_permits.revoked()

@@ -23,7 +23,7 @@ use crate::watch::{WatchSpec, WatchStart};
 #[derive(Debug)]
 pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
-    /// Most items of the list; 0 for no limit.
+    /// Maximum number of items of the list; 0 for no limit.
     pub(super) limit: usize,
     /// State of the snapshot.
     pub(super) state: AskedState,
@@ -66,7 +66,7 @@ pub(super) fn list(
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
 }
 
-/// Watches the Leases of a path below `/watch/`. It is a watch whatever the query says, but its options are checked by
+/// Watches the Leases of a path below `/watch/`. The query cannot turn this into a list, but the options are checked by
 /// the query (apiserver `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
 pub(super) fn watch_by_path(
     table: &Table,
@@ -132,7 +132,7 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });
         }
-        // As without a token: kube-apiserver serves 0 from its cache, which has no limits.
+        // Version 0 is served without a limit, as without a token: kube-apiserver's cache has no limits.
         let limit = if options.resource_version == "0" { 0 } else { limit };
         return Ok(ListStart { snapshot: next_page(table, &token, range)?, limit, state: AskedState::Page(token) });
     }

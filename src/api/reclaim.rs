@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_lock_is_kept_for_its_holder_for_as_long_as_it_lasts() {
         let mut reclaim = Reclaim::new(60);
-        // The server has been there for a while before Leases come to it.
+        // The server has run for a while before the first request for a lock.
         let began = 1_000_000;
         let (holder, other) = (lock("a", "holder", Some(15)), lock("a", "other", Some(15)));
         assert_eq!(wait_of(&mut reclaim, &other, began), Some(15));

@@ -1,7 +1,7 @@
 //! `continue` tokens: the start and the version of a list's next page (apiserver `storage/continue.go`).
 //!
-//! The content is opaque to clients, so it can be ours: kube-apiserver's fields, and the number of remaining items,
-//! which an ordered map could only count one by one. A page of the current state must count them.
+//! The content is opaque to clients, so this server may define it. It has kube-apiserver's fields, and the number of
+//! remaining items, which an ordered map could only count one by one. A page of the current state must count them.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;

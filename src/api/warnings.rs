@@ -48,10 +48,10 @@ fn warn_value(text: &str) -> String {
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Most characters of all warnings in full.
+/// Maximum number of characters of all warnings in full.
 const CHARS_MAX: usize = 4_096;
 
-/// Most characters of each warning otherwise.
+/// Maximum number of characters of each warning otherwise.
 const ITEM_CHARS_MAX: usize = 256;
 
 #[cfg(test)]

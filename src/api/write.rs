@@ -1,4 +1,5 @@
-//! create and update, and the conversion of their result and a patch's into a change of the table.
+//! The verbs create and update. This module also converts the result of a create, an update or a patch into a change of
+//! the table.
 
 use super::answer::Answer;
 use super::key::{check_key, check_name, take_namespace};
@@ -27,7 +28,7 @@ use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
 
-/// Most names that are tried for a `generateName`.
+/// Maximum number of names that are tried for a `generateName`.
 const GENERATED_NAMES_MAX: usize = 8;
 
 impl Api {
@@ -362,7 +363,7 @@ const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entr
 /// Warning about owners after a patch.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
-/// Most UIDs in one warning.
+/// Maximum number of UIDs in one warning.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
 /// Returns the name that admission uses for a new object.

@@ -46,14 +46,14 @@ pub enum FieldErrorKind {
     },
     /// The value has too many bytes.
     TooLong {
-        /// Most bytes allowed.
+        /// Maximum number of bytes allowed.
         bytes_max: usize,
     },
     /// A list or a map has too many entries.
     TooMany {
         /// Number of entries.
         count: usize,
-        /// Most entries allowed.
+        /// Maximum number of entries allowed.
         count_max: usize,
     },
 }

@@ -31,7 +31,7 @@ pub enum ApiError {
     AlreadyExists {
         /// Name of the Lease.
         name: String,
-        /// Whether it exists only because of finalizers.
+        /// Whether the existing Lease is only kept by finalizers.
         being_deleted: bool,
         /// Whether the new Lease has a `generateName`, so that another attempt may succeed.
         is_generated: bool,
@@ -130,7 +130,7 @@ pub enum ApiError {
     },
     /// The body is too long.
     RequestEntityTooLarge {
-        /// Most bytes accepted.
+        /// Maximum number of bytes accepted.
         bytes_max: usize,
     },
     /// The server is stopping or full.
@@ -155,12 +155,12 @@ pub enum ApiError {
     TooManyPatchOperations {
         /// Number of operations.
         count: usize,
-        /// Most operations accepted.
+        /// Maximum number of operations accepted.
         count_max: usize,
     },
     /// A patch or a YAML body with too many values.
     TooManyValues {
-        /// Most values accepted.
+        /// Maximum number of values accepted.
         count_max: usize,
     },
     /// The cap on concurrent long lists, or on their memory, is reached.

@@ -27,7 +27,7 @@ pub struct StatusDetails {
     pub name: String,
     /// API group.
     pub group: &'static str,
-    /// Kind or resource, whichever kube-apiserver gives.
+    /// Kind or resource, as in kube-apiserver's answer.
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
@@ -97,7 +97,7 @@ mod tests {
     fn long_texts_are_cut_and_causes_end_where_their_room_does() {
         let long = "é".repeat(STATUS_TEXT_BYTES_MAX);
         let cause = |message: &str| StatusCause { message: message.into(), field: "f".into(), ..Default::default() };
-        // Where it is cut is within a character.
+        // The limit is within a character of the text.
         let causes = vec![cause("odd"), cause("even"), cause(&long), cause(&long), cause("short")];
         let details = StatusDetails { name: long.clone(), causes, ..Default::default() };
         let status = Status { message: long, details: Some(details), ..Default::default() }.cut();

@@ -1,4 +1,4 @@
-//! What a connection has proven about its peer, and hence the caller of each request.
+//! A peer's proof of its identity, for one connection, and the caller of each request.
 //!
 //! The proof is renewed when it expires or when the trust changes. So withdrawn authorities, expired certificates and
 //! resumed sessions are treated as in kube-apiserver, which checks the chain on every request. Invariant: field lines
@@ -102,7 +102,7 @@ impl Credentials {
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
-            // If somebody still holds the last identity, take a new one.
+            // If a caller still holds the last identity, make a new one.
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }

@@ -109,7 +109,7 @@ pub fn authorize(
     Err(forbidden(identity, verb, namespace, name, &why))
 }
 
-/// Whether a direct caller may do more than the anonymous, by the rules of [`authorize`].
+/// Whether a direct caller has more rights than an anonymous one, by the rules of [`authorize`].
 fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }

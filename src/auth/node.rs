@@ -27,7 +27,7 @@ pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Rout
     let is_change = verb.is_some_and(Verb::changes);
     match route {
         Route::Lease { namespace, name } if is_change => admit(identity, namespace, name, name),
-        // A deletecollection has no name: NodeRestriction refuses it whatever it would delete.
+        // NodeRestriction refuses every deletecollection, since it names no Lease.
         Route::Namespace(namespace) if is_change => admit(identity, namespace, "", UNKNOWN),
         _ => Ok(()),
     }

@@ -98,7 +98,7 @@ impl Reading {
     }
 }
 
-/// Which of several field names have had a line, when one value is wanted.
+/// The field names that have had a line, and the name whose value is used.
 #[derive(Default)]
 struct FirstLines {
     /// A bit for each name; names beyond 64 are ignored.

@@ -38,7 +38,7 @@ const COMPACTION_SECONDS_MIN: u32 = 60;
 // The last value of a repeated flag counts, as with Kubernetes' programs (pflag). Commands inherit this.
 #[command(args_override_self = true)]
 pub struct Args {
-    /// What to do in place of serving.
+    /// Command that runs in place of the server.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -213,11 +213,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Where etcd is.
+    /// Access to etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// Where the etcd of kube-apiserver is.
+    /// Access to the etcd of kube-apiserver.
     #[command(flatten)]
     pub cluster_etcd: ClusterEtcdArgs,
 
@@ -244,7 +244,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u8).range(i64::from(FORMAT_WRITTEN_MIN)..=i64::from(FORMAT)))]
     pub journal_format: u8,
 
-    /// End watches with 410 when the server stops, so that clients list anew. Use it for the last stop before another
+    /// End watches with 410 when the server stops, so that clients list again. Use it for the last stop before another
     /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
     /// with 410.
     #[arg(long)]
@@ -271,7 +271,7 @@ pub struct Args {
     pub verbosity: u8,
 }
 
-/// What the program does in place of serving.
+/// A command that runs in place of the server.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Print the content of a stopped server's data folder, or of the store in etcd. A damaged store is read as far as
@@ -303,7 +303,7 @@ pub enum Command {
     },
 }
 
-/// Where Leases are kept.
+/// Storage of the Leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StorageKind {
     /// In a data folder.

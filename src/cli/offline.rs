@@ -26,11 +26,11 @@ pub struct InspectArgs {
 /// Flags of `migrate-storage`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MigrateArgs {
-    /// Where the Leases are.
+    /// Storage that has the Leases.
     #[arg(long, value_name = "KIND", value_enum)]
     pub from: DurableKind,
 
-    /// Where the Leases go. The store must be new.
+    /// Storage to which the Leases are moved. The store must be new.
     #[arg(long, value_name = "KIND", value_enum)]
     pub to: DurableKind,
 
@@ -40,7 +40,7 @@ pub struct MigrateArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Where etcd is.
+    /// Access to etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Flags of `takeover`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TakeoverArgs {
-    /// Where the cluster and the replicas are.
+    /// Access to the cluster and to the replicas.
     #[command(flatten)]
     pub cluster: SwitchArgs,
 
@@ -18,7 +18,7 @@ pub struct TakeoverArgs {
 /// Flags of `rollback`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RollbackArgs {
-    /// Where the cluster and the replicas are.
+    /// Access to the cluster and to the replicas.
     #[command(flatten)]
     pub cluster: SwitchArgs,
 }

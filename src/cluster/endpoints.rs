@@ -126,8 +126,8 @@ impl EndpointsSender {
 }
 
 /// Maintains the slices of `service` while the sender exists. Without endpoints the slices stay untouched. Then this
-/// replica does not know who is alive, or it was the last one, and its address may soon be right again. Reports the
-/// generation that the slices hold to `published`.
+/// replica does not know which replicas are alive, or it was the last one, and its address may soon be right again.
+/// Reports the generation that the slices hold to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,

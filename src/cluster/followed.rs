@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A followed resource. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Followed {
-    /// Its name in the log and in `/metrics`.
+    /// Name of the resource in the log and in `/metrics`.
     pub what: &'static str,
     /// Time of the last answer, in seconds since 1970; 0 for never.
     last_heard: Arc<AtomicU64>,

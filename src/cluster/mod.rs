@@ -211,7 +211,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    /// Goal: a kube-apiserver that refuses is soon asked again, whatever its `Retry-After` says.
+    /// Goal: a kube-apiserver that refuses requests is soon asked again, even if its `Retry-After` is long.
     #[test]
     fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
         const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";

@@ -114,7 +114,7 @@ mod tests {
     fn unwatched_and_awaited_namespaces_all_exist() {
         for mut namespaces in [Namespaces::default(), Namespaces::awaited()] {
             assert_eq!(code(&namespaces, "anything"), Ok(()));
-            // A change without a list says nothing about the others.
+            // A change without a list gives no information about other namespaces.
             namespaces.apply(NamespaceChange::Present("x".into(), NamespacePhase::Active));
             assert_eq!(code(&namespaces, "anything"), Ok(()));
         }

@@ -10,7 +10,7 @@ use compact_str::CompactString;
 pub struct DecodedLease {
     /// The object.
     pub lease: Lease,
-    /// Its API version, which may differ from that of the path.
+    /// API version of the object, which may differ from that of the path.
     pub version: ApiVersion,
     /// Entries received in its metadata. If there are too many, the object holds only some.
     pub entries: usize,

@@ -51,13 +51,13 @@ pub struct Resource {
     pub name: &'static str,
     /// Singular name.
     pub singular_name: &'static str,
-    /// Whether its objects have a namespace.
+    /// Whether objects of the resource have a namespace.
     pub namespaced: bool,
     /// Kind of its objects.
     pub kind: &'static str,
     /// Verbs supported.
     pub verbs: &'static [&'static str],
-    /// Hash that tells whether two versions are stored alike.
+    /// Hash that shows whether two versions are stored alike.
     pub storage_version_hash: &'static str,
 }
 

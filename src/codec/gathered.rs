@@ -80,7 +80,7 @@ impl<T> Default for Gathered<T> {
 /// Makes a map; the last value of a repeated key counts.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        // Stable, so that of equal keys the last received stays last.
+        // The sort is stable, so the last received of several equal keys stays last.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
     pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()

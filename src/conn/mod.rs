@@ -68,7 +68,7 @@ enum Phase {
 /// Why serving stopped while there was more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// It did not stop: the peer must act.
+    /// Serving did not stop: the peer must act.
     No,
     /// The budget is used up; other connections come first.
     Budget,
@@ -79,11 +79,11 @@ enum Stopped {
 /// State of a connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It waits for an event or a timer.
+    /// The connection waits for an event or a timer.
     Wait,
-    /// It can continue at once, after the other connections.
+    /// The connection can continue at once, after the other connections.
     Again,
-    /// It is over.
+    /// The connection is over.
     Close,
 }
 
@@ -148,7 +148,7 @@ impl Conn {
         }
     }
 
-    /// Whether its next work is a step of the TLS handshake, which takes long.
+    /// Whether the connection's next work is a step of the TLS handshake, which takes long.
     #[must_use]
     pub(crate) fn is_handshake_step(&self) -> bool {
         self.phase == Phase::Handshake && self.transport.is_readable()
@@ -375,7 +375,7 @@ impl Conn {
                 if was_idle {
                     self.phase = Phase::Closing;
                 } else {
-                    // It closes itself once the work in progress has ended.
+                    // The connection closes itself once the work in progress has ended.
                     self.stopped = Stopped::Budget;
                 }
             }
@@ -455,7 +455,7 @@ impl Conn {
                 && self.phase == Phase::Open
                 && (self.protocol.is_waiting() || self.protocol.has_job_step())
             {
-                // It is checked again when the answer is there.
+                // EOF is checked again after the answer.
                 return Ok(());
             }
             // During a watch at most a buffer is read, so EOF could stay unseen behind unread input.

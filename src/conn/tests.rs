@@ -88,7 +88,7 @@ impl World {
         self.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
     }
 
-    /// Returns what the peer gets in some turns.
+    /// Returns the output of some turns.
     fn answers(&mut self) -> String {
         let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         for _ in 0..4 {
@@ -133,7 +133,7 @@ fn who_does_not_read_buys_no_time_by_sending() {
     world.peer.write_all(b"\r\n").expect("room in the kernel");
     world.turn();
     assert_eq!(world.conn.deadline_ms(), deadline_ms);
-    // Reading does.
+    // Reading the output extends the deadline.
     let mut drain = vec![0; 1 << 20];
     while world.conn.waiting_bytes() >= QUEUED_BYTES_HIGH {
         let _ = world.peer.read(&mut drain);
@@ -270,8 +270,8 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
     assert_eq!(world.settle() as usize, waiting + 1);
 }
 
-/// Goal: each of many writes that the store does not take in time gets its 504. So it is also on a connection where
-/// others were answered meanwhile.
+/// Goal: each of many writes that the store does not take in time gets its 504. This includes writes on a connection on
+/// which other writes were answered meanwhile.
 #[test]
 fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     let mut world = World::with_journal();
@@ -491,7 +491,7 @@ fn a_crowd_leaves_each_little_room() {
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
     assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
-    // Once the crowd is gone there is room again, as soon as something happens.
+    // After the crowd there is room again, as soon as an event arrives.
     world.service.queued_bytes = 0;
     world.turn();
     world.turn();
@@ -515,7 +515,7 @@ fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
     }
 }
 
-/// The head of a request whose body has begun, and has not ended.
+/// A request with an incomplete body: the head, and `body_bytes` bytes of the body.
 fn unfinished(body_bytes: usize) -> Vec<u8> {
     let head =
         b"POST /apis/coordination.k8s.io/v1/namespaces/a/leases HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n";

@@ -144,7 +144,7 @@ pub enum EngineError {
     NewerFormat {
         /// The store.
         store: String,
-        /// Number of its format.
+        /// Number of the format.
         found: u32,
         /// Number of the newest format that this release reads.
         known: u32,

@@ -24,7 +24,7 @@ const PAGE_KEYS: i64 = 64;
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
-    /// Fixes the revision, and lists what is stored.
+    /// Fixes the revision, and lists the stored keys.
     pub(super) async fn open(&mut self, state: &SharedState) -> Result<Event, Failure> {
         let SharedState { client, keys, .. } = state;
         self.entries = None;

@@ -37,7 +37,7 @@ pub(super) struct RangeRequest {
     /// First key after the range; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// Most keys to return; 0 for no limit.
+    /// Maximum number of keys to return; 0 for no limit.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
     /// Revision to read at; 0 for the newest.

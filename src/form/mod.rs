@@ -23,12 +23,12 @@ use crate::timestamp::Time;
 pub use response::{Body, Response};
 use std::borrow::Cow;
 
-/// How to write a response.
+/// The form of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Form {
     /// The negotiated form.
     pub representation: Representation,
-    /// What each row of a Table carries.
+    /// Content of each row of a Table besides its cells.
     pub include: IncludeObject,
     /// Version of the group in which Leases are shown. Partial metadata and Tables have a version of `meta.k8s.io`.
     pub version: ApiVersion,

@@ -14,7 +14,7 @@
 use super::FIELD_OVERHEAD;
 use std::collections::VecDeque;
 
-/// The table; `T` is what its owner keeps with each entry.
+/// The table. `T` is the owner's data about each entry.
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 
-/// Most octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
+/// Maximum number of octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
 const CONTINUATION_OCTETS_MAX: usize = 4;
 
 /// Decodes the integer whose prefix is the bits `prefix_max` (2^N - 1) of `first`. Returns the value and the octets

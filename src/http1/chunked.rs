@@ -46,7 +46,7 @@ pub enum ChunkError {
 /// trailer lines, `name : value CR LF`, and an empty line follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In the digits of the size; `digits` counts those read.
+    /// Within the digits of the size; `digits` counts those read.
     Size { size: usize, digits: u8 },
     /// In blanks between the size and the semicolon.
     SizeBlank { size: usize },
@@ -267,7 +267,7 @@ mod tests {
         Ok((buf, used, false))
     }
 
-    /// Whole, byte by byte, and at random cuts: one outcome.
+    /// Decodes the source whole, byte by byte and at random cuts, and checks that the outcomes are equal.
     fn decode_all_ways(source: &[u8], body_bytes_max: usize) -> Result<(Vec<u8>, usize, bool), ChunkError> {
         let whole = decode_cut(source, &[], body_bytes_max);
         let every: Vec<usize> = (1..source.len()).collect();

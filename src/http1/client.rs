@@ -57,7 +57,7 @@ pub struct ResponseHead {
 /// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeResponse {
-    /// Its head.
+    /// Head of the response.
     pub head: ResponseHead,
     /// Position of the body in the buffer.
     pub body: Range<usize>,
@@ -314,7 +314,7 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 
 /// Largest head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Most field lines in a head. Each takes a slot on the stack while it is parsed.
+/// Maximum number of field lines in a head. Each takes a slot on the stack while it is parsed.
 const HEAD_FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -365,7 +365,8 @@ mod tests {
         Ok(seen)
     }
 
-    /// Whole, byte by byte, at random cuts, and each of it in both ways: one outcome.
+    /// Reads the source whole, byte by byte and at random cuts, with both functions. Checks that the outcomes are
+    /// equal.
     fn read_all_ways(source: &[u8], heads: &[bool]) -> Result<Vec<Seen>, ResponseError> {
         let outcome = read_cut(source, &[], heads, false);
         let every: Vec<usize> = (1..source.len()).collect();

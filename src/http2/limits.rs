@@ -13,10 +13,12 @@ pub const FRAME_SIZE_MAX: usize = 16_384;
 /// Smallest read buffer, in octets: it must hold one whole frame.
 pub const RECV_BUFFER_BYTES_MIN: usize = frame::HEAD_BYTES + FRAME_SIZE_MAX;
 
-/// Most streams that a client may have open at once. kube-apiserver keeps all its watches on a few connections.
+/// Maximum number of streams that a client may have open at once. kube-apiserver keeps all its watches on a few
+/// connections.
 pub const STREAMS_MAX: u32 = 4_096;
 
-/// Most streams that a client opens before it knows the server's limit: no server should allow fewer (RFC 9113 §6.5.2).
+/// Maximum number of streams that a client opens before it knows the server's limit: no server should allow fewer (RFC
+/// 9113 §6.5.2).
 pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
 /// Initial receive window of a stream, in octets.
@@ -43,7 +45,8 @@ pub const FIELD_LIST_BYTES_ABORT: usize = 4 * FIELD_LIST_BYTES_MAX;
 /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
 pub const FIELD_BLOCK_BYTES_MAX: usize = 65_536;
 
-/// Most CONTINUATION frames after one HEADERS frame: twice what the largest block needs in frames of full size.
+/// Maximum number of CONTINUATION frames after one HEADERS frame: twice what the largest block needs in frames of full
+/// size.
 pub const CONTINUATION_FRAMES_MAX: u32 = 8;
 
 /// Streams reset by us whose late frames are told from misbehaviour for certain; older ones are treated leniently.

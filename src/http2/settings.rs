@@ -8,7 +8,7 @@ use crate::hpack::Encoder;
 /// Our settings, where they may differ from [`limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most streams that the peer may have open at once.
+    /// Maximum number of streams that the peer may have open at once.
     pub streams_max: u32,
     /// Receive window of a stream, in octets.
     pub stream_window: u32,
@@ -56,7 +56,7 @@ impl Config {
 pub(super) struct PeerSettings {
     /// Send window of a new stream, in octets; at most [`limits::WINDOW_MAX`].
     pub(super) initial_window: u32,
-    /// Most streams that we may have open at once.
+    /// Maximum number of streams that we may have open at once.
     pub(super) streams_max: u32,
     /// Whether the peer's first SETTINGS were received.
     is_known: bool,

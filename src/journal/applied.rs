@@ -1,4 +1,4 @@
-//! The journal's progress in a table: the last applied entry, and what is known of the writers.
+//! The journal's progress in a table: the last applied entry, and the known writers.
 
 use super::entry::Header;
 use super::port::End;
@@ -37,9 +37,9 @@ const LINKS_MAX: usize = 1024;
 /// Whether the writer of an entry had applied the same entries as this table, with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// It had, or its entry is older than the remembered positions.
+    /// The writer had, or its entry is older than the remembered positions.
     Agrees,
-    /// It had applied an entry that this table has not, or the same entries with another result.
+    /// The writer had applied an entry that this table has not, or the same entries with another result.
     Differs,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct EntryName {
 pub(super) struct Rejections {
     /// Number of rejected changes.
     pub(super) count: u64,
-    /// Hash of their indexes.
+    /// Hash of the indexes of these changes.
     indexes: u64,
 }
 

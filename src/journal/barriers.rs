@@ -82,7 +82,7 @@ mod tests {
     use crate::journal::applied::Writers;
     use crate::resource::ResourceVersion;
 
-    /// Returns the state of a table after so many entries at consecutive positions.
+    /// Returns the state of a table after `entries` entries at consecutive positions.
     fn applied(entries: u64) -> Applied {
         let mut applied = Applied::at(End::default(), ResourceVersion(1), 0, Writers::default());
         for position in 1..=entries {

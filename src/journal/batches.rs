@@ -104,7 +104,7 @@ pub(super) struct Sealed {
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// No changes yet, by a writer that has not written.
+    /// Creates an empty state for a writer that has not written.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,

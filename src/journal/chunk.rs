@@ -77,7 +77,7 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
     let damaged = reader.damaged("what cannot be decompressed");
     let compressed = reader.take(reader.remaining())?;
-    // One byte more than expected, so that a longer piece is noticed.
+    // The buffer has one byte more than expected, so that a longer piece is noticed.
     let mut bytes = Vec::with_capacity(length + 1);
     let status = Decompress::new(false).decompress_vec(compressed, &mut bytes, FlushDecompress::Finish);
     if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {

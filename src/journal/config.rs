@@ -21,7 +21,7 @@ pub struct Config {
 pub struct Limits {
     /// Format in which values are written. Older releases cannot read a newer format.
     pub format: u8,
-    /// Most changes in a batch.
+    /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
     /// Fewest changes in a batch that may be held back while more arrive.
     pub gathered_changes_min: usize,
@@ -32,9 +32,9 @@ pub struct Limits {
     pub renewal_wait_ms: u64,
     /// Largest entry with more than one change, in bytes.
     pub batch_bytes_max: usize,
-    /// Most changes that may wait for a batch.
+    /// Maximum number of changes that may wait for a batch.
     pub waiting_changes_max: usize,
-    /// Most bytes that the waiting changes may take in entries, about.
+    /// Maximum number of bytes that the waiting changes may take in entries, about.
     pub waiting_bytes_max: usize,
     /// Bytes of entries since the newest snapshot below which no snapshot is begun.
     pub snapshot_bytes_min: u64,

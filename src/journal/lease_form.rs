@@ -206,7 +206,7 @@ fn read_list<'b, T>(
     Ok(list)
 }
 
-/// Most items for which a list reserves memory in advance.
+/// Maximum number of items for which a list reserves memory in advance.
 const LIST_RESERVED_MAX: usize = 64;
 
 fn read_map(reader: &mut Reader<'_>) -> Result<StringMap, FormError> {

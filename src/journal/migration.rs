@@ -111,7 +111,7 @@ impl Place<'_> {
         }
     }
 
-    /// Checks that the store is new, and deletes what an interrupted attempt left there.
+    /// Checks that the store is new, and deletes the remains of an interrupted attempt.
     fn prepare(&mut self) -> Result<(), EngineError> {
         let Opened { has_manifest, has_entries, snapshots } = self.open()?;
         if has_manifest || has_entries {

@@ -114,7 +114,7 @@ pub struct Journal {
     gathering: Option<Gathering>,
     /// When the first waiting change was submitted, in ms.
     waiting_since_ms: u64,
-    /// Until when the waiting renewals are held back, in ms.
+    /// End of the time for which the waiting renewals are held back, in ms; `None` if they are not.
     held_until_ms: Option<u64>,
     /// When writes are tried again after a commit that found no space, in ms.
     no_space_until_ms: Option<u64>,
@@ -603,8 +603,8 @@ impl Journal {
         }
     }
 
-    /// Until when the waiting changes are held back, if all are renewals. No client waits for a heartbeat, and a commit
-    /// costs the store the same however many renewals it has.
+    /// Returns the end of the time for which the waiting changes are held back, in ms, if all are renewals. No client
+    /// waits for a heartbeat, and a commit of many renewals costs the store no more than a commit of one.
     fn renewals_held_until_ms(&self, now_ms: u64) -> Option<u64> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);

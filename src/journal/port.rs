@@ -25,7 +25,7 @@ use std::time::Instant;
 /// Commands to the worker, which runs them in order. Each is answered by one [`Event`].
 #[derive(Debug)]
 pub enum Command {
-    /// Reads the manifest, and lists what else is stored.
+    /// Reads the manifest, and lists the other stored values.
     Open,
     /// Reads a piece of a snapshot.
     ReadChunk {
@@ -150,7 +150,7 @@ pub trait Port: fmt::Debug {
     fn next(&mut self) -> Option<Event>;
 }
 
-/// Most commands under way at one time.
+/// Maximum number of commands under way at one time.
 pub const COMMANDS_MAX: usize = 4;
 
 /// A worker on its own thread.

@@ -41,7 +41,7 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
 pub(super) struct RecordReader {
     /// Bytes of the pieces that are not dropped yet.
     bytes: Vec<u8>,
-    /// Bytes of those that have been read.
+    /// Number of these bytes that have been read.
     at: usize,
     /// Bytes that were dropped before.
     offset: usize,

@@ -103,9 +103,9 @@ pub(super) struct Replaying {
 pub(super) enum Expected {
     /// The writer had applied every earlier entry.
     OneWriter,
-    /// It was read together with the whole store. Another start would read the same.
+    /// The entry was read together with the whole store. Another start would read the same.
     Stored,
-    /// It was delivered to a table that follows the journal. Another start can repair the table.
+    /// The entry was delivered to a table that follows the journal. Another start can repair the table.
     Delivered,
 }
 

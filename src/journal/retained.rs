@@ -34,7 +34,7 @@ struct Segment {
 }
 
 impl Retained {
-    /// No entries yet. A segment gets about `segment_entries_max` of them.
+    /// Creates an empty record. A segment gets about `segment_entries_max` entries.
     pub(super) fn new(segment_entries_max: u64) -> Self {
         Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
     }

@@ -18,7 +18,7 @@ pub struct Stats {
     pub journal_bytes: u64,
     /// Entries since the newest snapshot, or since the beginning if there is none.
     pub journal_entries_since_snapshot: u64,
-    /// Bytes of those entries.
+    /// Bytes of the entries since the newest snapshot, or since the beginning if there is none.
     pub journal_bytes_since_snapshot: u64,
     /// Snapshots finished since the start.
     pub snapshots: u64,
@@ -37,11 +37,11 @@ pub struct Stats {
 pub struct SnapshotStats {
     /// Age of the snapshot since it was begun, in ms, by the journal's clock.
     pub age_ms: u64,
-    /// Time from its beginning until it was durable, in ms.
+    /// Time from the beginning of the snapshot until it was durable, in ms.
     pub duration_ms: u64,
-    /// Bytes of its chunks.
+    /// Bytes of the snapshot's chunks.
     pub bytes: u64,
-    /// Leases in it.
+    /// Number of Leases in the snapshot.
     pub leases: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct CommitStats {
     pub bytes: usize,
 }
 
-/// Most commits that are kept until they are taken.
+/// Maximum number of commits that are kept until they are taken.
 const COMMITS_MAX: usize = 1024;
 
 /// Counters.

@@ -126,5 +126,5 @@ impl Settle {
     }
 }
 
-/// Most tickets that are held for reuse.
+/// Maximum number of tickets that are held for reuse.
 const KEPT_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use std::fmt;
 /// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormError {
-    /// They were never written like this.
+    /// No release has written such bytes.
     Damaged {
         /// Offset of the damage, in bytes.
         offset: usize,

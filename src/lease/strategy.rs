@@ -7,7 +7,7 @@ use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::HashSet;
 
-/// Most bytes of `generateName` kept before the random characters (apiserver `storage/names`).
+/// Maximum number of bytes of `generateName` kept before the random characters (apiserver `storage/names`).
 const GENERATE_NAME_BYTES_MAX: usize = 58;
 /// Number of random characters.
 const GENERATED_CHARS: usize = 5;
@@ -119,7 +119,7 @@ pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
         && matches!(old.deletion_grace_period_seconds, None | Some(0))
 }
 
-/// What a deletion does to dependents.
+/// Effect of a deletion on dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// Not specified: the existing finalizers decide.

@@ -193,7 +193,7 @@ mod tests {
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router accepts one, the negotiation takes the other.
+            // The router accepts `application/*`, and the negotiation chooses YAML.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");
@@ -276,7 +276,7 @@ mod tests {
             ("text/html, */*;q=0.8".into(), plain(Format::Json)),
             (V2.into(), of(Format::Json, DiscoveryVersion::V2)),
             (V2BETA1.into(), of(Format::Json, DiscoveryVersion::V2Beta1)),
-            // As kube-apiserver's aggregator sends it, then as client-go does.
+            // The values of kube-apiserver's aggregator and of client-go.
             (format!("{V2},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{V2},{V2BETA1},application/json"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{later},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2Beta1)),

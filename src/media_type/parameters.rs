@@ -18,7 +18,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Reads the parameters; `None` if one of them cannot be served. The last of a repeated one counts.
+    /// Reads the parameters; `None` if one of them cannot be served. The last value of a repeated parameter counts.
     pub(super) fn of(range: &Range<'a>) -> Option<Self> {
         let mut found = Self::default();
         let (mut stream, mut server_version): (&[u8], &[u8]) = (&[], &[]);
@@ -43,7 +43,8 @@ impl<'a> Parameters<'a> {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// For errors and non-resource documents: no version can be named there.
+    /// Returns the transform of errors and non-resource documents, which is none. `None` if the parameters ask for a
+    /// transform or name a version.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }

@@ -29,7 +29,7 @@ pub(super) struct HolderScan {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) leases: ByNamespace<HolderCounts>,
-    /// Time of its completion. Changes during the count may or may not be in it.
+    /// Time at which the count was complete. Changes during the count may or may not be in it.
     pub(super) at: Time,
 }
 

@@ -67,7 +67,7 @@ struct WatchCounts {
 pub struct TurnEnd {
     /// Time from wake-up to last write, in µs.
     pub duration_us: u64,
-    /// Its processor time in µs, if it continued work of the last turn.
+    /// Processor time of the turn in µs, if it continued work of the previous turn.
     pub cpu_us: Option<u64>,
     /// Open connections.
     pub connections: usize,
@@ -81,7 +81,7 @@ pub struct TurnEnd {
     pub connections_with_jobs: usize,
     /// Long lists, deletions of a collection and watches with initial events in progress.
     pub long_responses: usize,
-    /// Those that ended since the start because nobody read them and another user needed their place.
+    /// Long responses that were ended since the start, because nobody read them and another user needed their permits.
     pub long_responses_revoked: u64,
     /// Bytes of output on all connections that wait for a window or a socket.
     pub queued_bytes: usize,
@@ -226,7 +226,7 @@ impl Metrics {
         self.watches_last = self.watches;
     }
 
-    /// Continues the counts that are made in steps. Call it each turn.
+    /// Continues the counts that are made in steps. The loop calls this in each turn.
     pub fn step(&mut self, table: &Table, now: Now) {
         self.holders.step(table, now);
     }

@@ -16,15 +16,15 @@ pub(super) const COMPONENT: &str = "apiserver";
 pub enum RequestKind {
     /// An apply patch.
     Apply,
-    /// The same with `dryRun`.
+    /// An apply patch with `dryRun`.
     ApplyDryRun,
     /// A deletion of one Lease.
     Delete,
-    /// The same with `dryRun`.
+    /// A deletion of one Lease with `dryRun`.
     DeleteDryRun,
     /// A collection deletion in a namespace.
     DeleteCollection,
-    /// The same with `dryRun`.
+    /// A collection deletion in a namespace, with `dryRun`.
     DeleteCollectionDryRun,
     /// A read of one Lease.
     Get,
@@ -34,15 +34,15 @@ pub enum RequestKind {
     ListCluster,
     /// Another patch.
     Patch,
-    /// The same with `dryRun`.
+    /// Another patch, with `dryRun`.
     PatchDryRun,
     /// A creation.
     Post,
-    /// The same with `dryRun`.
+    /// A creation with `dryRun`.
     PostDryRun,
     /// An update.
     Put,
-    /// The same with `dryRun`.
+    /// An update with `dryRun`.
     PutDryRun,
     /// A watch of one namespace.
     WatchNamespace,
@@ -222,7 +222,7 @@ pub(super) struct RequestCounts {
 
 const _: () = assert!(COUNTED <= u64::BITS as usize);
 
-/// Number of kinds in all versions. Requests without a version count as of the first.
+/// Number of kinds in all versions. Requests without a version count under the first version.
 const COUNTED: usize = KINDS * ApiVersion::ALL.len();
 
 /// Returns the index at which a request is counted.
@@ -389,7 +389,7 @@ mod tests {
         counts.count(RequestKind::Put, ApiVersion::V1, 299, 0);
         counts.end_turn(100);
         counts.end_turn(9_000_000);
-        // It waited for the journal before it was refused.
+        // The deletion waited for the journal before it was refused.
         counts.count(RequestKind::Delete, ApiVersion::V1, 409, 30);
         counts.count_begin(RequestKind::ListCluster, ApiVersion::V1, 200);
         counts.end_turn(100);

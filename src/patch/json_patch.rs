@@ -13,12 +13,13 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
 
-/// Most operations in one patch.
+/// Maximum number of operations in one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Most bytes of JSON that all `copy` operations together may add: kube-apiserver's `JSONPatchMaxCopyBytes`.
+/// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
+/// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Most values that all operations together may visit or shift. A patch has at most [`PATCH_VALUES_MAX`] values and may
-/// copy as many, so only repeated large moves reach this limit. kube-apiserver has no such limit.
+/// Maximum number of values that all operations together may visit or shift. A patch has at most [`PATCH_VALUES_MAX`]
+/// values and may copy as many, so only repeated large moves reach this limit. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
 /// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, a malformed operation fails

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// How long before its end a certificate is renewed: when the log begins to warn. Certificates are checked when the
-/// server starts.
+/// Time before its end at which a certificate is renewed; then the log also begins to warn. Certificates are checked
+/// when the server starts.
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
@@ -63,7 +63,7 @@ pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// What to do about a certificate of the authority.
+/// The decision about a certificate of the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Keep it.

@@ -12,13 +12,13 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// Content of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admin<'a> {
-    /// Where the server listens.
+    /// Address at which the server listens.
     pub(super) addr: SocketAddr,
     /// Certificates to verify the server with: its authority's, or its own.
     pub(super) trusted: &'a [CertificateDer<'static>],
     /// The client certificate.
     pub(super) cert_pem: &'a [u8],
-    /// Its key.
+    /// The client certificate's key.
     pub(super) key_pem: &'a [u8],
 }
 

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// Terms that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// Sorted by their text, as kube-apiserver keeps them.
+    /// Terms, sorted by their text as in kube-apiserver.
     terms: Box<[FieldTerm]>,
 }
 
@@ -51,7 +51,7 @@ impl FieldSelector {
         })
     }
 
-    /// Number of terms to check for one Lease, at most.
+    /// Maximum number of terms to check for one Lease.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.terms.len()

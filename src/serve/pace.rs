@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Pace {
     /// End of the budget; `None` is no end.
     end: Option<Instant>,
-    /// Plain requests since the clock was read last; [`REQUESTS_PER_CLOCK`] or more if a read is due.
+    /// Plain requests since the last read of the clock; [`REQUESTS_PER_CLOCK`] or more if the clock must be read again.
     unlooked: u32,
     /// Bytes read from sockets since then.
     unlooked_bytes: usize,

@@ -191,7 +191,7 @@ impl Service {
     pub(super) fn resume_request(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
         let resumed = self.api.resume(waiting, now);
         match &resumed {
-            // A request that waits for its own change stays noted until that is settled.
+            // A request that waits for its own change stays noted until the change is settled.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
                 self.note_waiting(waiting, connection);
             }

@@ -50,7 +50,7 @@ impl Server {
         }
     }
 
-    /// When the next waiting connection can be accepted, in ms; `None` if there is nothing to wait for.
+    /// When the next waiting connection can be accepted, in ms; `None` if no connection waits.
     pub(super) fn accept_ms(&mut self) -> Option<u64> {
         let due_ms = self.listeners.iter().filter_map(Listener::due_ms).min()?;
         Some(due_ms.max(self.place_ms()?))

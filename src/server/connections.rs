@@ -23,16 +23,16 @@ pub(super) struct Connections {
 pub(super) struct ConnEntry {
     token: Token,
     pub(super) conn: Conn,
-    /// Time of its timer, in ms.
+    /// Time of the connection's timer, in ms.
     pub(super) armed_ms: u64,
     pub(super) marks: Marks,
-    /// Its last request alone used up a turn's time.
+    /// Whether its last request alone used up a turn's time.
     pub(super) is_slow: bool,
     /// Bytes waiting to be sent, as counted last.
     queued_bytes: usize,
     /// Bytes of unserved requests, as counted last.
     received_bytes: usize,
-    /// Its token is in `anonymous`.
+    /// Whether its token is in `anonymous`.
     is_listed: bool,
 }
 
@@ -127,7 +127,7 @@ impl Connections {
 }
 
 impl ConnEntry {
-    /// Returns its token.
+    /// Returns the token of the connection.
     pub(super) fn token(&self) -> Token {
         self.token
     }
@@ -138,7 +138,7 @@ impl ConnEntry {
         recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());
     }
 
-    /// Removes its bytes from the totals, when it is closed.
+    /// Removes the connection's bytes from the totals, when it is closed.
     pub(super) fn uncount(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, 0);
         recount(&mut service.received_bytes, &mut self.received_bytes, 0);

@@ -111,7 +111,7 @@ mod tests {
         for is_published in [true, false] {
             let (sender, _receiver) = endpoints();
             let (mut kept, _poll) = kept(Some(sender));
-            // The other was alone before, which says nothing of what comes.
+            // The first set has only the other replica. Its publication must not count for the stop.
             for (generation, endpoints) in [&others, &both].into_iter().enumerate() {
                 kept.set(endpoints.clone());
                 assert!(kept.published_sender().send(generation as u64 + 1));

@@ -24,16 +24,16 @@ pub(super) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// The queues that a connection stands in.
+/// The queues that have a connection.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// In the run queue, the handshakes or the slow connections.
+    /// Whether the connection is in the run queue, the handshakes or the slow connections.
     can_go_on: bool,
-    /// In `jobs`.
+    /// Whether the connection is in `jobs`.
     is_in_jobs: bool,
-    /// In `flush`.
+    /// Whether the connection is in `flush`.
     is_in_flush: bool,
-    /// In `with_jobs`.
+    /// Whether the connection is in `with_jobs`.
     is_with_job: bool,
 }
 
@@ -61,7 +61,8 @@ impl Queues {
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Puts a connection in the run queue, unless it stands there, among the handshakes or among the slow.
+    /// Puts a connection in the run queue, unless it is already there, among the handshakes or among the slow
+    /// connections.
     pub(super) fn enqueue(&mut self, entry: &mut ConnEntry) {
         if !std::mem::replace(&mut entry.marks.can_go_on, true) {
             self.run.push(entry.token());
@@ -210,7 +211,7 @@ mod tests {
         queues.move_to_slow(first);
         queues.move_to_slow(second);
         assert_eq!(queues.take_run(), [first]);
-        // There was no time for it.
+        // The turn had no time for the first connection.
         queues.put_back(&[first]);
         assert_eq!(queues.take_run(), [first]);
         assert!(queues.take_slow_turn(first));

@@ -43,9 +43,9 @@ pub struct Config {
     /// first gets some time to show a certificate. Until then, and if all peers have rights, new connections wait in
     /// the listen queue.
     pub max_connections: usize,
-    /// Events in the log, at most.
+    /// Maximum number of events in the log.
     pub watch_window_events: usize,
-    /// Memory of the log's events, in bytes, at most.
+    /// Maximum memory of the log's events, in bytes.
     pub watch_window_bytes: usize,
     /// Quota of the Leases, in bytes.
     pub lease_quota_bytes: usize,

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// Bounds of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
-    /// Events in the log, at most.
+    /// Maximum number of events in the log.
     pub(super) window_events: usize,
-    /// Bytes of those events, at most.
+    /// Maximum size of the events in the log, in bytes.
     pub(super) window_bytes: usize,
     /// Quota of Leases, in bytes.
     pub(super) quota_bytes: usize,

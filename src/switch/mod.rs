@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
-/// Time for a client that has just listed Leases here to open its watch, on which kube-apiserver would let it wait
-/// forever.
+/// Time for clients that have just listed Leases here to open their watches here. At kube-apiserver, a watch from that
+/// version would wait without end.
 const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Longest time for which writes are held back while the kube-apiservers switch.
 const SWITCH_MAX: Duration = Duration::from_secs(3);

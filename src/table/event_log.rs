@@ -152,7 +152,8 @@ impl EventLog {
         }
     }
 
-    /// Must be called after the events are delivered to all who follow the log, as far as they take them.
+    /// Notes that the events so far are delivered. Call it after all watchers have taken as many events as they have
+    /// room for.
     pub(super) fn mark_delivered(&mut self) {
         (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }

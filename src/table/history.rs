@@ -41,13 +41,14 @@ pub(super) struct Inner {
     released_len: usize,
 }
 
-/// The state at a key at some version, or that there was none; `None` if another source must tell.
+/// The state at a key at some version; the inner `None` means that there was no Lease. The outer `None` means that
+/// another source has the state.
 pub(super) type Stood<'t> = Option<Option<&'t Object>>;
 
 /// States by the change that ended each; none where no Lease existed.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
-/// A change of what stood at a key. Ordered by key, then by version.
+/// A change of the state at a key. Ordered by key, then by version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Loss {
     key: Key,
@@ -71,7 +72,7 @@ struct Held {
     losses_len: usize,
 }
 
-/// Keeps the states of one version in a range of keys that the table loses, until it is dropped.
+/// Keeps states of one version that the table loses, in a range of keys, until the hold is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     history: History,
@@ -130,7 +131,7 @@ impl History {
     }
 }
 
-/// The first version of a state. Since when a key has had no Lease is unknown.
+/// Returns the first version of a state. The version from which a key has had no Lease is unknown.
 fn since(state: Option<&Object>) -> ResourceVersion {
     state.map_or(ResourceVersion(0), |object| object.version)
 }
@@ -155,7 +156,7 @@ impl Inner {
     fn pop_released(&mut self) -> Option<Loss> {
         let accounts = match self.unneeded.front_mut() {
             Some((lost, accounts)) => {
-                // In the order of keys, no search is needed.
+                // The states come in the order of keys, so no search is needed.
                 lost.pop_first();
                 accounts
             }

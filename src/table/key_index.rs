@@ -108,7 +108,7 @@ mod tests {
         for (at, name) in (0..).zip(&names) {
             assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
             assert_eq!(index.find("n", name, |_| false), None);
-            // Another key's slot only if both hashes are equal.
+            // This finds another key's slot only if both hashes are equal.
             let found = index.find_by_hash(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
             assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);

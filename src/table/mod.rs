@@ -95,8 +95,8 @@ impl Table {
         &self.log
     }
 
-    /// Must be called after the log's events are delivered to all who follow it, as far as they take them. Resets
-    /// [`EventLog::headroom`].
+    /// Notes that the log's events so far are delivered, which resets [`EventLog::headroom`]. Call it after all
+    /// watchers have taken as many events as they have room for.
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
     }
@@ -113,7 +113,7 @@ impl Table {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` of these states.
+    /// Frees up to `states_max` of the states that wait to be freed.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
@@ -362,7 +362,7 @@ impl Table {
         after
     }
 
-    /// Keeps the state before a change for those who need it, and appends the event.
+    /// Keeps the state before a change for snapshots and copies that need it, and appends the event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
         self.copies.on_change(before.as_ref());

@@ -83,7 +83,7 @@ pub struct Object {
     renewed: Option<RenewedTimes>,
 }
 
-/// Tells whether anybody still holds an [`Object`] or a renewal of it.
+/// A trace of a Lease: shows whether an [`Object`] of it, or a renewal of that, is still held.
 #[derive(Debug)]
 pub(super) struct Trace(Weak<Base>);
 
@@ -222,7 +222,7 @@ impl Object {
         self.built_in_version_text().parse().ok()
     }
 
-    /// The same version as text; empty if there is none.
+    /// The version in built-in storage, as text; empty if there is none.
     pub(crate) fn built_in_version_text(&self) -> &str {
         if self.renewed.is_some() { "" } else { &self.metadata().resource_version }
     }
@@ -360,8 +360,8 @@ impl Object {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
 
-    /// As [`Object::memory_bytes`], but encodes the object first if needed. So the estimate does not depend on who has
-    /// read the object.
+    /// Does the same as [`Object::memory_bytes`], but encodes the object first if needed. So the estimate does not
+    /// depend on earlier reads of the object.
     pub(super) fn encoded_memory_bytes(&self) -> usize {
         self.template(Format::Json);
         self.memory_bytes()

@@ -42,7 +42,7 @@ impl Outlived {
         }
     }
 
-    /// Estimate of the memory that they take, in bytes. Too high by those freed since they were last checked.
+    /// Estimate of the memory that the traced Leases take, in bytes. Those freed since their last check still count.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -77,7 +77,7 @@ mod tests {
         let kept: Vec<_> = held.into_iter().take(3).collect();
         outlived.sweep(100);
         assert_eq!(outlived.bytes(), 3 * each);
-        // As many again, each freed at once: they do not pile up.
+        // A hundred more Leases, each freed at once. They must not add up.
         for _ in 0..100 {
             outlived.push(&object(100_000));
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());

@@ -29,7 +29,7 @@ impl Table {
     /// Brings the first [`PREFETCH_MAX`] of these Leases into the caches, and as many events as the log would drop if
     /// all were renewed.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
-        // All hashes before the first look-up: computing a key takes long.
+        // All keys are computed before the first look-up, since computing one takes long.
         let mut hashes = [const { None }; PREFETCH_MAX];
         hashes.iter_mut().zip(keys).for_each(|(hash, PrefetchKey(key))| *hash = Some(key));
         let slots = hashes.map(|hash| self.by_key.find_by_hash(hash?));

@@ -79,7 +79,7 @@ pub struct Forgotten;
 pub enum Stepped {
     /// More work is, or may be, left.
     More,
-    /// That was the last step.
+    /// The work is complete.
     Done,
 }
 
@@ -96,9 +96,9 @@ pub struct Snapshot {
     /// States of keys from `start` on, lost before the snapshot was made and found in the log up to `caught_up`.
     lost_before: Changes,
     discard: Discard,
-    /// Version up to which the log is in `lost_before`. No Lease comes out before it reaches the hold's version.
+    /// Version up to which the log is in `lost_before`. No Lease is returned before it reaches the hold's version.
     caught_up: ResourceVersion,
-    /// Whether it began within the range: the counts of the whole range then do not give `remaining`.
+    /// Whether the snapshot began within the range. Then the counts of the whole range do not give `remaining`.
     is_page: bool,
     /// Leases added to the range, and removed from it, between the version and the snapshot's making.
     added: usize,
@@ -183,7 +183,7 @@ impl Snapshot {
         Ok(Stepped::Done)
     }
 
-    /// Number of changes between the version and the snapshot's making that are still to be read.
+    /// Number of changes after the snapshot's version and before its creation that are not read from the log yet.
     fn lag_events(&self) -> usize {
         usize::try_from(self.hold.version().0.saturating_sub(self.caught_up.0)).unwrap_or(usize::MAX)
     }
@@ -292,13 +292,13 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // None: it did not exist at the version, or neither then nor now. Skipping it is work too.
+            // None: no Lease existed at the version, or neither then nor now. Skipping a key is work too.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;
             };
             if !wanted {
-                // One more, to know that there is one.
+                // One more Lease shows that there are more.
                 is_one_more = true;
                 break;
             }
@@ -315,7 +315,7 @@ impl Snapshot {
             self.start.push_str(last.as_str());
             self.start.push('\0');
             self.hold.advance(&self.start);
-            // One by one: `BTreeMap::split_off` counts all the rest.
+            // The entries are removed one by one, since `BTreeMap::split_off` counts all the rest.
             while let Some(first) = self.lost_before.first_entry()
                 && first.key().as_str() < self.start.as_str()
             {
@@ -344,7 +344,7 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// Merges two ordered sequences of keys. What `upper` tells of a key hides what `lower` tells.
+/// Merges two ordered sequences of keys. An item of `upper` hides the item of `lower` with the same key.
 struct Layered<L: Iterator, U: Iterator> {
     lower: Peekable<L>,
     upper: Peekable<U>,

@@ -39,7 +39,7 @@ impl Model {
         lease
     }
 
-    /// One random write, to both.
+    /// Makes one random write, to the table and to the maps.
     fn write(&mut self) {
         let lease = self.lease();
         let holder = lease.spec.holder_identity.clone().unwrap_or_default().to_string();
@@ -122,7 +122,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                     break;
                 }
                 if model.rng.u8(0..4) == 0 {
-                    // The same page again, requested by a client with version and start.
+                    // The same page again, by a request with version and start.
                     let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
                     let again =
                         Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
@@ -182,7 +182,7 @@ fn a_page_ends_exactly_where_there_is_no_more() {
             })
             .expect("kept");
         assert_eq!(stepped == Stepped::More, limit < total);
-        // The same when the maximum of keys to examine ends it.
+        // The limit on examined keys ends the step in the same way.
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
         let stepped = snapshot
@@ -217,15 +217,15 @@ fn a_snapshot_outlives_the_log_once_it_has_caught_up() {
     assert_eq!(got, expected(model.state(version.0), &Range::All));
 }
 
-/// A running snapshot, and what it must give out.
+/// A running snapshot, and its expected output.
 struct Reader {
     snapshot: Snapshot,
     want: Vec<(String, u64, String)>,
     got: Vec<(String, u64, String)>,
 }
 
-/// Snapshots share kept states: whichever begins, continues or ends first, none may see a difference, and nothing is
-/// left when all have ended.
+/// Snapshots share kept states. In any order of beginnings, steps and ends, each snapshot sees its own version. No
+/// state is left when all have ended.
 #[test]
 fn many_snapshots_at_once_read_back_each_its_own_version() {
     for seed in 0..300 {
@@ -276,8 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; a state that several need
-/// is kept once.
+/// Versions without readers, keys that all readers have passed, and ranges of others cost nothing. A state that several
+/// readers need is kept once.
 #[test]
 fn only_what_a_snapshot_can_still_come_to_is_kept() {
     let mut model = Model::new(1, 5);
@@ -317,7 +317,7 @@ fn only_what_a_snapshot_can_still_come_to_is_kept() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// With many holds of other keys, a state may be kept for a hold that does not need it.
+/// If many holds are on other keys, a state may be kept for a hold that does not need it.
 #[test]
 fn a_change_asks_few_of_those_who_hold_versions() {
     let mut model = Model::new(1, 5);

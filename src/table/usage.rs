@@ -48,9 +48,9 @@ pub struct Reserved {
 pub struct NamespaceQuota {
     /// The namespace.
     pub namespace: String,
-    /// Bytes of its Leases that count.
+    /// Bytes of the namespace's Leases that count.
     pub used: usize,
-    /// Bytes that they may come to, as long as the other namespaces hold what they hold.
+    /// Maximum of those bytes, as long as the other namespaces do not change.
     pub limited: usize,
 }
 
@@ -179,9 +179,9 @@ impl Usage {
     }
 }
 
-/// Bytes for which a Lease counts: the most it may come to take. A short Lease counts for a minimum, beside its labels
-/// and the like, so that a holder with a longer name needs no more. One of the cluster counts for what exceeds this
-/// minimum, in its labels and the like and in all else.
+/// Bytes that a Lease counts towards the quota: the most that it may come to take. A short Lease counts for a minimum,
+/// besides its labels and other entries, so that a holder with a longer name needs no more. A Lease of the cluster
+/// counts for the bytes beyond this minimum, of its entries and of all else.
 fn metered_bytes(lease: &Lease) -> usize {
     let text_bytes = lease.text_bytes();
     let without_entries = Object::memory_bytes_max(text_bytes - lease.entries_text_bytes());

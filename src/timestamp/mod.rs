@@ -218,11 +218,11 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     (year, month, day)
 }
 
-/// Quarters of a day in 100 years, none of which has a leap day at its end.
+/// Quarters of a day in an average century of 36,524.25 days.
 const QUARTERS_PER_CENTURY: u32 = 146_097;
 
-/// Converts the remainder of a division by a day, an era or a second: further divisions in unsigned 32 bits cost a
-/// third.
+/// Converts the remainder of a division by a day, an era or a second. Later divisions in unsigned 32 bits take a third
+/// of the time.
 #[inline]
 fn small(rest: i64) -> u32 {
     u32::try_from(rest).unwrap_or_default()

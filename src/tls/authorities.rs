@@ -32,7 +32,7 @@ struct Authority {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Whom the key of a certificate may certify.
+/// The peers that the key of a certificate may certify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certifies {
     /// Clients, through at most `intermediates_max` other authorities.

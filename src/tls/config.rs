@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Two ends in memory, until neither has anything to say.
+    /// Runs a handshake in memory until neither end has output.
     fn handshake(
         server: &Arc<ServerConfig>,
         client: &Arc<ClientConfig>,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Name of the ConfigMap.
 pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
-/// Its namespace.
+/// Namespace of the ConfigMap.
 pub const CONFIG_MAP_NAMESPACE: &str = "kube-system";
 
 /// Key with the client CA, in PEM.

@@ -48,7 +48,7 @@ pub enum Reload {
     Failed,
 }
 
-/// What a new configuration is made from, and the present parts.
+/// The sources of a new configuration, and the present parts.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
@@ -63,7 +63,7 @@ pub struct Reloader {
 /// A part of a configuration in its last valid state.
 #[derive(Debug)]
 struct Part<T> {
-    /// The last valid state; `None` before the first.
+    /// The last valid state; `None` before the first valid one.
     right: Option<T>,
     /// Fingerprint of the last input, valid or not.
     fingerprint: Option<u64>,
@@ -202,8 +202,8 @@ impl Reloader {
         is_other
     }
 
-    /// Builds a configuration from the last valid parts; `None` without a serving pair. A part without any valid
-    /// authorities yet trusts nobody.
+    /// Builds a configuration from the last valid parts; `None` without a serving pair. A part that never had valid
+    /// authorities trusts nobody.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();

@@ -12,12 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the TLS material comes from. All files are PEM.
+/// Sources of the TLS material. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct TlsSources {
     /// The serving certificate, followed by its intermediates.
     pub cert: PathBuf,
-    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    /// Private key of the serving certificate: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
     /// The client CA file.
     pub client_ca: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct TlsSources {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// Where the front proxy's authorities come from.
+/// Source of the front proxy's authorities.
 #[derive(Clone, Debug)]
 pub enum FrontProxySource {
     /// There is no front proxy.

@@ -30,12 +30,12 @@ pub struct Trust {
     is_complete: bool,
 }
 
-/// How a front proxy is recognised, and the field lines it uses.
+/// The Common Names by which a front proxy is recognised, and the field lines that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrontProxy {
     /// Allowed Common Names; empty allows any.
     pub allowed_names: Vec<String>,
-    /// Names of its field lines.
+    /// Names of the front proxy's field lines.
     pub header_names: HeaderNames,
 }
 
@@ -63,7 +63,7 @@ impl Default for HeaderNames {
     }
 }
 
-/// What a peer's certificates prove.
+/// The identities that a peer's certificates prove.
 #[derive(Clone, Debug)]
 pub struct Proof {
     /// The user, if the client CA certifies one.
@@ -140,8 +140,8 @@ impl ClientCertVerifier for Trust {
         &self.subjects
     }
 
-    /// Clients without a certificate are accepted: health checks need no identity, and each request that needs one says
-    /// so.
+    /// Clients without a certificate are accepted: health checks need no identity. Each request that needs one is
+    /// refused without it.
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -344,7 +344,7 @@ mod tests {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
-            // Alone, or beside one that is valid.
+            // The authority alone, and beside a valid one.
             for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
                 let trust = trust(roots(own), roots(own), &[]);
                 assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));
@@ -355,8 +355,8 @@ mod tests {
         }
     }
 
-    /// Like Go (`crypto/x509`, `Certificate.Verify`): a client whose own certificate is among the authorities cannot
-    /// issue certificates because of that.
+    /// As in Go (`crypto/x509`, `Certificate.Verify`), a client whose own certificate is among the authorities cannot
+    /// issue certificates.
     #[test]
     fn a_key_certifies_whom_its_certificate_lets_it() {
         use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};

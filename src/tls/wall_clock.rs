@@ -1,4 +1,4 @@
-//! The wall clock for rustls, which takes a time before 1970 for impossible and panics.
+//! The wall clock for rustls, which panics at a time before 1970.
 
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;

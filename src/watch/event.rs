@@ -6,8 +6,8 @@ use crate::form::{Form, LeaseState};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
-/// Appends what a watcher with `selector` sees of `event`; returns whether there was something. A change can bring an
-/// object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
+/// Appends `event` as a watcher with `selector` sees it; returns whether the watcher sees anything. A change can bring
+/// an object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
 /// events written for earlier watchers, if a look-up is worth it.
 pub(super) fn push_change(
     out: &mut Vec<u8>,

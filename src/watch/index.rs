@@ -26,7 +26,7 @@ pub(super) struct Index {
     sharded: [usize; ShardField::ALL.len()],
 }
 
-/// What the members of a group have in common.
+/// The condition that the members of a group share.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Group {
     /// `namespace/name`, `namespace/`, or nothing for everything.

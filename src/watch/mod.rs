@@ -130,9 +130,9 @@ struct WatcherEntry<O> {
     generation: u32,
     places: Places,
     is_dirty: bool,
-    /// Whether its connection has no room.
+    /// Whether the watcher's connection has no room.
     is_parked: bool,
-    /// Time for which its timer is set, in ms.
+    /// Deadline for which the watcher's timer is set, in ms.
     armed_ms: u64,
 }
 
@@ -148,7 +148,7 @@ struct Counts {
 }
 
 impl<O: Copy> Watchers<O> {
-    /// No watchers yet, for a table at `version`.
+    /// Creates an empty set of watchers for a table at `version`.
     #[must_use]
     pub fn new(version: ResourceVersion) -> Self {
         Self {
@@ -238,7 +238,7 @@ impl<O: Copy> Watchers<O> {
         let gone = self.watchers.remove(key.slot as usize);
         let Self { index, watchers, .. } = self;
         index.remove(&gone.places, |member, place| watchers[member.slot as usize].places.moved(member, place));
-        // Its timer stays until it is due, which may take an hour; stale timers are swept together.
+        // The watcher's timer stays until it is due, which may take an hour. Stale timers are swept together.
         if self.timers.len() > KEYS_SWEPT_MIN + 4 * self.watchers.len() {
             let watchers = &mut self.watchers;
             self.timers.retain(|Reverse((_, key))| find(watchers, *key).is_some());
@@ -338,8 +338,8 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Counts how long the long initial states are unread. Ends the watches whose permits were revoked. Call it at intervals of
-    /// a second or more.
+    /// Counts the checks that find the long initial states unread. Ends the watches whose permits were revoked.
+    /// Call it at intervals of a second or more.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
         self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));
@@ -441,7 +441,7 @@ fn find<O>(watchers: &mut Slab<WatcherEntry<O>>, key: WatcherKey) -> Option<&mut
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
-/// What happens to versions when the server stops.
+/// The fate of versions when the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopKind {
     /// The next server counts versions from another start. A watch resumed there from its version would miss events, so

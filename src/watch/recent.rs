@@ -10,7 +10,7 @@ pub(super) struct Recent {
     slots: Vec<(Option<EventKey>, Vec<u8>)>,
 }
 
-/// The key of a written event: all that its bytes depend on when a state's encoding is used.
+/// The key of a written event. Events with equal keys have equal bytes if the state's encoding is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventKey {
     /// Version of the change.

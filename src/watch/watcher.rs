@@ -32,14 +32,14 @@ pub(super) struct Watcher {
     end_ms: u64,
 }
 
-/// How a watcher learns of changes.
+/// The way in which a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// It sends the initial state, until `end_ms` at the latest.
+    /// The watcher sends the initial state, until `end_ms` at the latest.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, permit: Option<Permit> },
-    /// It sends an error and ends.
+    /// The watcher sends an error and ends.
     Refused(Box<ApiError>),
-    /// It reads the log from its cursor.
+    /// The watcher reads the log from its cursor.
     Scan,
     /// The index notifies it; `pending` holds the versions of its changes. Broad watchers are never synced.
     Synced { pending: VecDeque<ResourceVersion> },
@@ -84,7 +84,7 @@ impl Watcher {
         }
     }
 
-    /// Whether it sends a long initial state.
+    /// Whether the watcher sends a long initial state.
     pub(super) fn is_long(&self) -> bool {
         matches!(self.progress, Progress::Initial { permit: Some(_), .. })
     }
@@ -112,7 +112,7 @@ impl Watcher {
         }
     }
 
-    /// Whether its shard selector has `hash`.
+    /// Whether the watcher's shard selector has `hash`.
     pub(super) fn has(&self, hash: ShardHash) -> bool {
         self.selector.shard.as_ref().is_some_and(|shard| shard.has(hash))
     }
@@ -121,7 +121,7 @@ impl Watcher {
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
             Progress::Synced { pending } if pending.back() == Some(&version) => {}
-            // The connection takes no more.
+            // The connection takes no more events now.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
@@ -216,7 +216,7 @@ impl Watcher {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
         if let Progress::Initial { snapshot, end_bookmark, permit, .. } = &mut self.progress {
             permit.iter().for_each(Permit::note_progress);
-            // One step, even if no object in it matched: the other watchers must get their turn.
+            // This counts as one step, even if no object in it matched: the other watchers must get their turn.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {

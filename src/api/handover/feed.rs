@@ -18,7 +18,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 /// Longest delay of a renewal to built-in storage, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
-/// The same while some clients still use built-in storage, and may wait for a lock to expire, in ms.
+/// Longest delay of a renewal to built-in storage while some clients still use it and may wait for a lock to expire, in
+/// ms.
 pub(super) const RENEWAL_MS_IN_SWITCH: u64 = 1_000;
 
 /// The Leases whose current state is not in built-in storage.
@@ -28,7 +29,7 @@ pub(super) struct Feed {
     cursor: Option<ResourceVersion>,
     /// When each Lease must be written, in ms.
     due: HashMap<Key, u64>,
-    /// The same in order, with outdated entries.
+    /// Entries of `due` in the order of their times, among outdated ones.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
     /// Leases in the current write.
     under_way: Vec<Key>,

@@ -43,11 +43,11 @@ const FEED_MS: u64 = 200;
 /// Longest life of a watch from before a takeover, in seconds. kube-apiserver ends a watch after at most an hour,
 /// unless `--min-request-timeout` exceeds its default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
-/// Most Leases fed by one command.
+/// Maximum number of Leases fed by one command.
 const FEED_LEASES_MAX: usize = 2_000;
-/// Most Leases imported in one turn.
+/// Maximum number of Leases imported in one turn.
 const TAKEN_IN_PER_TURN: usize = 256;
-/// Most changes in flight in the journal.
+/// Maximum number of changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
 /// The work of a hand-over.

@@ -15,7 +15,7 @@ use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
-    /// Most items.
+    /// Maximum number of items.
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,

@@ -99,7 +99,8 @@ enum Stage {
     Stream(StreamedList),
     /// Sends a complete response that is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// The time was over before the client had read the response, or others needed its permit; all memory is released.
+    /// The deadline passed before the client had read the response, or another user needed the permit. All memory is
+    /// released.
     GivenUp,
     /// Sends the collected items.
     Send(Unsent),
@@ -329,8 +330,8 @@ impl Job {
         self.request.as_ref().map_or_else(|| Response::from_error(&error), |request| request.refusal(&error))
     }
 
-    /// Makes one step, and appends to `out` until it holds about `bytes_max`. `out` must be empty as long as there is
-    /// no head.
+    /// Makes one step, and appends to `out` until it holds about `bytes_max`. `out` must be empty until there is a
+    /// head.
     ///
     /// # Errors
     /// [`JobError`]; without a head, the response is [`Job::refusal`]. Otherwise it cannot be completed.
@@ -342,7 +343,7 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        // A slow peer must not hold the job's memory, or the states retained for it, for as long as it likes.
+        // A slow peer must not hold the job's memory, or the states retained for it, without a deadline.
         if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }

@@ -319,7 +319,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     }
 }
 
-/// Bytes before a list in the output do not belong to it, however many steps it takes.
+/// Bytes before a list in the output are no part of the list, even if it takes many steps.
 #[test]
 fn a_list_for_people_leaves_alone_what_goes_before_it() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

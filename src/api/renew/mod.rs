@@ -35,7 +35,7 @@ impl Api {
         if self.long_way_only {
             return None;
         }
-        // In another version than the stored one, even the same body means something else.
+        // The same body has another meaning in an API version other than the stored one.
         if options.dry_run || call.version != ApiVersion::V1 {
             return None;
         }

@@ -1,7 +1,6 @@
-//! The fast path of a renewal against the general path. Goal: nobody outside can tell which path a request took.
-//! Method: two APIs with their own tables get the same random requests, and one always takes the general path. Answers,
-//! tables, logs and watch events must have the same bytes. Requests are renewals as clients send them, and variants of
-//! them.
+//! The fast path of a renewal against the general path. Goal: a client cannot tell which path a request took. Method:
+//! two APIs with their own tables get the same random requests, and one always takes the general path. Answers, tables,
+//! logs and watch events must have the same bytes. Requests are renewals as clients send them, and variants of them.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;

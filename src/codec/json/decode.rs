@@ -59,7 +59,7 @@ impl Decoder {
         self.decode_lease_of(body, body, version)
     }
 
-    /// As [`Decoder::decode_lease`], for `json` that was converted from `body`; errors quote `body`.
+    /// Does the same as [`Decoder::decode_lease`] for `json`, which was converted from `body`. Errors quote `body`.
     ///
     /// # Errors
     /// See [`Decoder::decode_lease`].

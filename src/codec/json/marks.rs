@@ -134,7 +134,7 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.namespace = "kube-node-lease".into();
         for key in ["resourceVersion", "renewTime", "time"] {
-            // Looks like a mark but is not one.
+            // A label that looks like a mark.
             lease.metadata.labels.insert(key.into(), "5".into());
             lease.metadata.annotations.insert(key.into(), format!(r#"{{"{key}":"5"}}"#).into());
         }

@@ -42,8 +42,8 @@ pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     String::from_utf8(number).ok().filter(|number| !number.is_empty())
 }
 
-/// Returns what follows the colon of the last member of this name, in the object at the start of `text`. Does not find
-/// a key with escapes.
+/// Returns the text after the colon of the last member of this name, in the object at the start of `text`. Does not
+/// find a key with escapes.
 fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
     let (mut string, mut found) = (&text[..0], None);

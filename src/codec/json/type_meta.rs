@@ -118,7 +118,7 @@ pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> Str
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
-/// The same error for a kind without a version, which kube-apiserver takes for its internal version.
+/// Returns the error for a kind without a version, which kube-apiserver takes for its internal version.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(
         "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",

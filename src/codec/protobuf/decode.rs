@@ -95,7 +95,7 @@ impl TypeMeta {
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// Fills in what is missing. Without a version, the group is ignored.
+    /// Fills in missing parts. Without a version, the group is ignored.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -253,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
-        // What is missing is filled in; a group without a version counts as missing.
+        // Missing parts are filled in; a group without a version counts as missing.
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(decoded.entries, 90_000);
     }
 
-    /// Of a Lease.
+    /// Encodes the metadata of a Lease as a field of the Lease.
     fn metadata(fields: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_bytes(1, fields);

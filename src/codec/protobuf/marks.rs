@@ -331,7 +331,7 @@ mod tests {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
-                // Unless only the time differs.
+                // The flip may have changed only the time.
                 if let Some(renew_time) = template.match_body(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();

@@ -106,8 +106,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Moves all into `meta`; returns the number of entries received. `managedFields` becomes a list only if there are
-    /// entries: protobuf cannot tell an empty list from none.
+    /// Moves all received fields into `meta`; returns the number of entries received. `managedFields` becomes a list
+    /// only if there are entries: protobuf cannot tell an empty list from none.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();

@@ -32,7 +32,7 @@ impl fmt::Display for WireError {
             Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
             Self::IntegerOverflow => f.write_str("proto: integer overflow"),
             Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
-            // From Go's proto3, which checks what gogo-protobuf does not.
+            // The error of Go's proto3, which checks UTF-8. gogo-protobuf does not.
             Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
             Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
             Self::UnexpectedEof => f.write_str("unexpected EOF"),
@@ -184,7 +184,7 @@ const START_GROUP: u8 = 3;
 const END_GROUP: u8 = 4;
 const FIXED_32: u8 = 5;
 
-/// Returns what follows the first field of `bytes`. Counts nested groups instead of recursing.
+/// Returns the bytes after the first field of `bytes`. Counts nested groups instead of recursing.
 fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     let mut rest = bytes;
     let mut depth = 0usize;

@@ -15,7 +15,7 @@ pub(super) trait Sink: Sized {
     /// Appends a varint.
     fn put_varint(&mut self, n: u64);
 
-    /// Appends a length, then what `fill` appends. `width` is the expected width of the length, in bytes.
+    /// Appends a length and then the output of `fill`. `width` is the expected width of the length, in bytes.
     fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self));
 
     /// Appends a nested message.

@@ -95,7 +95,7 @@ fn lists_are_those_of_kube_apiserver() {
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
     assert_eq!(list(form, &leases), wire!("list.pb"));
     assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
-    // The same from encoded bodies.
+    // The same lists from encoded bodies.
     let messages = [raw_message(BARE), raw_message(FULL)];
     let items_len = messages.into_iter().map(raw_item_len).sum();
     let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };

@@ -13,7 +13,7 @@ use crate::resource::MetaVersion;
 use crate::timestamp::Time;
 use age::push_age;
 
-/// What each row carries besides its cells (`includeObject`).
+/// Content of each row besides its cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// The metadata.

@@ -135,7 +135,7 @@ pub(super) fn column_after(out: &[u8], start: usize, line_start: usize) -> (usiz
 
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
-    /// In characters.
+    /// Column in the output line, in characters.
     column: usize,
     indent: usize,
 }

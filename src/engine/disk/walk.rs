@@ -202,7 +202,7 @@ fn end_at(page: &[u8], at: usize) -> Option<usize> {
 
 /// Offset of the number of pages per region in the header.
 const REGION_PAGES: usize = 20;
-/// Offset of the first of the two commits in the header.
+/// Offset of the first of the two commit slots in the header, in bytes.
 const SLOTS: usize = 64;
 /// Size of a commit in the header, in bytes.
 const SLOT_BYTES: usize = 128;

@@ -71,7 +71,7 @@ pub enum Step<R> {
     Served(R),
 }
 
-/// What happens to the bytes of a served request.
+/// Treatment of the bytes of a served request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
     /// The bytes are consumed.
@@ -80,7 +80,7 @@ pub enum Bytes {
     Keep,
 }
 
-/// What the request says about the connection (RFC 9112 §9.3).
+/// The request's effect on the connection (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
     /// More requests may follow.
@@ -319,7 +319,7 @@ impl Framing {
     }
 }
 
-/// Tells which part of an oversized head is at fault.
+/// Returns the error for an oversized head: its target is too long, or the whole head.
 #[cold]
 fn too_large(head: &[u8]) -> RequestError {
     let line = memchr(b'\r', head).unwrap_or(head.len());

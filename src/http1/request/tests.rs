@@ -2,7 +2,7 @@ use super::*;
 use crate::buffer::Pool;
 use crate::limits::{BODY_BYTES_MAX, HEAD_FIELDS_MAX};
 
-/// What a served request looked like.
+/// A request as it was served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     method: Method,
@@ -43,7 +43,7 @@ fn feed<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Vec<Seen>, Option<Reques
     (seen, None)
 }
 
-/// The same whole, byte by byte, and at random cuts; all must agree.
+/// Feeds the input whole, byte by byte and at random cuts, and checks that the results are equal.
 fn all_ways(input: &[u8]) -> (Vec<Seen>, Option<RequestError>) {
     let whole = feed(std::iter::once(input));
     assert_eq!(feed(input.chunks(1)), whole, "byte by byte");
@@ -166,7 +166,7 @@ fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
     assert!(matches!(step(&mut buf), Step::Incomplete { send_continue: false }), "nothing is expected");
 }
 
-/// A parser remembers the fields of the request before; one that has seen none must say the same.
+/// A parser keeps the fields of the previous request. A parser without a previous request must give the same result.
 #[test]
 fn a_request_is_the_same_whatever_came_before_it() {
     let lines = ["GET /a HTTP/1.1", "PUT /b?c HTTP/1.1", "POST /d HTTP/1.0", "GET /\r\r HTTP/1.1", "BREW /e HTTP/1.1"];

@@ -14,7 +14,7 @@ pub struct Received<'i> {
     pub event: Option<Event<'i>>,
 }
 
-/// What the peer did. If the stream has ended on both sides, its key is already stale.
+/// An action of the peer. If the stream has ended on both sides, its key is already stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Server: a valid request. Its fields stay in the [`FieldBuf`](crate::hpack::FieldBuf) until the next call of
@@ -37,7 +37,7 @@ pub enum Event<'i> {
         /// The response has no body.
         end_stream: bool,
     },
-    /// A part of a body; empty only at its end. The windows are refilled whatever the caller does with it. A request
+    /// A part of a body; empty only at its end. The windows are refilled even if the caller drops the part. A request
     /// that was already answered reports no data, and its stream's window is not refilled.
     Data {
         /// The stream.

@@ -17,7 +17,7 @@ pub(super) struct PendingBlock {
     start: BlockStart,
     /// Number of CONTINUATION frames received.
     continuations: u32,
-    /// At most [`limits::FIELD_BLOCK_BYTES_MAX`].
+    /// Octets of the block, at most [`limits::FIELD_BLOCK_BYTES_MAX`].
     octets: Vec<u8>,
 }
 

@@ -276,9 +276,9 @@ impl Connection {
         }
     }
 
-    /// Begins a graceful shutdown: the peer is told to open no more streams, and its open streams continue. Later
-    /// streams are ignored once the peer has certainly read that, or after [`finish_shutdown`](Self::finish_shutdown)
-    /// (RFC 9113 §6.8).
+    /// Begins a graceful shutdown with a GOAWAY: the peer opens no more streams, and its open streams continue. Later
+    /// streams are ignored once the peer has certainly read the GOAWAY, or after
+    /// [`finish_shutdown`](Self::finish_shutdown) (RFC 9113 §6.8).
     pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
         if self.shutdown != Shutdown::No || self.phase == Phase::Failed {
             return;
@@ -391,7 +391,7 @@ impl Connection {
             || self.reset_memory.covers(id)
     }
 
-    /// Sets windows too small for a peer to reach, since windows are refilled as they are used.
+    /// Sets windows that are nearly used up. No peer can bring this about, since windows are refilled as they are used.
     #[cfg(test)]
     pub(super) fn set_recv_windows(&mut self, key: StreamKey, stream_left: u32, connection_left: u32) {
         self.recv_window = RecvWindow::new(connection_left, 0);

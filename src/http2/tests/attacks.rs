@@ -1,11 +1,12 @@
-//! Known attacks, by what the attacker sends. Each must end the connection with the right code, after not much work
-//! and not much output.
+//! Known attacks, by the frames that the attacker sends. Each must end the connection with the right code, after little
+//! work and little output.
 
 use super::*;
 use crate::http2::limits;
 use crate::http2::{SendField, StreamGone};
 
-/// Sends `attack(n)` for n = 0, 1, … until the connection ends; gives how often that was, and the code.
+/// Sends `attack(n)` for n = 0, 1, … until the connection ends. Returns the number of attacks before the end, and the
+/// code.
 fn until_end(end: &mut End, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, ErrorCode) {
     let mut out_max = 0;
     for n in 0..100_000 {
@@ -68,7 +69,7 @@ fn all_watches_may_be_cancelled_at_once_and_again_after_a_minute() {
     }
 }
 
-/// What Go's client sends when a request is given up, by one of the many for whom a front proxy speaks.
+/// A front proxy passes on the cancellations of its many clients, with the frames that Go's client sends for them.
 #[test]
 fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
     let cancelled =
@@ -82,7 +83,7 @@ fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
         });
         assert_eq!(result.map_err(ConnectionError::code), if is_fine { Ok(()) } else { Err(CALM) });
     }
-    // One for each request, and no more.
+    // Each request allows one reset, and no more.
     let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
     end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
     let (count, code) =
@@ -90,7 +91,7 @@ fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
     assert_eq!((count, code), (limits::RESETS.burst - 1, CALM));
 }
 
-/// Neither are requests held against it that are refused for what the client wrote.
+/// Malformed requests of its clients do not count against a front proxy either.
 #[test]
 fn a_peer_that_speaks_for_many_may_go_on_passing_on_what_is_refused() {
     for (name, value) in [(&b"x-a"[..], &b"a\nb"[..]), (b":method", b"a b"), (b":path", b"a")] {
@@ -127,7 +128,7 @@ fn a_stream_that_is_reset_allows_for_a_ping() {
 
 #[test]
 fn made_you_reset() {
-    // CVE-2025-8671: the peer makes us reset, by each means that it has.
+    // CVE-2025-8671: the peer makes us reset streams, in every possible way.
     let attacks: [fn(u32) -> Vec<u8>; 4] = [
         |id| [headers(END_STREAM, id, GET), window_update(id, 0)].concat(),
         |id| [headers(END_STREAM, id, GET), frame(DATA, 0, id, b"a")].concat(),
@@ -280,7 +281,7 @@ fn zero_windows_hold_streams_but_nothing_else() {
     assert!(end.out.len() < 20_000);
     assert_eq!(end.connection.poll_writable(), None);
     assert_eq!(end.connection.stream_count(), 1000);
-    // The caller's time limit.
+    // The caller resets the streams at its own time limit.
     for key in keys {
         end.connection.reset(key, ErrorCode::CANCEL, &mut end.out);
         assert_eq!(end.connection.send_data(key, b"a", true, &mut end.out), Err(StreamGone));
@@ -345,7 +346,7 @@ fn an_honest_reader_may_send_window_updates_for_ever() {
     }
 }
 
-/// As Go's client does for one who reads 4 KiB at a time, of frames of full size.
+/// Go's client sends such updates if the application reads 4 KiB at a time from frames of full size.
 #[test]
 fn an_honest_reader_of_long_lists_may_tell_of_each_of_its_reads() {
     const READ: u32 = 4096;
@@ -368,7 +369,7 @@ fn floods_of_frames_that_mean_nothing() {
         let mut end = End::open_server();
         assert_eq!(until_end(&mut end, |_| attack.clone()), (limits::IGNORED_FRAMES.burst, CALM));
     }
-    // Trailers for ever on a stream that we have reset.
+    // Endless trailers on a stream that we have reset.
     let mut end = End::open_server();
     let key = end.recv_request(&headers(0, 1, POST));
     end.connection.reset(key, ErrorCode::CANCEL, &mut end.out);

@@ -54,7 +54,7 @@ fn a_request_and_its_response() {
     assert_eq!(end.connection.send_data(key, b"{}", true, &mut end.out), Err(StreamGone));
     end.connection.reset(key, ErrorCode::CANCEL, &mut end.out);
     assert!(end.out.is_empty());
-    // The same response again is smaller by its content-type.
+    // The same response again is shorter, since its content-type is in the dynamic table.
     let key = end.recv_request(&headers(END_STREAM, 3, GET));
     end.connection.send_head(key, 200, &head, true, &mut end.out).unwrap();
     assert_eq!(sent(&mut end), [headers(END_STREAM, 3, &[0x88, 0x80 | 62])]);
@@ -118,7 +118,7 @@ fn malformed_requests_end_their_stream_only() {
         assert_eq!(end.recv(&input), Ok(vec![]));
         assert_eq!(sent(&mut end), [rst(id, ErrorCode::PROTOCOL_ERROR)]);
     }
-    // Those that come to light later are told.
+    // A request that turns out malformed after its event is reported as a reset.
     for (id, length, input) in [
         (9, "3", frame(DATA, END_STREAM, 9, b"ab")),
         (11, "3", frame(DATA, 0, 11, b"abcd")),
@@ -172,7 +172,7 @@ fn frames_on_streams_that_are_over() {
     let reset = Got::Reset { stream: key, code: ErrorCode::STREAM_CLOSED, by: Initiator::Local };
     assert_eq!(end.recv(&frame(DATA, 0, 1, b"a")), Ok(vec![reset]));
     assert_eq!(sent(&mut end), [rst(1, ErrorCode::STREAM_CLOSED)]);
-    // Reset by us: what was on its way is ignored, fields are decoded nevertheless.
+    // Reset by us: late frames of the peer are ignored, but their field blocks are decoded.
     let late = [
         frame(DATA, 0, 1, b"a"),
         headers(END_STREAM, 1, &[0x40, 1, b'a', 1, b'b']),
@@ -183,7 +183,7 @@ fn frames_on_streams_that_are_over() {
     assert!(end.out.is_empty());
     let got = end.recv(&headers(END_STREAM, 3, &[0x82, 0x84, 0x86, 0x80 | 62])).unwrap();
     assert!(matches!(&got[0], Got::Request { fields, .. } if fields[3] == ("a".into(), "b".into())));
-    // Ended by both.
+    // Ended on both sides.
     end.connection.send_head(got[0].stream(), 204, &[], true, &mut end.out).unwrap();
     end.out.clear();
     assert_eq!(end.recv(&window_update(3, 1)), Ok(vec![]));
@@ -219,7 +219,7 @@ fn data_waits_for_the_streams_window() {
     assert_eq!(end.connection.poll_writable(), Some(key));
     assert_eq!(end.connection.poll_writable(), None);
     assert_eq!(end.connection.send_data(key, b"56789", true, &mut end.out), Ok(2));
-    // The window of all streams shrinks below zero, and grows again.
+    // SETTINGS shrink the windows of all streams below zero, and later widen them.
     end.recv(&setting(4, 2)).unwrap();
     end.recv(&window_update(1, 3)).unwrap();
     assert_eq!(end.connection.poll_writable(), None);
@@ -241,7 +241,7 @@ fn streams_take_turns_when_the_connections_window_opens() {
     assert_eq!(end.connection.send_data(keys[1], b"b", false, &mut end.out), Ok(0));
     end.connection.want_write(keys[2]);
     assert_eq!(end.connection.poll_writable(), None);
-    // The first stream's own window is used up too; the others go on, one octet each.
+    // The first stream's own window is used up too. The others continue, one octet each.
     end.recv(&window_update(0, 1)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[1]));
     assert_eq!(end.connection.send_data(keys[1], b"bb", false, &mut end.out), Ok(1));

@@ -29,7 +29,7 @@ pub(super) const GET: &[u8] = &[0x82, 0x84, 0x86];
 /// `POST / http`.
 pub(super) const POST: &[u8] = &[0x83, 0x84, 0x86];
 
-/// An event that owns what it says.
+/// An event with its own copy of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     Request { stream: StreamKey, fields: Vec<(String, String)>, end_stream: bool },
@@ -72,7 +72,7 @@ pub(super) struct End {
     pub(super) now_ms: u64,
     pub(super) out: Vec<u8>,
     fields: FieldBuf,
-    /// Not yet consumed.
+    /// Input that is not consumed yet.
     input: Vec<u8>,
 }
 
@@ -81,13 +81,13 @@ impl End {
         Self { connection, now_ms: 0, out, fields: FieldBuf::new(), input: Vec::new() }
     }
 
-    /// A server that has not seen anything.
+    /// Creates a server that has received nothing.
     pub(super) fn server(config: Config) -> Self {
         let mut out = Vec::new();
         Self::new(Connection::server(config, 0, &mut out), out)
     }
 
-    /// A server after the handshake, whose output so far is gone.
+    /// Creates a server after the handshake, and drops its output so far.
     pub(super) fn open_server() -> Self {
         let mut end = Self::server(Config::default());
         let hello = [&PREFACE[..], &frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])].concat();
@@ -96,7 +96,7 @@ impl End {
         end
     }
 
-    /// All events of `input` and of what was left over before.
+    /// Returns all events of `input`, which follows any unconsumed input.
     pub(super) fn recv(&mut self, input: &[u8]) -> Result<Vec<Got>, ConnectionError> {
         self.input.extend_from_slice(input);
         let mut got = Vec::new();
@@ -113,14 +113,14 @@ impl End {
         Ok(got)
     }
 
-    /// The stream of the one request that `input` makes.
+    /// Returns the stream of the only request in `input`.
     pub(super) fn recv_request(&mut self, input: &[u8]) -> StreamKey {
         let got = self.recv(input).unwrap();
         assert!(matches!(got[..], [Got::Request { .. }]), "{got:?}");
         got[0].stream()
     }
 
-    /// Takes what was sent.
+    /// Takes the frames in the output.
     pub(super) fn take_frames(&mut self) -> Vec<Sent> {
         let mut frames = Vec::new();
         let mut rest = &self.out[..];
@@ -133,7 +133,7 @@ impl End {
         frames
     }
 
-    /// The code of the GOAWAY that was sent last.
+    /// Returns the code of the last GOAWAY in the output.
     pub(super) fn goaway_code(&mut self) -> Option<ErrorCode> {
         let sent = self.take_frames().pop()?;
         let is_goaway = sent.bytes()[3] == GOAWAY;
@@ -141,7 +141,7 @@ impl End {
     }
 }
 
-/// A frame that was sent.
+/// A frame in the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) head: FrameHead,
@@ -168,12 +168,12 @@ pub(super) fn frame(frame_type: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u
     [&length[1..], &[frame_type, flags], &id.to_be_bytes(), payload].concat()
 }
 
-/// A whole field block in one frame.
+/// Encodes HEADERS with a whole field block.
 pub(super) fn headers(flags: u8, id: u32, block: &[u8]) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, id, block)
 }
 
-/// A block that refers to no dynamic table.
+/// Encodes a field block without the dynamic table.
 pub(super) fn block(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in lines {

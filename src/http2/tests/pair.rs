@@ -1,5 +1,5 @@
-//! Two ends in memory. Goal: with whatever windows and whatever cuts, all bodies arrive whole, in both directions, and
-//! no stream is left over.
+//! Two ends in memory. Goal: with any windows and any cuts, all bodies arrive whole in both directions, and no stream
+//! is left.
 
 use super::*;
 use crate::hpack::tests::Random;
@@ -8,14 +8,14 @@ use std::collections::HashMap;
 
 const REQUESTS: usize = 60;
 
-/// A body of which each end knows what it must be.
+/// Returns a body that either end can compute from the seed.
 fn body(seed: u64) -> Vec<u8> {
     let mut random = Random(seed * 2 + 1);
     let length = [0, 1, 700, 16_384, 16_385, 100_000][random.below(6)] + random.below(2000);
     (0..length).map(|_| random.octet()).collect()
 }
 
-/// One end with what it has to send and what it has got.
+/// One end, with the data to send and the data received.
 struct Peer {
     end: End,
     unsent: HashMap<StreamKey, (Vec<u8>, bool)>,

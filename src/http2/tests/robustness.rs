@@ -1,10 +1,10 @@
-//! However the bytes are cut, the same happens; and whatever they are, nothing panics.
+//! The cuts of the input change nothing, and no input causes a panic.
 
 use super::*;
 use crate::hpack::tests::Random;
 use crate::http2::{RequestLine, SendField};
 
-/// What a client sends: heads of all kinds, bodies, trailers, and what belongs to the connection.
+/// Returns the bytes of a client: heads of all kinds, bodies, trailers, and frames of the connection.
 fn traffic() -> Vec<u8> {
     let mut out = Vec::new();
     let mut client = Connection::client(Config::default(), 0, &mut out);
@@ -47,7 +47,7 @@ fn traffic() -> Vec<u8> {
     out
 }
 
-/// Feeds `input` in pieces whose length `cut` says, and answers every request; gives events and output.
+/// Feeds `input` in pieces whose lengths `cut` returns, and answers every request. Returns events and output.
 fn feed(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Got>, Vec<u8>) {
     let mut end = End::server(Config::default());
     let mut all = Vec::new();
@@ -101,7 +101,7 @@ fn damaged_traffic_never_panics() {
         let mut random = Random(seed);
         let mut damaged = traffic.clone();
         for _ in 0..1 + random.below(8) {
-            // Most damage to the first frames, which have no large bodies.
+            // Most damage is in the first frames, which have no large bodies.
             let at = if random.below(2) == 0 { random.below(600) } else { random.below(damaged.len()) };
             match random.below(3) {
                 0 => damaged[at] = random.octet(),

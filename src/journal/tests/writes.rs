@@ -58,7 +58,7 @@ fn a_batch_of_many_changes_is_held_back_while_each_turn_brings_more() {
     let limits = Limits { gathered_changes_min: 3, gather_ms_max: 4, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
     let mut tickets = Vec::new();
-    // Ends a turn at `now_ms` with so many new changes; returns the number of entries.
+    // Ends a turn at `now_ms` with `changes` new changes; returns the number of entries.
     let mut turn = |rig: &mut Rig, now_ms, changes| {
         let first = tickets.len();
         tickets.extend((first..first + changes).map(|n| rig.submit(create("n", &format!("{n}")))));
@@ -125,7 +125,7 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
 
-/// A single process cannot cause this, since nobody else writes. So the test changes the table past the journal.
+/// A single process cannot cause this, since no other process writes. So the test changes the table past the journal.
 #[test]
 fn a_change_of_what_has_changed_meanwhile_is_rejected() {
     let mut rig = rig();

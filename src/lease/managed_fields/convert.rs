@@ -16,7 +16,7 @@ pub struct Conversion {
     pub unknown: Vec<String>,
 }
 
-/// Most unknown fields listed.
+/// Maximum number of unknown fields listed.
 const UNKNOWN_MAX: usize = 100;
 
 type Object = Map<String, Value>;

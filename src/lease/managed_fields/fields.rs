@@ -127,7 +127,7 @@ pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
 }
 
-/// Most texts shared: there are as many as kinds of writers, not as Leases.
+/// Maximum number of texts shared: there are as many as kinds of writers, not as Leases.
 const TEXTS_MAX: usize = 256;
 /// Longest text shared, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;

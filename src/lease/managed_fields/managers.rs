@@ -13,7 +13,7 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Most entries of writes other than apply. The oldest are merged into one above this number.
+/// Maximum number of entries of writes other than apply. The oldest are merged into one above this number.
 const UPDATERS_MAX: usize = 10;
 /// Name of the manager that owns merged entries.
 const ANCIENT: &str = "ancient-changes";
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// As kube-apiserver answers to thirteen managers that come within one second.
+    /// kube-apiserver answers so to thirteen managers within one second.
     #[test]
     fn the_oldest_stays_beside_a_bucket_that_is_there() {
         let mut managers = Managers::default();
@@ -327,12 +327,12 @@ mod tests {
                 |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
             managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
         };
-        // It takes two, comes up, and the oldest one is the bucket from then on.
+        // The bucket takes two updates. Then its own turn comes, and the oldest update becomes the bucket.
         assert_eq!(
             with_bucket_at(25, 13),
             ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
         );
-        // It comes up last: there is none any more.
+        // The bucket's own turn comes last, so no bucket is left.
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
@@ -403,7 +403,7 @@ mod tests {
         let elements = "\\u002c1".repeat(MANAGED_FIELDS_VALUES_MAX);
         escaped.fields = FieldsV1::from_client(&format!(r#"{{"v:\u005b1{elements}\u005d":{{}}}}"#));
         assert_eq!(normalized(&[escaped], &[]), None);
-        // Entries that are as they were may be many, wherever they stand; what is new in them counts.
+        // Any number of unchanged entries is accepted, in any order. Values in changed entries count.
         let mut other = of(1);
         other.manager = "a".into();
         let live = [above.clone(), other.clone()];

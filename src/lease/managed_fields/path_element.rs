@@ -23,7 +23,7 @@ pub(crate) enum PathElement {
 /// A step that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Its kind is unknown, maybe from a later version: skip it.
+    /// The kind of the step is unknown, maybe from a later version: skip the step.
     UnknownKind,
     /// The step is malformed.
     Malformed,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Most levels of a client's set. The Lease's own fields need four.
+/// Maximum number of levels of a client's set. The Lease's own fields need four.
 const DEPTH_MAX: usize = 32;
 
 /// A set of fields.
@@ -226,7 +226,7 @@ fn zipped<'s, A, B>(
 /// The value of one key in `fieldsV1`.
 struct Node {
     below: Set,
-    /// Whether the key itself is a field of the set: it says so, or nothing is below it.
+    /// Whether the key itself is a field of the set: its value has the member `.`, or no child.
     is_member: bool,
 }
 
@@ -385,7 +385,7 @@ pub(crate) mod tests {
         assert_eq!(Set::parse(&nested(100_000)), None);
     }
 
-    /// Against a set of whole paths, which is what the tree stands for.
+    /// Compares the tree with a set of whole paths.
     #[test]
     fn the_algebra_is_that_of_sets_of_paths() {
         let mut rng = fastrand::Rng::with_seed(5);

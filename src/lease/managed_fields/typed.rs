@@ -8,7 +8,7 @@ use crate::go::print::{go_syntax, go_type, go_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Most complaints listed about one value.
+/// Maximum number of complaints listed about one value.
 const ERRORS_MAX: usize = 100;
 
 /// Validates a value and lists each complaint with its path. A map stops at its first undeclared field.
@@ -273,7 +273,8 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
     }
 }
 
-/// Merges two lists. Elements of `over` come in its order; elements only in `live` keep their places between them.
+/// Merges two lists. Elements of `over` keep their order. Elements that are only in `live` keep their places between
+/// them.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));

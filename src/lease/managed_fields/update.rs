@@ -253,7 +253,7 @@ mod tests {
         let mut new = live.clone();
         track(Some(&live), &mut new, &by("somebody", 200));
         assert_eq!(new, live);
-        // Not even if the client sends other times.
+        // An update in which the client sends other times keeps the time too.
         let mut entries = live.metadata.managed_fields.entries().to_vec();
         entries[0].time = Some(Time(7));
         new.metadata.managed_fields = ManagedFields::from_client(entries);
@@ -398,8 +398,8 @@ mod tests {
         assert!(short_cuts > 100, "{short_cuts}");
     }
 
-    /// Against a model that knows single fields and their owners, for updates alone: whoever changed a field last owns
-    /// it, those who only shared it before lose it too.
+    /// Compares updates with a model of single fields and their owners. The last manager that changed a field owns it;
+    /// managers that only shared it before lose it.
     #[test]
     fn the_last_to_change_a_field_owns_it() {
         use super::super::set::Set;

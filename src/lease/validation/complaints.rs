@@ -15,7 +15,7 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Most complaints kept.
+    /// Maximum number of complaints kept.
     const COUNT_MAX: usize = 256;
     /// Bytes of values beyond which no complaint is kept. The complaint that crosses this limit is kept.
     const VALUE_BYTES_MAX: usize = 256 * 1024;

@@ -174,7 +174,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     }
 }
 
-/// Most bytes of all keys and values of the annotations together.
+/// Maximum number of bytes of all keys and values of the annotations together.
 pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {

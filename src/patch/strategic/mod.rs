@@ -58,7 +58,7 @@ enum Schema {
     Scalar,
 }
 
-/// How a field merges.
+/// The rule by which a field merges.
 struct Field {
     schema: Schema,
     is_list: bool,
@@ -321,7 +321,7 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Sorts `merged`: elements named in `order` come in its order, the others between them as they were in `live`.
+/// Sorts `merged`. Elements in `order` come in that order; the others come between them, in their order in `live`.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -350,7 +350,7 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
     }
 }
 
-/// Most elements that Go sorts by insertion.
+/// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
 /// Sorts elements by their index in the live list. An element without one is new and not named in the order, which

@@ -54,7 +54,7 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
-/// As kube-apiserver answers.
+/// kube-apiserver answers like this.
 #[test]
 fn new_elements_beside_an_empty_order() {
     let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();
@@ -85,7 +85,7 @@ fn directives_of_objects() {
     assert_eq!(patched(&current, &json!({"spec": {"$patch": "delete"}}))["spec"], json!({}));
     let kept = json!({"metadata": {"labels": {"$retainKeys": ["a", "c"], "c": "3", "x": null}}});
     assert_eq!(patched(&current, &kept)["metadata"]["labels"], json!({"a": "1", "c": "3"}));
-    // Where there is nothing to merge with a directive is nothing.
+    // Without a value to merge with, a directive has no effect.
     let annotations =
         metadata(&json!({}), &json!({"annotations": {"$patch": "replace", "k": "v"}, "labels": {"l": null}}));
     assert_eq!(annotations, json!({"labels": {}}));
@@ -135,7 +135,7 @@ fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
     assert!(code == 500 && message.starts_with("The order in patch list:\n["), "{code}");
 }
 
-/// No patch of random pieces gets anything but an answer.
+/// Every patch of random pieces gets an answer.
 #[test]
 fn random_patches_end() {
     let pieces = [

@@ -39,11 +39,11 @@ enum Rule {
     Exists,
     /// Greater than its one value, a number.
     GreaterThan,
-    /// One of its values: at least one, sorted.
+    /// One of the requirement's values: at least one, sorted.
     In,
     /// Less than its one value, a number.
     LessThan,
-    /// None of its values: at least one, sorted.
+    /// None of the requirement's values: at least one, sorted.
     NotIn,
 }
 
@@ -69,7 +69,7 @@ impl LabelSelector {
         })
     }
 
-    /// Number of requirements to check for one object, at most.
+    /// Maximum number of requirements to check for one object.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.requirements.len()
@@ -228,7 +228,7 @@ mod tests {
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }
 
-    /// All values stand in one text: each of a random set is found in it, and no other value is.
+    /// All values are in one text. Each value of a random set is found in it, and no other value is.
     #[test]
     fn a_value_is_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(5);

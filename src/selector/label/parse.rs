@@ -12,7 +12,7 @@ use crate::lease::validation::format::{
 };
 use std::collections::BTreeSet;
 
-/// Kind of a token; its text stands beside it.
+/// Kind of a token, without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     ClosedParenthesis,

@@ -1,9 +1,9 @@
-//! Expressions of CEL, the language of shard selectors, as far as kube-apiserver's errors tell them apart.
+//! Parses CEL expressions, the language of shard selectors, in as much detail as kube-apiserver's errors need.
 //!
-//! kube-apiserver reads a selector with the parser of cel-go, whose macros are off, and then examines the tree. So any
-//! expression is read here, and only that is kept of it which the examination can meet. The source is the grammar
-//! `CEL.g4` of cel-go. Its generated parser explains a syntax error by what it tried. Here the usual mistakes have the
-//! same words, and the others name the token.
+//! kube-apiserver reads a selector with the parser of cel-go, whose macros are off, and then examines the tree. So this
+//! parser reads any expression, and keeps only the parts that the examination looks at. Its source is the grammar
+//! `CEL.g4` of cel-go. cel-go's generated parser explains a syntax error by the alternatives that it tried. Usual
+//! mistakes have the same message here; messages of others name the token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 
@@ -195,14 +195,14 @@ impl Parser<'_> {
         self.member()
     }
 
-    /// Whether the token is the sign of a number. cel-go counts it among the literal.
+    /// Whether the token is the sign of a number. cel-go counts the sign as a part of the literal.
     fn is_at_negative(&self) -> bool {
         let is_number = |token| matches!(token, Token::Float(_) | Token::Int(_));
         self.token == Token::Sign("-") && token(skipped(self.rest)).is_some_and(|(token, _)| is_number(token))
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // Only names, which may be those of a message, can precede its fields.
+        // Only a name, which may be that of a message, can precede the fields of a message.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {
@@ -321,13 +321,13 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses what commas separate, and the bracket that closes it.
+    /// Parses expressions separated by commas, and the bracket that closes the list.
     fn list(
         &mut self,
         close: &'static str,
         mut element: impl FnMut(&mut Self) -> Result<Expr, String>,
     ) -> Result<Vec<Expr>, String> {
-        // Only what no function is called with may end in a comma.
+        // A list may end in a comma, but the arguments of a function may not.
         let (may_trail, mut elements) = (close != ")", Vec::new());
         while !self.takes(close)? {
             let is_first = elements.is_empty();
@@ -375,7 +375,7 @@ impl Parser<'_> {
         unexpected(self.token, expected)
     }
 
-    /// Returns the error for a token in place of `wanted`, which is among what is `expected`.
+    /// Returns the error for the present token. The parser wants `wanted`, and its message names `expected`.
     fn missing(&self, wanted: Token<'_>, expected: &str) -> String {
         match (self.token, token(skipped(self.rest))) {
             (Token::End, _) if expected.len() == 3 => format!("Syntax error: missing {expected} at '<EOF>'"),
@@ -413,7 +413,7 @@ fn unexpected(token: Token<'_>, expected: &str) -> String {
     format!("Syntax error: mismatched input '{}' expecting {expected}", token.text())
 }
 
-/// What an expression can begin with, as cel-go names it.
+/// Tokens with which an expression can begin, as cel-go names them.
 const EXPRESSION: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
                           NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
@@ -484,7 +484,7 @@ fn number(rest: &str) -> Option<(Token<'_>, usize)> {
     }
 }
 
-/// Returns the length of the string literal at the beginning of `text`, with its quotes; none if there is no whole one.
+/// Returns the length of the string literal at the beginning of `text`, with its quotes; `None` if it has no end.
 fn string_len(text: &str) -> Option<usize> {
     let is_raw = text.starts_with(['r', 'R']);
     let body = &text[usize::from(is_raw)..];

@@ -131,7 +131,7 @@ fn fnv_1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the ranges sorted, with those that meet made one.
+/// Sorts the ranges, and joins those that overlap or touch.
 fn without_overlap(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u64>> {
     ranges.sort_unstable_by_key(|range| *range.start());
     let mut merged: Vec<RangeInclusive<u64>> = Vec::new();

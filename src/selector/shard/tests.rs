@@ -134,7 +134,8 @@ fn mistakes_are_told_in_kube_apiservers_words() {
     }
 }
 
-/// kube-apiserver's words depend on what its generated parser tried; here only the beginning is the same.
+/// kube-apiserver's message depends on the alternatives that its generated parser tried. Here only the beginning is the
+/// same.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
@@ -191,8 +192,8 @@ fn a_range_has_its_start_and_not_its_end() {
     assert!(!parsed(&of_foobar.replace("namespace", "uid")).matches(&meta));
 }
 
-/// Goal: a hash is in exactly those parts that its selector names. Method: random ranges and hashes near their bounds,
-/// against the ranges as they were drawn.
+/// Goal: a hash is in exactly those parts of the ring that its selector names. Method: random ranges, and hashes near
+/// their bounds, against the ranges as drawn.
 #[test]
 fn a_selector_names_the_parts_of_its_hashes_once_each() {
     let mut rng = fastrand::Rng::with_seed(11);

@@ -79,7 +79,7 @@ impl Http2 {
         }
     }
 
-    /// Notes that a stream was reset. Removes stale requests before they are many: a client that resets streams could
+    /// Notes that a stream was reset. Removes stale requests before there are many: a client that resets streams could
     /// fill the queue.
     pub(super) fn sweep_long(&mut self) {
         self.long.resets += usize::from(!self.long.is_empty());

@@ -54,7 +54,7 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of unserved requests: header fields and received bodies.
     received_bytes: usize,
-    /// The same of served requests that wait.
+    /// Bytes of served requests that wait: header fields and received bodies.
     waiting_bytes: usize,
     /// Bytes of responses that wait for the windows of their streams.
     unsent_bytes: usize,
@@ -177,7 +177,7 @@ impl Http2 {
         }
         let window = self.connection.send_window(stream);
         if !unsent.is_empty() || window == 0 {
-            // It is filled again when its window opens. Until then it is left alone, up to a deadline.
+            // The watch is filled again when its window opens. Until then it is left alone, up to a deadline.
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {

@@ -27,7 +27,7 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// Returns its bytes, as [`Http2::received_bytes`] counts them.
+    /// Returns the size of the request, as [`Http2::received_bytes`] counts it.
     pub(super) fn bytes(&self) -> usize {
         self.fields.list_size() + self.body.len()
     }
@@ -68,7 +68,7 @@ impl Spare {
     }
 }
 
-/// Most is for bodies that are awaited; complete requests return theirs soon.
+/// Maximum number of spare buffers. Most are for bodies that are awaited; complete requests return theirs soon.
 const SPARE_MAX: usize = 256;
 /// Larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
@@ -86,17 +86,17 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Returns its stream.
+    /// Returns the stream of the request.
     pub(super) fn key(&self) -> StreamKey {
         self.key
     }
 
-    /// Returns its bytes, as [`Http2::received_bytes`] counts them.
+    /// Returns the size of the request, as [`Http2::received_bytes`] counts it.
     pub(super) fn received_bytes(&self) -> usize {
         self.unserved.bytes()
     }
 
-    /// Returns its target and the length of its body.
+    /// Returns the target of the request and the length of its body.
     pub(super) fn target_and_body_bytes(&self) -> (&[u8], usize) {
         (self.head.path(&self.unserved.fields), self.unserved.body.len())
     }
@@ -445,7 +445,7 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // Its answer waits for a window, which has its own deadline.
+                // The stream's answer waits for a window, which has its own deadline.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }
@@ -455,7 +455,7 @@ impl Http2 {
         is_any
     }
 
-    /// Queues a request that waits for its body. Stale entries are removed before they are many.
+    /// Queues a request that waits for its body. Removes stale entries before there are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

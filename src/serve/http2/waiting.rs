@@ -1,4 +1,4 @@
-//! The streams with waiting requests, and which of them are runnable.
+//! The streams with waiting requests, and which streams are runnable.
 
 use crate::api::waiting::{Waiting, WakeUp};
 use crate::http2::StreamKey;

@@ -114,9 +114,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Lets everything succeed from now on. What follows a full disk is done before a test can heal: the erasure of a
-    /// record, and the opening of the database. So a fault of writes spares the log and the header of the database,
-    /// which have their places on the disk.
+    /// Ends all faults. Before a test calls this, the disk engine has erased a record and opened the database again
+    /// after a full disk. So faults of writes spare the log and the header of the database, whose places on the disk
+    /// are allocated.
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }

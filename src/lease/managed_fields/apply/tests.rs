@@ -64,7 +64,7 @@ fn the_first_apply_owns_what_it_names() {
         shown(&lease),
         [r#"one Apply 7 {"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:holderIdentity":{},"f:strategy":{}}}"#]
     );
-    // Again: nothing changes, not even a time.
+    // The same configuration again: nothing changes, not even a time.
     let again = applied(Some(&lease), json!({"labels": {"l": "1"}}), json!({"holderIdentity": "x"}), &by("one", 9));
     assert_eq!(
         shown(&again)[0],
@@ -223,7 +223,7 @@ fn kubectl_takes_over_what_client_side_apply_set() {
     assert_eq!(after.spec.holder_identity.as_deref(), Some("y"));
     assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{wanted}\n").as_str()));
     assert!(try_apply(Some(&lease), &wanted, &by("other", 2), false).is_err());
-    // Somebody changed it since: then it is not what was applied.
+    // Another manager has changed the field since, so it no longer equals the applied one.
     let changed = updated(&lease, "controller", |lease| lease.spec.holder_identity = Some("z".into()));
     let words =
         "Apply failed with 1 conflict: conflict with \"controller\" using coordination.k8s.io/v1: .spec.holderIdentity";
@@ -317,7 +317,8 @@ fn value_of(lease: &Lease, (parent, name): Leaf) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// What field management comes to for fields that hold no others: a value, and who owns it by which kind of write.
+/// A model of field management for fields without nested fields: each field's value, and its owners by the kind of
+/// their write.
 #[derive(Clone, Default)]
 struct Model(BTreeMap<Leaf, (String, BTreeSet<(String, bool)>)>);
 
@@ -367,8 +368,8 @@ impl Model {
     }
 }
 
-/// Applies and updates of a few managers, at random, against the model. A label and an annotation that nobody touches
-/// keep the maps themselves, which have owners too, out of play.
+/// Random applies and updates of a few managers, against the model. A label and an annotation that no manager touches
+/// keep the maps present, since the maps have owners too.
 #[test]
 fn random_histories_follow_the_model() {
     let mut rng = fastrand::Rng::with_seed(21);
