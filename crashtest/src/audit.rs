@@ -40,7 +40,7 @@ pub(crate) fn check_all(
     checker
 }
 
-/// Interval between two looks at the watchers' progress.
+/// Interval between two checks of the watchers' progress.
 const LOOK: Duration = Duration::from_millis(5);
-/// Every watcher gets its events in less time, under load and at the end.
+/// Maximum wait for the events of all watchers. Under load and at the end, they come sooner.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -179,5 +179,5 @@ fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
     answer.get("header").is_some().then_some(answer)
 }
 
-/// A healthy cluster serves in less time.
+/// Maximum wait until the cluster serves. A healthy one serves sooner.
 const QUORUM_MAX: Duration = Duration::from_secs(30);

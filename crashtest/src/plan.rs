@@ -1,4 +1,4 @@
-//! When and how the server is killed next.
+//! The plan of the next kill: its moment and its signal.
 
 use crate::gate::Gate;
 use crate::process::Server;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Moment {
     /// Under full load, after a number of operations.
     Load,
-    /// So soon after a start that the server may still load its store.
+    /// Soon after a start, when the server may still load its store.
     Start,
     /// While a snapshot is written.
     Snapshot,
@@ -58,12 +58,13 @@ pub(crate) fn wait(
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
 }
 
-/// A start with few Leases takes less time.
+/// Maximum time from a start to the kill, in µs. A start with few Leases takes less time.
 const START_US_MAX: u64 = 80_000;
-/// A snapshot of 20,000 Leases takes ten times as long on a busy machine; one of a thousand Leases takes a tenth.
+/// Maximum time from the beginning of a snapshot to the kill, in µs. On a busy machine a snapshot of 20,000 Leases
+/// takes ten times as long. A snapshot of a thousand Leases takes a tenth.
 const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
-/// Interval between two looks at the progress.
+/// Interval between two checks of the progress.
 const LOOK: Duration = Duration::from_millis(2);
-/// A server that makes no progress for so long is killed too.
+/// Maximum wait for the moment. A server without progress is killed after it.
 const WAIT_MAX: Duration = Duration::from_secs(300);

@@ -174,13 +174,13 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// A running server answers the probe in less time.
+/// Maximum wait for the answer to a probe. A running server answers sooner.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval between two probes.
 const READY_EVERY: Duration = Duration::from_millis(1);
-/// Every start takes less time.
+/// Maximum duration of a start.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Every clean stop takes less time.
+/// Maximum duration of a clean stop.
 const TERM_MAX: Duration = Duration::from_secs(30);
 /// Words in the log lines about the store at a start.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

@@ -308,7 +308,8 @@ impl System {
     }
 }
 
-/// A server that is silent for so long is stuck: it abandons a write after 10 s, and sends bookmarks each minute.
+/// Time after which a silent server counts as stuck. A server abandons a write after 10 s, and sends bookmarks each
+/// minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Time after which a client with several servers moves to the next one.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);

@@ -94,7 +94,7 @@ pub struct Commit {
 /// Processor, cores, memory and kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Model of the processor; `None` if the system does not tell.
+    /// Model of the processor; `None` if the system does not report it.
     pub cpu: Option<String>,
     /// Number of cores that the program could use.
     pub cores: usize,

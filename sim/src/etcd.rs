@@ -50,11 +50,11 @@ pub struct Etcd {
     answers: BTreeMap<u64, (usize, u64, Event)>,
     last_request: u64,
     followers: BTreeMap<usize, Follower>,
-    /// Until when nothing takes effect, in microseconds.
+    /// End of the period in which no request takes effect, in microseconds.
     away_until_us: u64,
-    /// Until when etcd is full, in microseconds.
+    /// End of the period in which etcd is full, in microseconds.
     full_until_us: u64,
-    /// State that a restore returns to.
+    /// State to which a restore returns.
     backup: Option<Backup>,
     /// Entries that a deliberate bug renamed: their payloads as their writer knows them.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
@@ -62,7 +62,7 @@ pub struct Etcd {
     lost: Vec<(usize, Put)>,
 }
 
-/// State that a restore returns to.
+/// A state to which a restore returns.
 #[derive(Debug)]
 struct Backup {
     revision: u64,
@@ -105,14 +105,14 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// What the port knew of the store when it sent the request, and the position that it had reached.
+    /// The port's knowledge of the store when it sent the request, and the position that it had reached.
     known: Known,
     reached: Position,
     /// Revision at which the request last took effect.
     effect: u64,
 }
 
-/// What a port knows of the store.
+/// A port's knowledge of the store.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Name and position of the last delivered entry, unless the port has truncated it.
@@ -173,9 +173,9 @@ struct Follower {
     read_us: u64,
     /// When the watch has delivered all puts so far, in microseconds.
     watch_us: u64,
-    /// Until when the watch is broken, in microseconds.
+    /// End of the period in which the watch is broken, in microseconds.
     broken_until_us: u64,
-    /// Until when no answer, and no request, passes, in microseconds.
+    /// Ends of the periods in which no answer, and no request, gets through, in microseconds.
     deaf_until_us: u64,
     mute_until_us: u64,
     /// Whether the watch loses the next entry.

@@ -117,7 +117,7 @@ struct Current {
     created_known: Nanos,
 }
 
-/// What the checker keeps of a version permanently.
+/// The facts about a version that the checker keeps permanently.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,

@@ -83,7 +83,7 @@ pub struct Op {
     pub kind: Kind,
     /// Lease that the request names.
     pub key: Key,
-    /// Time of renewal that the request writes.
+    /// `renewTime` that the request writes.
     pub tag: u64,
     /// State that the request expects.
     pub base: Base,

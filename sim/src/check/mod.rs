@@ -1,8 +1,8 @@
 //! The checker: finds faults of the server in the history. It knows the API, but not the implementation.
 //!
-//! Every write sets a time of renewal that no other write has, so each state identifies its request. Every version
-//! names one state. So the checker does not search for an order: versions give it. Each request must fit into this
-//! order between its sending and its answer.
+//! Every write has its own `renewTime`, so each state identifies its request. Every version names one state. So the
+//! checker does not search for an order: versions give it. Each request must fit into this order between its sending
+//! and its answer.
 
 mod feeds;
 pub mod history;

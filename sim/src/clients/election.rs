@@ -18,7 +18,8 @@ const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 struct Candidate {
     client: Client,
     lock: Key,
-    /// Spec of the Lease as last observed, and when that was. The server sets none of its fields.
+    /// Spec of the Lease as last observed, and when it was first observed, in microseconds. The server sets none of its
+    /// fields.
     observed: Option<Value>,
     observed_us: u64,
     /// Object that the next update is based on.

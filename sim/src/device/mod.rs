@@ -100,7 +100,7 @@ pub struct Backend {
 }
 
 impl Device {
-    /// Gives the device to the next start of a server. Earlier starts lose it.
+    /// Gives the device to the next start of a server. Earlier starts can no longer use it.
     #[must_use]
     pub fn attach(&self) -> Backend {
         let mut state = self.state();

@@ -173,7 +173,7 @@ impl Sim {
         draw(&mut self.random.borrow_mut())
     }
 
-    /// Returns a time of renewal that no other write has, so that it identifies the write.
+    /// Returns a `renewTime` that no other write has, so that it identifies the write.
     pub fn new_tag(&self) -> u64 {
         let tag = self.wall_us().max(self.last_tag.get() + 1);
         self.last_tag.set(tag);

@@ -19,7 +19,7 @@ pub struct Node {
     pub device: Device,
     /// Whether the store is etcd, so that the device is unused.
     pub is_replica: bool,
-    /// Until when the process is paused, in microseconds.
+    /// End of the pause of the process, in microseconds.
     pub paused_until_us: u64,
     /// Number of starts. It identifies the current start.
     epoch: u64,

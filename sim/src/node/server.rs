@@ -47,7 +47,7 @@ const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
 
-/// What a start has loaded.
+/// The state that a start has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// Version of the table.

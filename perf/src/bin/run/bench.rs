@@ -8,11 +8,11 @@ use perf::ALL_OURS;
 use perf::results::{Latency, Measurement};
 use std::time::Duration;
 
-/// The servers that last for the whole run, and what was measured on them.
+/// The servers that last for the whole run, and facts that were measured on them.
 #[derive(Debug)]
 pub(crate) struct Bench<'l> {
     lab: &'l Lab,
-    /// One server for each storage.
+    /// Our servers, one for each storage.
     shared: Vec<Server>,
     others: Vec<Server>,
     /// Bytes of a Lease in JSON, as our server wrote it last. Answers of a floor have the same length.
@@ -258,7 +258,7 @@ impl<'l> Bench<'l> {
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // Without other work there may be no turn that leaves work to the next.
+                // Without other work there may be no turn that leaves work to the next turn.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,

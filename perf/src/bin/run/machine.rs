@@ -14,7 +14,7 @@ pub(crate) fn commit() -> Commit {
     Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed }
 }
 
-/// Returns the cores that this process may use; empty if the system does not tell.
+/// Returns the cores that this process may use; empty if the system does not report them.
 pub(crate) fn cores() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();

@@ -107,7 +107,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends a load with SIGINT and returns its output. For loads that would not end.
+    /// Ends the process with SIGINT and returns its output. The probe and perf run until then.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -141,7 +141,7 @@ impl Drop for Process {
 /// Part of our server's log line when it is ready.
 const READY: &str = "Ready: ";
 
-/// Interval between two looks at a process or the run: long enough not to disturb the measurement.
+/// Interval between two checks of a process or of the run, long enough not to disturb the measurement.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -80,9 +80,9 @@ impl Kind {
 /// Rate of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As fast as they are answered.
+    /// A closed loop: each answer causes the next request.
     Closed,
-    /// As many a second as 10,000 nodes and their readers send. Server and load share two cores.
+    /// A schedule: as many requests a second as 10,000 nodes and their readers send. Server and load share two cores.
     Open,
 }
 

@@ -1,5 +1,6 @@
 //! Durations of the server's turns, by its own metrics: an upper bound for the wait of a request in the server,
-//! independent of the load generator. Also their processor time, which is independent of other processes.
+//! independent of the load generator. The metrics also have the turns' processor time, which is independent of other
+//! processes.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};

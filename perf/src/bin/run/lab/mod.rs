@@ -75,14 +75,14 @@ struct Replica {
     _process: Option<Process>,
 }
 
-/// Which replicas get the load, and whose processor time counts.
+/// The replicas that get the load, and those whose processor time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// The first replica gets the load and counts.
     First,
     /// All replicas get the load and count.
     All,
-    /// The first replica gets the load. The last one counts: it only applies the writes of the first.
+    /// The first replica gets the load. The last one is measured: it only applies the writes of the first.
     Bystander,
 }
 
