@@ -125,8 +125,8 @@ fn edges() -> Vec<Edge> {
     edges
 }
 
-/// Whether more `super::` follow each other, outside of tests, than a file at this depth below `src` has parents in its
-/// module.
+/// Whether a path outside of tests has more `super::` in a row than the file has parents in its module. `depth` is the
+/// depth of the file below `src`.
 fn leaves_module(depth: usize, source: &str) -> bool {
     without_tests(source).contains(&"super::".repeat(depth))
 }

@@ -299,7 +299,7 @@ fn a_creation_waits_a_moment_for_its_namespace() {
         streams.call("GET", "/version", "").expect_status(200, "a stream beside the waiting ones");
         let present = NamespaceChange::Present(late.as_str().into(), NamespacePhase::Active);
         assert!(namespaces.send(present));
-        // On a busy machine the wait may have ended before.
+        // On a busy machine the wait may be over already.
         let is_in_time = begun.elapsed() < WAIT / 2;
         let answer = client.recv("POST");
         client.recv("GET").expect_status(200, "behind it");
@@ -351,7 +351,7 @@ fn the_number_of_waiting_creations_is_limited() {
     assert!(begun.elapsed() >= WAIT, "it did not wait: {:?}", begun.elapsed());
 }
 
-/// How long a creation waits for its namespace.
+/// Time for which a creation waits for its namespace.
 const WAIT: Duration = Duration::from_millis(NAMESPACE_WAIT_MS);
 
 #[test]

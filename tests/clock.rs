@@ -19,7 +19,7 @@ use support::lease;
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, admin_client_config, anonymous_client_config};
 
-/// Goes back by 80 years while the file exists that the environment names.
+/// Source of a library that moves the clock back by 80 years while a file exists. The environment names the file.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>

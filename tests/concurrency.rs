@@ -189,7 +189,7 @@ impl Drop for End<'_> {
 }
 
 /// Several clients repeat a request that takes longer than the time for all requests of a turn. Any other request must
-/// wait for one of these, not for one of each client.
+/// wait for one such request, and not for one of each client.
 #[test]
 fn slow_requests_delay_others_one_at_a_time() {
     const SLOW: usize = 10;

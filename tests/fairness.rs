@@ -201,7 +201,7 @@ fn sockets_that_nobody_reads_lose_their_places_to_others() {
         metrics.value("coordination_long_responses") >= (LONG_JOBS_MAX * 3 / 4) as f64
     };
     support::eventually("all places are taken", is_full);
-    // Both lists and watches.
+    // Each user's list succeeds, although lists and watches hold all permits.
     for user in ["alice", "bob", "carol"] {
         let waited = list_at_last(&mut client, user, "?limit=600");
         assert!(waited < Duration::from_millis(5 * JOBS_CHECK_MS), "{user} was refused for {waited:?}");

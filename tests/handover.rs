@@ -363,7 +363,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
         rig.reach("serve", "serving");
         rig.etcd.signal("STOP");
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("fed")).0, 201);
-        // Longer than the interval between two looks at the changes to feed.
+        // Longer than the interval between two checks of the changes to feed.
         thread::sleep(Duration::from_millis(400));
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("later")).0, 201);
         rig.ask_for("freeze");

@@ -174,7 +174,7 @@ fn ping_flood() {
 #[test]
 fn empty_data_flood() {
     flood_after(&post(1), CALM, 20_000, |_| frame(DATA, 0, 1, &[]));
-    // Only padding.
+    // A flood of padding.
     flood_after(&post(1), CALM, 2_000, |_| frame(DATA, 0x8, 1, &[&[255][..], &[0; 255]].concat()));
 }
 
@@ -319,7 +319,7 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// Waiting events and further pieces of lists are limited to as little.
+/// The limit of `long_leases_behind_closed_windows` also holds for events and for further pieces of lists.
 #[test]
 fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
     let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
@@ -737,7 +737,7 @@ fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
         answer.retain(|(frame_type, _)| *frame_type != WINDOW_UPDATE);
         let expected = if status == 413 { vec![(HEADERS, id), (DATA, id)] } else { vec![(HEADERS, id)] };
         assert_eq!(answer, expected, "no reset with a {status}");
-        // Data under way is dropped. The stream's window does not open again, so that is at most one window.
+        // The server drops data in flight: at most one window, since the stream's window does not open again.
         let out: Vec<u8> = (0..20).flat_map(|_| connection.recv(&piece(id))).collect();
         assert!(heads(&out).iter().all(|head| *head == (WINDOW_UPDATE, 0)), "{status}: {:?}", heads(&out));
         assert_eq!(connection.protocol.received_bytes(), 0);

@@ -435,7 +435,7 @@ fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
     slow.join().unwrap();
 }
 
-/// `openssl s_client` does so with a request on its standard input.
+/// `openssl s_client` does this with a request on its standard input.
 #[test]
 fn a_client_that_closes_its_side_with_its_last_handshake_message_gets_an_answer() {
     for _ in 0..20 {
@@ -497,7 +497,7 @@ fn accept_errors(client: &mut Client) -> usize {
 fn a_full_file_table_is_survived_without_spinning() {
     const FILES_MAX: u32 = 48;
     let process = Process::start(&[], 1024);
-    // The process does not notice the new limit, and counts with the one of its start.
+    // The process does not notice the new limit, and uses the limit from its start.
     process.limit_files(FILES_MAX);
     // The kernel completes these handshakes, but the process can accept only some.
     let mut clients: Vec<Client> = (0..FILES_MAX * 2).map(|_| Client::open(process.endpoint())).collect();

@@ -1,7 +1,7 @@
 //! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. A client lists, and
-//! then watches from the version of the list. However writes interleave, the client's copy equals the table at each
-//! version that the client receives. A client that lags too far is told so, lists again, and ends with the state of the
-//! table.
+//! then watches from the version of the list. With any interleaving of writes, the client's copy equals the table at
+//! each version that the client receives. A client that lags too far gets an error, lists again, and ends with the
+//! state of the table.
 //!
 //! Method: one process without sockets. Seeded random writes go through the API, among them deletions of collections
 //! that take many turns. The model keeps the table's content at every version. Reflectors with all kinds of selectors
@@ -289,8 +289,8 @@ impl World {
         assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
     }
 
-    /// Does the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether nothing
-    /// was left to do.
+    /// Does the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether no work
+    /// was left.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
             job.check(self.now, false);

@@ -156,7 +156,7 @@ fn a_namespace_leaves_as_much_as_it_takes() {
     let limited = metrics.count("coordination_lease_quota_namespace_bytes", &labels);
     assert_eq!(used, 32 * METERED_BYTES_MIN);
     assert!(limited < used, "others have come since");
-    // What x has beyond its part stays as it is.
+    // Leases of x beyond its share stay.
     let listed = client.call("GET", &lease::collection("x"), "").expect_status(200, "all of x").json();
     let mut held = listed["items"][0].clone();
     held["spec"]["holderIdentity"] = "h".into();

@@ -22,7 +22,7 @@ fn lock(holder: &str, seconds: u64) -> Value {
     })
 }
 
-/// Expects that `holder` cannot get the lock, whichever request creates it.
+/// Expects that `holder` cannot get the lock by any request that could create it.
 #[track_caller]
 fn expect_kept(client: &mut Client, holder: &str) {
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));

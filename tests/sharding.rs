@@ -1,6 +1,6 @@
 //! `shardSelector`: lists, watches and deletions of a collection that have one shard of the Leases (KEP-5866). Goal:
-//! clients that divide the ring of hashes among them see every Lease and every change exactly once, whatever they ask
-//! for besides. Without the feature gate nobody heeds the parameter.
+//! clients that divide the ring of hashes among them see every Lease and every change exactly once. This must hold with
+//! any other parameters. Without the feature gate the server ignores the parameter.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
@@ -28,7 +28,7 @@ fn start() -> TestServer {
     TestServer::start_with(Config { features: FeatureGates { sharded_list_and_watch: true }, ..Config::default() })
 }
 
-/// The bounds of shard `index` of `count`, all of about one size.
+/// Returns the bounds of shard `index` of `count`, which are all of about one size.
 fn bounds(index: u128, count: u128) -> (u128, u128) {
     let size = (1 << 64) / count;
     (size * index, if index + 1 == count { 1 << 64 } else { size * (index + 1) })
@@ -39,7 +39,7 @@ fn selector(field: &str, index: u128, count: u128) -> String {
     format!("shardRange({field}, '0x{start:016x}', '0x{end:016x}')")
 }
 
-/// The shard of `count` that has the objects whose field is `value`, by a hash of the test's own.
+/// Returns the shard of `count` to which objects with `value` in the field belong. The test has its own hash function.
 fn shard_of(value: &str, count: u128) -> usize {
     let mut hash: u128 = 14_695_981_039_346_656_037;
     for byte in value.bytes() {
@@ -49,7 +49,7 @@ fn shard_of(value: &str, count: u128) -> usize {
     usize::try_from((0..count).find(is_in).expect("a ring has every hash")).unwrap()
 }
 
-/// A target with a parameter whose value needs encoding.
+/// Adds a parameter whose value needs encoding to a target.
 fn with(target: &str, name: &str, value: &str) -> String {
     let separator = if target.contains('?') { '&' } else { '?' };
     let mut target = format!("{target}{separator}{name}=");
@@ -138,8 +138,8 @@ fn a_namespace_is_in_one_shard_as_a_whole() {
     assert_eq!(found, 2 * namespaces.len());
 }
 
-/// Goal: of every change exactly one watch tells, and a watch that resumes tells the rest. Method: watches of three
-/// rings, the third by namespace, beside one watch of everything, which tells what there is to see.
+/// Goal: exactly one watch of a ring shows each change, and a watch that resumes shows the rest. Method: watches of
+/// three rings, the third by namespace. A watch without a shard selector shows the expected events.
 #[test]
 fn watches_of_all_shards_see_every_change_once() {
     let server = start();
@@ -191,7 +191,7 @@ fn watches_of_all_shards_see_every_change_once() {
             }
         }
     }
-    // Nothing else has come: the next event of each watch is a change that is made only now.
+    // No other event has come: the next event of each watch is a change that is made only now.
     let last = create(&mut client, "watched-a", 90..91).remove(0);
     for ((field, count), watches) in rings.into_iter().zip(&mut watches) {
         let value = if field == UID { uid(&last) } else { "watched-a" };
@@ -217,7 +217,7 @@ fn initial_events_are_those_of_the_shard_and_end_with_their_bookmark() {
         let bookmark = watch.next();
         assert_eq!(kind(&bookmark), "BOOKMARK");
         assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-        // Bookmarks tell of no object, so every watch gets them.
+        // Bookmarks concern no object, so every watch gets them.
         assert_eq!(kind(&watch.next()), "BOOKMARK");
         assert_eq!(watch.try_next().expect("an end"), None);
     }
@@ -243,7 +243,7 @@ fn an_object_that_a_label_brings_into_view_is_added_in_its_shard_only() {
         client.call("PATCH", &path, &patch).expect_status(200, &patch);
     }
     assert_eq!([watches[own].next(), watches[own].next()].each_ref().map(kind), ["ADDED", "DELETED"]);
-    // Nothing else has come: the first event of the other watch is the last change.
+    // No other event has come: the first event of the other watch is the last change.
     let event = watches[1 - own].next();
     assert_eq!((kind(&event), lease::name(&event["object"])), ("ADDED", lease::name(&other)));
 }

@@ -1,4 +1,4 @@
-//! Checks comments for the worst patterns of English that is not plain (CONTRIBUTING.md).
+//! Checks comments for the worst patterns of unclear English (CONTRIBUTING.md).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

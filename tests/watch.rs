@@ -1,5 +1,5 @@
 //! Watches: every watcher gets each of its changes once and in order, or an error. `reflector.rs` tests clients that
-//! build on that.
+//! depend on this.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -248,7 +248,7 @@ impl Http2Client {
             .expect("an interim response comes first")
     }
 
-    /// Reads the next event of a watch. `None` after its stream has ended in order.
+    /// Reads the next event of a watch. `None` after the orderly end of its stream.
     pub(crate) fn try_next_event(&mut self, key: StreamKey) -> io::Result<Option<Value>> {
         self.wait(key, |exchange| exchange.end.is_some() || exchange.body.contains(&b'\n'))?;
         let exchange = self.exchanges.get_mut(&key).ok_or_else(|| io::Error::other("no such stream"))?;

@@ -82,7 +82,7 @@ impl Process {
     /// Whether the process runs.
     ///
     /// # Panics
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child can be waited for").is_none()
@@ -165,7 +165,7 @@ impl Process {
     /// Measures the share of one core that the process uses during `span`.
     ///
     /// # Panics
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_share_over(&self, span: Duration) -> f64 {
         let (before, begun) = (self.cpu_seconds(), Instant::now());
@@ -176,7 +176,7 @@ impl Process {
     /// Returns the peak of the process's resident memory so far, in bytes (proc(5), `/proc/pid/status`, `VmHWM`).
     ///
     /// # Panics
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     #[allow(dead_code, reason = "only some of the tests measure it")]
     pub(crate) fn memory_peak_bytes(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
@@ -188,7 +188,7 @@ impl Process {
     /// Returns the user and system time so far, in seconds (proc(5), `/proc/pid/stat`, fields 14 and 15).
     ///
     /// # Panics
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_seconds(&self) -> f64 {
         /// `USER_HZ`, the unit of these fields on every Linux.

@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Sets how long a read waits; `None` for no limit.
+    /// Sets the timeout of a read; `None` for no limit.
     pub(crate) fn set_read_timeout(&self, patience: Option<Duration>) {
         self.socket().set_read_timeout(patience).expect("a time-out can be set");
     }
