@@ -46,14 +46,18 @@ const (
 //	E2E_SECOND                  URL of the second kube-apiserver
 //	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, if necessary
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
+//	E2E_ROLLBACK_SECONDS        time from the rollback to the end (as long as a silent kubelet is not noticed)
 //	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
+//	E2E_TAKEOVER_NODES          number of nodes with kubelets (10)
+//	E2E_TAKEOVER_ELECTIONS      number of elections with three candidates each (4)
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
 	}
 	between := time.Duration(number("E2E_TAKEOVER_SECONDS", 80)) * time.Second
+	after := time.Duration(number("E2E_ROLLBACK_SECONDS", 0)) * time.Second
 	space := namespace(t)
-	check(t, between+5*time.Minute, func(ctx context.Context) error {
+	check(t, between+after+5*time.Minute, func(ctx context.Context) error {
 		scene, err := newScene(ctx, t, space, number("E2E_TAKEOVER_KILLS", 2))
 		if err != nil {
 			return err
@@ -92,6 +96,7 @@ func TestTakeover(t *testing.T) {
 		if err := scene.rollBack(ctx); err != nil {
 			return err
 		}
+		rolledBack := time.Now()
 		if err := scene.compare(ctx, last); err != nil {
 			return err
 		}
@@ -104,6 +109,7 @@ func TestTakeover(t *testing.T) {
 		if err := scene.noticed(ctx, 1, notReadyMax); err != nil {
 			return err
 		}
+		time.Sleep(time.Until(rolledBack.Add(after)))
 		return scene.outcome()
 	})
 }
@@ -179,7 +185,8 @@ func (s *scene) fail(err error) {
 // beginNodes starts nodes with kubelets, half of them at each kube-apiserver, and checks that they stay Ready.
 func (s *scene) beginNodes(ctx context.Context) error {
 	nodes := admin().CoreV1().Nodes()
-	for number := range 10 {
+	count := number("E2E_TAKEOVER_NODES", 10)
+	for number := range count {
 		name := fmt.Sprintf("node-%s-%d", s.space, number)
 		object, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
@@ -228,7 +235,8 @@ func (s *scene) heartbeats() coordinationclient.LeaseInterface {
 // beginElections starts elections with three candidates each, and checks that the first leader of each continues to
 // lead alone.
 func (s *scene) beginElections(ctx context.Context) error {
-	for number := range 4 {
+	count := number("E2E_TAKEOVER_ELECTIONS", 4)
+	for number := range count {
 		var candidates []*candidate
 		for rank := range 3 {
 			c, err := standFor(ctx, s.configs[(number+rank)%2], s.space, fmt.Sprint("election-", number), fmt.Sprint("candidate-", rank), usual, false)
