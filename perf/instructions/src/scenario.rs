@@ -12,17 +12,52 @@ pub type Scenario = (&'static str, fn() -> Operation);
 
 /// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
-    ("renew-json-http1", || renewals(Version::Http1, Format::Json, 0, 0)),
-    ("renew-json-http2", || renewals(Version::Http2, Format::Json, 0, 0)),
-    ("renew-protobuf-http1", || renewals(Version::Http1, Format::Protobuf, 0, 0)),
-    ("renew-protobuf-http2", || renewals(Version::Http2, Format::Protobuf, 0, 0)),
+    ("renew-json-http1", || renewals(Version::Http1, Format::Json, Beside::Nobody)),
+    ("renew-json-http2", || renewals(Version::Http2, Format::Json, Beside::Nobody)),
+    ("renew-protobuf-http1", || renewals(Version::Http1, Format::Protobuf, Beside::Nobody)),
+    ("renew-protobuf-http2", || renewals(Version::Http2, Format::Protobuf, Beside::Nobody)),
     ("get-json-http1", || gets(Version::Http1, 1)),
     ("get-json-http2", || gets(Version::Http2, 1)),
     ("get-json-http2-by-16", || gets(Version::Http2, 16)),
-    ("renew-fan-out-to-100", || renewals(Version::Http2, Format::Json, 100, 0)),
-    ("renew-beside-10000-narrow", || renewals(Version::Http2, Format::Json, 0, 10_000)),
+    ("renew-fan-out-to-100", || renewals(Version::Http2, Format::Json, Beside::Broad(100))),
+    ("renew-beside-10000-narrow", || renewals(Version::Http2, Format::Json, Beside::Narrow(10_000))),
+    ("renew-fan-out-to-1", || renewals(Version::Http2, Format::Json, Beside::Broad(1))),
+    ("renew-beside-64-shards", || renewals(Version::Http2, Format::Json, Beside::Shards(64))),
     ("hpack-head", hpack_heads),
 ];
+
+/// Watchers of the Leases that are renewed.
+#[derive(Clone, Copy)]
+enum Beside {
+    Nobody,
+    /// Watchers of all Leases, each on a connection of its own.
+    Broad(usize),
+    /// Watchers of one Lease each, nearly all of a Lease that is not renewed.
+    Narrow(usize),
+    /// Watchers of one shard each. Together they see every renewal once.
+    Shards(usize),
+}
+
+impl Beside {
+    /// Returns the targets of the watches, by connection.
+    fn targets(self) -> Vec<Vec<String>> {
+        match self {
+            Self::Nobody => Vec::new(),
+            Self::Broad(count) => vec![vec![format!("{LEASES}?watch=true")]; count],
+            Self::Narrow(count) => {
+                let name = |number| target_of(number).rsplit('/').next().map(str::to_owned).unwrap_or_default();
+                let target = |number| format!("{LEASES}?fieldSelector=metadata.name%3D{}&watch=true", name(number));
+                (0..count).map(target).collect::<Vec<_>>().chunks(100).map(<[String]>::to_vec).collect()
+            }
+            Self::Shards(count) => {
+                let bound = |index: usize| (1_u128 << 64) * index as u128 / count as u128;
+                let range = |index| format!("%270x{:016x}%27,%270x{:016x}%27", bound(index), bound(index + 1));
+                let selector = |index| format!("shardRange(object.metadata.uid,{})", range(index));
+                vec![(0..count).map(|index| format!("{LEASES}?watch=true&shardSelector={}", selector(index))).collect()]
+            }
+        }
+    }
+}
 
 /// Number of Leases that are renewed in turn.
 const NODES: usize = 64;
@@ -30,29 +65,21 @@ const NODES: usize = 64;
 /// Events in the log: few, so that the log is full after the preparation.
 const EVENTS_MAX: usize = 256;
 
-/// Renews one Lease after the other, and ends the turn after each. `broad` watchers see every renewal. `narrow`
-/// watchers watch one Lease each, nearly all a Lease that is not renewed.
-fn renewals(version: Version, format: Format, broad: usize, narrow: usize) -> Operation {
+/// Renews one Lease after the other, beside watchers, and ends the turn after each.
+fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
     let mut world = World::new(EVENTS_MAX);
+    world.service.api.features.sharded_list_and_watch = true;
     let mut client = Client::connect(&mut world, version);
     let mut nodes: Vec<_> = (0..NODES).map(|number| Node::create(&mut world, &mut client, number, format)).collect();
-    for _ in 0..broad {
+    let connections = beside.targets();
+    for targets in &connections {
         let mut watcher = Client::connect(&mut world, Version::Http2);
-        let mut watch = watcher.request(&mut world, "GET", &format!("{LEASES}?watch=true"), Format::Json, &[]);
-        watcher.send(&mut world, &mut watch);
-    }
-    let mut watcher = Client::connect(&mut world, Version::Http2);
-    for number in 0..narrow {
-        if number % 100 == 0 {
-            watcher = Client::connect(&mut world, Version::Http2);
+        for target in targets {
+            let mut watch = watcher.request(&mut world, "GET", target, Format::Json, &[]);
+            watcher.send(&mut world, &mut watch);
         }
-        let name = target_of(number);
-        let name = name.rsplit('/').next().unwrap_or_default();
-        let target = format!("{LEASES}?fieldSelector=metadata.name%3D{name}&watch=true");
-        let mut watch = watcher.request(&mut world, "GET", &target, Format::Json, &[]);
-        watcher.send(&mut world, &mut watch);
     }
-    let is_watched = broad + narrow > 0;
+    let is_watched = !connections.is_empty();
     let mut at = 0;
     let mut operation = move || {
         let before = world.service.table.version();
