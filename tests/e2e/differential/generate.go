@@ -363,6 +363,9 @@ func (g *gen) selecting() []string {
 	}
 	if g.shards && g.odds(2) {
 		parameters = append(parameters, "shardSelector="+url.QueryEscape(g.shard()))
+		if g.odds(20) {
+			parameters = append(parameters, "shardSelector="+url.QueryEscape(g.shard()))
+		}
 	}
 	// The symbols were escaped too.
 	for at := range parameters {
@@ -382,7 +385,7 @@ func (g *gen) shard() string {
 		first+" || "+second, of("uid", begin, half)+" || "+of("uid", half, end), of("namespace", "'0x2aaaaaaaaaaaaaaa'", "'0xd555555555555555'"),
 		"("+first+")", "  "+second+" // half", of("uid", begin, begin), first+" || "+of("uid", half, end), of("namespace", half, begin),
 		of("name", begin, half), of("uid", "'0'", half), of("uid", begin, "'0x1000000000000000g'"), of("uid", begin, "half"), first+" && "+second,
-		"shardRange(object.metadata.uid)", "object.metadata.uid", "", " ", "hash(object)", first+"&shardSelector="+second)
+		"shardRange(object.metadata.uid)", "object.metadata.uid", "", " ", "hash(object)")
 }
 
 // everywhere returns the target for all namespaces, with a selector for those of the sequence. The first of two
