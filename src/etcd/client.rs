@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Sends a transaction that changes nothing, until there is a definite answer.
-    pub(super) async fn try_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+    pub(super) async fn repeat_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
         self.ask(request, "/etcdserverpb.KV/Txn").await
     }
 

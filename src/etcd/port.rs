@@ -65,7 +65,7 @@ impl EtcdPort {
             let checks = async {
                 release::check(&client).await?;
                 check_format(&client, &keys).await?;
-                let rights = client.try_txn(&transaction::rights(&keys)).await;
+                let rights = client.repeat_txn(&transaction::rights(&keys)).await;
                 rights.map(drop).map_err(|failure| failure.into_error(config))
             };
             timeout(CHECK_TIMEOUT, checks).await.unwrap_or_else(|_| {
