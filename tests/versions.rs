@@ -51,13 +51,19 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-/// Returns the managers with their operations and versions.
+/// Returns the managers with their operations and versions, sorted. The order of the entries depends on the seconds of
+/// their writes.
 fn managers(object: &Value) -> Vec<(&str, &str, &str)> {
     fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
         entry[name].as_str().unwrap_or_default()
     }
     let entries = object["metadata"]["managedFields"].as_array().expect("managedFields");
-    entries.iter().map(|entry| (text(entry, "manager"), text(entry, "operation"), text(entry, "apiVersion"))).collect()
+    let mut managers: Vec<_> = entries
+        .iter()
+        .map(|entry| (text(entry, "manager"), text(entry, "operation"), text(entry, "apiVersion")))
+        .collect();
+    managers.sort_unstable();
+    managers
 }
 
 #[test]
