@@ -2,7 +2,8 @@
 //! stores them.
 //!
 //! The Lease is in this server's own store, so every replica sees the same phase at the same version, even after a
-//! restart. Commands write the phase. A replica writes the step that it has reached.
+//! restart. Commands write the phase. A replica writes the step that it has reached. A second Lease has the progress of
+//! that replica while clients use both sides. It changes many times a second, and a command's write must not conflict.
 //!
 //! ```text
 //!   takeover   import ─► imported ─► serve ─► serving             the APIService is replaced after `imported`
@@ -25,11 +26,17 @@ pub const STEP: &str = "coordination-apiserver/step";
 pub const ASKED: &str = "coordination-apiserver/asked";
 /// Annotation with a message of the active replica.
 pub const MESSAGE: &str = "coordination-apiserver/message";
+/// Name of the Lease with the progress.
+pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
+/// Annotation with the number of reads of built-in storage whose changes are in this server's store.
+pub const ROUND: &str = "coordination-apiserver/round";
+/// Annotation with the version up to which built-in storage has the writes of this server.
+pub const WRITTEN: &str = "coordination-apiserver/written";
 
-/// Whether this namespace and name are those of the Lease of the hand-over.
+/// Whether this namespace and name are those of a Lease of the hand-over.
 #[must_use]
 pub fn is_lease(namespace: &str, name: &str) -> bool {
-    namespace == NAMESPACE && name == NAME
+    namespace == NAMESPACE && (name == NAME || name == PROGRESS_NAME)
 }
 
 /// A phase that a command requests.

@@ -41,12 +41,7 @@ impl Rig {
     /// Starts a server with this storage. `None` if there is no etcd.
     fn start(storage: &str) -> Option<Self> {
         let etcd = Etcd::start(&[])?;
-        let url = etcd.url();
-        let mut flags = vec![format!("--storage={storage}"), format!("--cluster-etcd-servers={url}")];
-        if storage == "etcd" {
-            flags.push(format!("--etcd-servers={url}"));
-        }
-        let server = Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX);
+        let server = start_server(&etcd, storage);
         Some(Self { etcd, server, asked: AtomicU32::new(0) })
     }
 
@@ -56,20 +51,12 @@ impl Rig {
 
     /// Sends a request. Returns the status and the body.
     fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let answer = self.client().call(method, path, body);
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        (answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        call(&self.server, method, path, body)
     }
 
     /// Writes a Lease as JSON to built-in storage. Returns its `resourceVersion` there.
     fn put_built_in(&self, name: &str, holder: &str, renew_time: &str) -> u64 {
-        let lease = json!({
-            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
-            "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-of-{name}"),
-                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
-            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renew_time},
-        });
-        self.etcd.put(&key(name), lease.to_string().as_bytes())
+        self.etcd.put(&key(name), built_in_lease(name, holder, renew_time).as_bytes())
     }
 
     /// Returns the value of a Lease in built-in storage.
@@ -87,6 +74,17 @@ impl Rig {
         let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         answer["kvs"][0]["mod_revision"].as_str().expect("a revision").parse().expect("a number")
+    }
+
+    /// Gives a Lease of built-in storage to `holder`, unless its revision there has changed. Returns whether it did.
+    fn acquire_built_in(&self, name: &str, holder: &str, revision: u64) -> bool {
+        let [key, value] = [key(name), built_in_lease(name, holder, LATER)].map(|text| BASE64_STANDARD.encode(text));
+        let transaction = json!({
+            "compare": [{"key": key, "target": "MOD", "mod_revision": revision.to_string()}],
+            "success": [{"request_put": {"key": key, "value": value}}],
+        });
+        let answer = self.etcd.call("kv/txn", &transaction.to_string()).expect("an answer");
+        serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"] == true
     }
 
     fn delete_built_in(&self, name: &str) {
@@ -166,8 +164,35 @@ impl Rig {
     }
 }
 
+fn start_server(etcd: &Etcd, storage: &str) -> Process {
+    let url = etcd.url();
+    let mut flags = vec![format!("--storage={storage}"), format!("--cluster-etcd-servers={url}")];
+    if storage == "etcd" {
+        flags.push(format!("--etcd-servers={url}"));
+    }
+    Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX)
+}
+
+/// Sends a request to a server. Returns the status and the body.
+fn call(server: &Process, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let answer = Client::open(server.endpoint()).call(method, path, body);
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    (answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
 fn key(name: &str) -> String {
     format!("/registry/leases/{NAMESPACE}/{name}")
+}
+
+/// Returns a Lease in kube-apiserver's older format, JSON.
+fn built_in_lease(name: &str, holder: &str, renew_time: &str) -> String {
+    let lease = json!({
+        "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-of-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renew_time},
+    });
+    lease.to_string()
 }
 
 fn new(name: &str) -> String {
@@ -203,11 +228,11 @@ fn leases_are_copied_with_their_uids_and_a_first_update_names_the_built_in_versi
         }
         let delete = json!({"preconditions": {"resourceVersion": other_version.to_string()}}).to_string();
         let path_of_b = path(NAMESPACE, "b");
+        rig.register(true);
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
         assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
         // The state has changed, and no client has seen the new one with a version of built-in storage.
         assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 429);
-        rig.register(true);
         rig.reach("serve", "serving");
         assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 409, "{storage}");
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 200, "{storage}");
@@ -219,6 +244,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     let Some(rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
+    rig.register(true);
     let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
     let lease = rig.lease("a");
     assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 429);
@@ -234,21 +260,112 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     // Meanwhile built-in storage gets an acquisition, a creation, a deletion, and an older renewal.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
     rig.put_built_in("c", "h", EARLY);
-    eventually("the creation", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 200);
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 200);
     assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE, "the later renewal holds");
     rig.put_built_in("a", "acquired there", LATER);
     rig.delete_built_in("c");
-    eventually("the deletion", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 404);
-    eventually("the acquisition", || rig.holder("a") == "acquired there");
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 404);
+    assert_eq!(rig.holder("a"), "acquired there");
 
     // A write just before the end, which the follower may not have seen.
-    rig.register(true);
     rig.put_built_in("late", "h", EARLY);
     rig.reach("serve", "serving");
     assert_eq!(rig.holder("late"), "h");
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
     let lease = rig.lease("a");
     assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 200);
+}
+
+#[test]
+fn a_read_during_a_takeover_shows_what_built_in_storage_had() {
+    for storage in ["memory", "disk", "etcd"] {
+        let Some(rig) = Rig::start(storage) else { return };
+        rig.put_built_in("a", "h", EARLY);
+        rig.reach("import", "imported");
+        for number in 0..20 {
+            let (name, holder) = (format!("l{number}"), format!("holder {number}"));
+            let version = rig.put_built_in("a", &holder, LATE);
+            assert_eq!(rig.holder("a"), holder, "{storage}");
+            rig.put_built_in(&name, "h", EARLY);
+            let items = |query: &str| {
+                let (_, list) = rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "");
+                list["items"].as_array().expect("a list").len()
+            };
+            assert_eq!(items(""), 2, "{storage}");
+            assert_eq!(items(&format!("resourceVersion={version}")), 2, "{storage}: not older than this version");
+            rig.delete_built_in(&name);
+            assert_eq!(rig.call("GET", &path(NAMESPACE, &name), "").0, 404, "{storage}");
+        }
+    }
+}
+
+/// Goal: the holder's renewal here and another client's acquisition in built-in storage never both succeed.
+/// Method: both start from the same state, at nearly the same time.
+#[test]
+fn a_renewal_here_and_an_acquisition_there_exclude_each_other() {
+    for storage in ["memory", "disk", "etcd"] {
+        let Some(rig) = Rig::start(storage) else { return };
+        rig.reach("import", "imported");
+        rig.register(true);
+        let (mut renewals, mut acquisitions) = (0, 0);
+        for number in 0..30 {
+            let name = format!("lock{number}");
+            let version = rig.put_built_in(&name, "h", EARLY);
+            let lease = rig.lease(&name);
+            // A round takes about 30 ms.
+            let (ahead_ms, delay_ms) = (number % 3, number * 2);
+            let (status, is_acquired) = thread::scope(|scope| {
+                let acquisition = scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(delay_ms));
+                    rig.acquire_built_in(&name, "other", version)
+                });
+                thread::sleep(Duration::from_millis(ahead_ms));
+                let status = rig.update(lease, &version.to_string(), renew);
+                (status, acquisition.join().expect("no panic"))
+            });
+            assert_eq!(status == 200, !is_acquired, "{storage} {number}: {status}");
+            assert!([200, 409, 429].contains(&status), "{storage} {number}: {status}");
+            let holder = if is_acquired { "other" } else { "h" };
+            assert_eq!(rig.holder(&name), holder, "{storage} {number}");
+            assert!(rig.built_in(&name).expect("a Lease").contains(holder), "{storage} {number}");
+            if is_acquired { acquisitions += 1 } else { renewals += 1 }
+        }
+        assert!(renewals > 0 && acquisitions > 0, "{storage}: {renewals} and {acquisitions}");
+    }
+}
+
+#[test]
+fn every_replica_agrees_with_built_in_storage() {
+    let Some(rig) = Rig::start("etcd") else { return };
+    let other = start_server(&rig.etcd, "etcd");
+    rig.put_built_in("a", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    // One of the two replicas copies.
+    for (number, server) in [&rig.server, &other].repeat(5).into_iter().enumerate() {
+        let holder = format!("holder {number}");
+        let revision = rig.put_built_in("a", &holder, EARLY);
+        let (status, mut lease) = call(server, "GET", &path(NAMESPACE, "a"), "");
+        assert_eq!((status, &lease["spec"]["holderIdentity"]), (200, &json!(holder)));
+        lease["spec"]["renewTime"] = LATE.into();
+        assert_eq!(call(server, "PUT", &path(NAMESPACE, "a"), &lease.to_string()).0, 200);
+        assert!(rig.built_in_revision("a") > revision, "built-in storage has the renewal");
+    }
+}
+
+/// Goal: a replica that takes over the copying overwrites no acquisition that it has not read.
+#[test]
+fn an_acquisition_during_a_restart_holds() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    let version = rig.put_built_in("a", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 200);
+    rig.server.kill();
+    let acquired = rig.put_built_in("a", "acquired there", LATER);
+    rig.server.restart();
+    assert_eq!(rig.holder("a"), "acquired there");
+    assert_eq!(rig.built_in_revision("a"), acquired);
 }
 
 #[test]
@@ -383,9 +500,9 @@ fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     rig.reach("import", "imported");
     rig.register(true);
     let fed = |time: &str| {
+        let before = rig.built_in_revision("a");
         let lease = rig.lease("a");
         assert_eq!(rig.update(lease, &version_of(&rig.lease("a")), |spec| spec["renewTime"] = time.into()), 200);
-        let before = rig.built_in_revision("a");
         eventually("the renewal is fed", || rig.built_in_revision("a") > before);
     };
     fed(LATE);

@@ -12,12 +12,17 @@
 //!
 //! With one writer only the second point applies: kube-apiserver waits for its cache, which may be behind etcd
 //! (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//!
+//! During a takeover the table may also be behind built-in storage (`handover`). Then a wait for a
+//! [round](Until::RoundIsComplete) follows each wait for a barrier. A read at a version of built-in storage also waits.
 
 use super::token::ContinueToken;
 use super::waiting::Until;
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
+use crate::handover;
 use crate::http::Method;
+use crate::resource::BUILT_IN_VERSIONS_END;
 use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
@@ -41,19 +46,20 @@ impl Api {
         route: &Route<'_>,
         body: &[u8],
     ) -> Result<Reply, ApiError> {
-        if let Some(until) = self.until_fresh(table, call)? {
+        if let Some(until) = self.until_fresh(table, call, route)? {
             return self.reply_waiting(call, until);
         }
         let decided = self.decide(table, call, route, body);
-        self.confirm(call, decided)
+        self.confirm(call, route, decided)
     }
 
-    /// Returns what a request must wait for before it is decided, if other processes write to the store.
+    /// Returns what a request must wait for before it is decided, if the table may be behind.
     ///
     /// # Errors
     /// 503 if the store is unreachable, so that no barrier can be passed.
-    fn until_fresh(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
-        if is_write(call) || !self.storage.is_shared() {
+    fn until_fresh(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
+        let follows_built_in = self.handover.follows_built_in();
+        if is_write(call) || !self.storage.is_shared() && !follows_built_in {
             return Ok(None);
         }
         let version = match (call.query.value("continue"), call.query.value("resourceVersion")) {
@@ -64,21 +70,44 @@ impl Api {
             _ => None,
         };
         match version {
+            Some(version @ 1..BUILT_IN_VERSIONS_END) if follows_built_in => {
+                debug_assert!(version <= table.version().0, "versions of this server are higher");
+                self.until_current(call, route)
+            }
             Some(version) if version <= table.version().0 => Ok(None),
             Some(version) if !call.retry.has_awaited_version => Ok(Some(Until::VersionIsApplied(version))),
-            Some(_) | None if call.retry.is_current => Ok(None),
-            Some(_) | None => self.until_barrier().map(Some),
+            Some(_) | None => self.until_current(call, route),
         }
+    }
+
+    /// Returns what a request must wait for so that the table has everything that was acknowledged before.
+    ///
+    /// # Errors
+    /// 503 if the store is unreachable.
+    fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
+        if self.storage.is_shared() && !call.retry.has_passed_barrier {
+            let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
+            return Ok(Some(Until::Barrier(barrier)));
+        }
+        let awaits_round = self.handover.follows_built_in() && !call.retry.has_awaited_round && !is_of_handover(route);
+        Ok(awaits_round.then(|| Until::RoundIsComplete(self.handover.round_after_now())))
     }
 
     /// Returns the reply to a decided request, or a wait if the decision may be based on an old state.
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
-    fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
-        let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
-        if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
-            let until = self.until_barrier()?;
+    fn confirm(
+        &mut self,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        decided: Result<Reply, ApiError>,
+    ) -> Result<Reply, ApiError> {
+        let is_final = !matches!(decided, Ok(Reply::Waiting(_)) | Err(ApiError::HandingOver));
+        if is_write(call)
+            && is_final
+            && let Some(until) = self.until_current(call, route)?
+        {
             return self.reply_waiting(call, until);
         }
         match future_version(&decided) {
@@ -88,19 +117,16 @@ impl Api {
             _ => decided,
         }
     }
-
-    /// Asks for a barrier. Returns the wait for it.
-    ///
-    /// # Errors
-    /// 503 if the store is unreachable.
-    fn until_barrier(&mut self) -> Result<Until, ApiError> {
-        self.storage.ask_barrier().map(Until::Barrier).ok_or(ApiError::StoreUnreachable)
-    }
 }
 
 #[inline]
 fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
+}
+
+/// Whether a route is that of a Lease of the hand-over, which is never in built-in storage.
+fn is_of_handover(route: &Route<'_>) -> bool {
+    matches!(route, Route::Lease { namespace, name } if handover::is_lease(namespace, name))
 }
 
 /// Returns the requested version if it is not applied yet and kube-apiserver would wait for it.
@@ -191,7 +217,7 @@ mod tests {
                     has_waited |= !matches!(waiting.wake_up(), crate::api::waiting::WakeUp::OwnTicket(_));
                     self.turn();
                     self.now.ms += 100;
-                    match self.api.resume(waiting, self.now) {
+                    match self.api.resume(&self.table, waiting, self.now) {
                         Resumed::Again(again) => {
                             retry = Some(again);
                             break;

@@ -44,7 +44,7 @@ use crate::limits::{
 use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
-use crate::permits::{Permits, Requester};
+use crate::permits::{Permit, Permits, Requester};
 use crate::resource::ApiVersion;
 use crate::route::{Route, VersionedRoute};
 use crate::table::Table;
@@ -360,15 +360,22 @@ impl Api {
     #[inline]
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
-            Verdict::Write(change, answer) => match self.write_for_client(table, change, call)? {
-                Written::Applied(object) => answer.into_reply(&object, call.now),
-                Written::Busy(ticket) => self.reply_waiting(call, Until::KeyIsFree(ticket)),
-                // The journal bounds their number.
-                Written::Submitted(ticket) => {
-                    let is_shared = self.storage.is_shared();
-                    Ok(Reply::Waiting(Waiting::new(Until::Settled(ticket, answer), call, None, is_shared)))
-                }
-            },
+            Verdict::Write(change, answer) => {
+                // The journal bounds the number of writes that wait for it alone.
+                let permit = match self.handover.follows_built_in() {
+                    true => Some(self.take_freshness_permit(call)?),
+                    false => None,
+                };
+                let until = match self.write_for_client(table, change, call)? {
+                    Written::Applied(object) if !self.handover.has_written(&object) => {
+                        Until::BuiltInHas(object, answer)
+                    }
+                    Written::Applied(object) => return answer.into_reply(&object, call.now),
+                    Written::Busy(ticket) => return self.reply_waiting(call, Until::KeyIsFree(ticket)),
+                    Written::Submitted(ticket) => Until::Settled(ticket, answer),
+                };
+                Ok(Reply::Waiting(Waiting::new(until, call, permit, self.storage.is_shared())))
+            }
             Verdict::Reply(reply) => Ok(*reply),
             Verdict::Wait(until) => self.reply_waiting(call, until),
         }
@@ -405,6 +412,15 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
+    /// Takes a permit to wait until this replica and built-in storage agree.
+    ///
+    /// # Errors
+    /// 429 if too many wait already.
+    #[cold]
+    fn take_freshness_permit(&self, call: &Call<'_>) -> Result<Permit, ApiError> {
+        self.freshness_permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)
+    }
+
     /// Returns the reply of a request that waits.
     ///
     /// # Errors
@@ -414,7 +430,9 @@ impl Api {
         let permits = match &until {
             Until::NamespaceIsKnown(_) => &self.namespace_permits,
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
-            Until::Barrier(_) | Until::VersionIsApplied(_) => &self.freshness_permits,
+            Until::Barrier(_) | Until::VersionIsApplied(_) | Until::RoundIsComplete(_) | Until::BuiltInHas(..) => {
+                &self.freshness_permits
+            }
         };
         let permit = permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)?;
         Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
@@ -485,7 +503,7 @@ impl Api {
             return Err(ApiError::Loading);
         }
         self.handover.check_list_or_watch(call, verb)?;
-        if self.storage.is_shared() || names_version(call) {
+        if self.storage.is_shared() || names_version(call) || self.handover.follows_built_in() {
             return self.decide_when_fresh(table, call, route, body);
         }
         self.decide(table, call, route, body)

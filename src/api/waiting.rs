@@ -1,8 +1,8 @@
 //! A request that waits, and is then answered or served again from its beginning.
 //!
 //! One mechanism serves all waits: until the journal has made a change durable, for another change of the same Lease,
-//! until this replica has caught up, and until a namespace is known. A request that is served again is decided by the
-//! state at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
+//! until this replica has caught up, until it agrees with built-in storage, and until a namespace is known. A request
+//! that is served again is decided by the state at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
@@ -17,15 +17,16 @@
 use super::answer::Answer;
 use super::gzip;
 use super::pending_request::PendingRequest;
-use super::storage::{Storage, unapplied};
+use super::storage::unapplied;
 use super::warnings::Warnings;
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::cluster::Namespaces;
 use crate::journal::{Failure, Outcome, Ticket};
 use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX, WRITE_WAIT_MS_MAX};
 use crate::permits::Permit;
+use crate::table::Table;
+use crate::table::object::Object;
 use compact_str::CompactString;
 
 /// A waiting request. The connection's server keeps the bytes of the request if they may be needed.
@@ -41,7 +42,7 @@ pub struct Waiting {
     takes_gzip: bool,
     /// Warnings for the client, beside the answer.
     warnings: Warnings,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 /// The condition that a request waits for.
@@ -55,8 +56,12 @@ pub(super) enum Until {
     VersionIsApplied(u64),
     /// The namespace is known.
     NamespaceIsKnown(CompactString),
+    /// The table has the changes of this round of a hand-over.
+    RoundIsComplete(u64),
     /// The request's own change is settled.
     Settled(Ticket, Answer),
+    /// Built-in storage has the request's own change too, which resulted in this state.
+    BuiltInHas(Object, Answer),
 }
 
 /// The history of a request that may be served again.
@@ -67,7 +72,9 @@ pub struct Retry {
     /// Number of the request's rejected changes.
     pub(super) rejections: u32,
     /// Whether the table has everything that any replica had acknowledged when the request arrived.
-    pub(super) is_current: bool,
+    pub(super) has_passed_barrier: bool,
+    /// Whether the table has everything that built-in storage had when the request arrived.
+    pub(super) has_awaited_round: bool,
     /// Whether the request has waited for its version, even in vain.
     pub(super) has_awaited_version: bool,
 }
@@ -102,11 +109,11 @@ impl Waiting {
     pub(super) fn new(until: Until, call: &Call<'_>, permit: Option<Permit>, is_shared: bool) -> Self {
         let wait_ms = match &until {
             Until::NamespaceIsKnown(_) => NAMESPACE_WAIT_MS,
-            Until::Barrier(_) => BARRIER_WAIT_MS_MAX,
+            Until::Barrier(_) | Until::RoundIsComplete(_) => BARRIER_WAIT_MS_MAX,
             Until::VersionIsApplied(_) => VERSION_WAIT_MS_MAX,
-            Until::KeyIsFree(_) | Until::Settled(..) => WRITE_WAIT_MS_MAX,
+            Until::KeyIsFree(_) | Until::Settled(..) | Until::BuiltInHas(..) => WRITE_WAIT_MS_MAX,
         };
-        let is_settling = matches!(until, Until::Settled(..));
+        let is_settling = matches!(until, Until::Settled(..) | Until::BuiltInHas(..));
         Self {
             until,
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
@@ -116,7 +123,7 @@ impl Waiting {
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
-            _permit: permit,
+            permit,
         }
     }
 
@@ -137,7 +144,10 @@ impl Waiting {
             Until::Settled(ticket, _) => WakeUp::OwnTicket(ticket.number()),
             Until::KeyIsFree(ticket) => WakeUp::OtherTicket(*ticket),
             Until::Barrier(number) => WakeUp::Barrier(*number),
-            Until::NamespaceIsKnown(_) | Until::VersionIsApplied(_) => WakeUp::AnyChange,
+            Until::NamespaceIsKnown(_)
+            | Until::VersionIsApplied(_)
+            | Until::RoundIsComplete(_)
+            | Until::BuiltInHas(..) => WakeUp::AnyChange,
         }
     }
 
@@ -148,13 +158,16 @@ impl Waiting {
     }
 
     /// Whether the condition of the wait is met.
-    fn is_met(&self, storage: &Storage, namespaces: &Namespaces) -> bool {
+    fn is_met(&self, api: &Api) -> bool {
+        let Api { storage, namespaces, handover, .. } = api;
         match &self.until {
             Until::KeyIsFree(ticket) => storage.settled() >= *ticket,
             Until::Barrier(number) => storage.has_passed(*number),
             Until::VersionIsApplied(version) => storage.has_applied(*version),
             Until::NamespaceIsKnown(namespace) => !namespaces.is_unknown(namespace),
+            Until::RoundIsComplete(round) => handover.has_completed(*round),
             Until::Settled(ticket, _) => ticket.is_settled(),
+            Until::BuiltInHas(applied, _) => handover.has_written(applied),
         }
     }
 }
@@ -162,40 +175,58 @@ impl Waiting {
 impl Retry {
     /// The history of a request that is first served at `ms`.
     pub(super) fn first(ms: u64) -> Self {
-        Self { since_ms: ms, rejections: 0, is_current: false, has_awaited_version: false }
+        Self {
+            since_ms: ms,
+            rejections: 0,
+            has_passed_barrier: false,
+            has_awaited_round: false,
+            has_awaited_version: false,
+        }
     }
 }
 
 impl Api {
     /// Resumes a waiting request, if possible.
-    pub fn resume(&mut self, waiting: Waiting, now: Now) -> Resumed {
-        let is_met = waiting.is_met(&self.storage, &self.namespaces);
+    pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
+        let is_met = waiting.is_met(self);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
         if !is_met && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
-        let Waiting { until, request, retry, needs_request, takes_gzip, warnings, .. } = waiting;
+        let Waiting { until, request, retry, due_ms, needs_request, takes_gzip, warnings, permit } = waiting;
         let replied = match until {
             Until::NamespaceIsKnown(_) => return Resumed::Again(retry),
             Until::VersionIsApplied(_) => {
                 return Resumed::Again(Retry { has_awaited_version: true, ..retry });
             }
-            Until::Barrier(_) if is_met => return Resumed::Again(Retry { is_current: true, ..retry }),
+            Until::Barrier(_) if is_met => return Resumed::Again(Retry { has_passed_barrier: true, ..retry }),
             Until::Barrier(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
-            Until::Barrier(_) => Err(ApiError::Timeout),
+            Until::RoundIsComplete(_) if is_met => return Resumed::Again(Retry { has_awaited_round: true, ..retry }),
+            Until::Barrier(_) | Until::RoundIsComplete(_) => Err(ApiError::Timeout),
             Until::KeyIsFree(_) if is_met => return Resumed::Again(retry),
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
+                Outcome::Applied(object) if !self.handover.has_written(&object) => {
+                    let until = Until::BuiltInHas(object, answer);
+                    let waiting =
+                        Waiting { until, request, retry, due_ms, needs_request, takes_gzip, warnings, permit };
+                    return Resumed::Waits(waiting);
+                }
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
                     // The rejected change came after the request, and the table has everything before that change.
-                    return Resumed::Again(Retry { rejections: retry.rejections + 1, is_current: true, ..retry });
+                    let rejections = retry.rejections + 1;
+                    return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
                 Outcome::Pending => Err(ApiError::Timeout),
                 Outcome::Rejected => Err(unapplied()),
             },
+            Until::BuiltInHas(applied, answer) if is_met => {
+                self.handover.check_renewed(table, &applied).and_then(|()| answer.into_reply(&applied, now))
+            }
+            Until::BuiltInHas(..) => Err(ApiError::Timeout),
         };
         let mut reply = replied.unwrap_or_else(|error| Reply::Response(request.refusal(&error)));
         reply.warn(warnings);

@@ -103,7 +103,7 @@ mod tests {
         let mut phase = lease(NAMESPACE, NAME);
         phase.metadata.annotations.insert(PHASE.into(), Phase::Freeze.name().into());
         service.table.apply(Change::Create(Box::new(phase))).expect("a free name");
-        service.hand_over(now);
+        service.hand_over(now, |_| {});
         let left = service.table.len();
         let Begun::Whole(response) = begin(&mut job, &mut service, now, usize::MAX) else { panic!("it goes on") };
         assert_eq!(response.status, 429);

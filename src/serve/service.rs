@@ -145,10 +145,15 @@ impl Service {
         }
     }
 
-    /// Reads the phase of the hand-over of Leases, and does this replica's part in it.
-    pub fn hand_over(&mut self, now: Now) {
+    /// Reads the phase of the hand-over of Leases, and does this replica's part in it. Passes connections with runnable
+    /// requests to `wake`.
+    pub fn hand_over(&mut self, now: Now, wake: impl FnMut(Token)) {
+        let before = self.table.version();
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
+        }
+        if self.table.version() != before {
+            self.waiters.wake_any(wake);
         }
     }
 
@@ -189,7 +194,7 @@ impl Service {
 
     /// Resumes a waiting request, if it is runnable.
     pub(super) fn resume_request(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
-        let resumed = self.api.resume(waiting, now);
+        let resumed = self.api.resume(&self.table, waiting, now);
         match &resumed {
             // A request that waits for its own change stays noted until the change is settled.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {

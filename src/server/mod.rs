@@ -273,7 +273,7 @@ impl Server {
         {
             self.endpoints.set(endpoints);
         }
-        self.service.hand_over(now);
+        self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
         // The journal gets its work before the answers go out, and works meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);

@@ -1,4 +1,6 @@
-//! Decides which Leases are written to built-in storage while this server serves them.
+//! Decides which Leases are written to built-in storage while clients may write here.
+//!
+//! While clients may write to both sides, built-in storage gets each renewal in the next round.
 //!
 //! A watch that a client opened before the takeover continues at built-in storage until it times out. So built-in
 //! storage gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager
@@ -16,11 +18,8 @@ use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Longest delay of a renewal to built-in storage, in ms.
+/// Longest delay of a renewal to built-in storage while this server serves the Leases, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
-/// Longest delay of a renewal to built-in storage while some clients still use it and may wait for a lock to expire, in
-/// ms.
-pub(super) const RENEWAL_MS_IN_SWITCH: u64 = 1_000;
 
 /// The Leases whose current state is not in built-in storage.
 #[derive(Debug, Default)]
@@ -73,6 +72,11 @@ impl Feed {
         if has_failed {
             written.iter().for_each(|key| self.put(key, now.ms));
         }
+    }
+
+    /// Whether a Lease is due.
+    pub(super) fn is_due(&self, now: Now) -> bool {
+        self.queue.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now.ms)
     }
 
     /// Removes and returns up to `keys_max` due Leases.

@@ -42,9 +42,7 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     if object.built_in_version().is_some() && ours.metadata.resource_version == theirs.metadata.resource_version {
         return None;
     }
-    let is_one_term =
-        ours.metadata.uid == theirs.metadata.uid && ours.spec.holder_identity == theirs.spec.holder_identity;
-    if !is_one_term || ours.spec.renew_time <= theirs.spec.renew_time {
+    if !is_same_term(&ours, &theirs) || ours.spec.renew_time <= theirs.spec.renew_time {
         return Some(Change::Replace(table.target(slot), Box::new(theirs)));
     }
     let mut merged = theirs;
@@ -53,6 +51,11 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     // The merged state has no version in built-in storage.
     merged.metadata.resource_version = CompactString::default();
     (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
+}
+
+/// Whether two states of a Lease are of the same object and the same holder.
+pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
+    one.metadata.uid == other.metadata.uid && one.spec.holder_identity == other.spec.holder_identity
 }
 
 /// Returns the change that imports a deletion in built-in storage.

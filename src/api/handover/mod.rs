@@ -1,9 +1,16 @@
 //! The hand-over of Leases, as this replica sees it: what clients may do in each phase ([`crate::handover`]).
 //!
 //! Several kube-apiservers switch at different moments, so some requests reach built-in storage and others this server.
-//! Both sides name the same holder. So a renewal does no harm on either side, as long as both learn of it. An
-//! acquisition would do harm: two clients could get the same free lock, one on each side. So until no request can reach
-//! built-in storage, creations, deletions and all changes but renewals get 429 here.
+//! Until no request can reach built-in storage, that storage decides:
+//!
+//! - Creations, deletions and all changes but renewals get 429 here.
+//! - A renewal here is acknowledged once built-in storage has it. If built-in storage has another holder by then, the
+//!   renewal gets 409.
+//! - A read without a version waits until the table has all that built-in storage had when the request arrived.
+//!
+//! One replica copies in rounds ([`worker`]): it reads built-in storage, imports the changes, writes the renewals made
+//! here, and publishes its progress. A new round begins once the progress of the last one is applied. So the second
+//! round after a request begins after that request, at any replica.
 //!
 //! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
 //! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
@@ -17,7 +24,7 @@ use super::{Api, Call, Reclaim};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::etcd::built_in::BuiltInPort;
-use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, Phase, STEP, Step, is_lease};
+use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN, is_lease};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::resource::{BUILT_IN_VERSIONS_END, ResourceVersion};
@@ -26,6 +33,7 @@ use crate::table::change::Change;
 use crate::table::object::Object;
 use crate::verb::Verb;
 use compact_str::CompactString;
+use merge::is_same_term;
 use worker::Worker;
 
 /// The hand-over, as this replica sees it.
@@ -34,13 +42,15 @@ pub struct Handover {
     /// Version of the table when the state was last read.
     looked_at: ResourceVersion,
     state: HandoverState,
+    /// Permissions of clients in this state.
+    mode: Mode,
     /// Whether watches must end, because no client may write here any longer.
     ends_watches: bool,
     /// Worker that copies Leases; none if this server has no access to built-in storage.
     worker: Option<Box<Worker>>,
 }
 
-/// The state in the Lease of the hand-over.
+/// The state in the Leases of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HandoverState {
     phase: Option<Phase>,
@@ -49,12 +59,24 @@ struct HandoverState {
     step: Option<Step>,
     /// When the Lease was last written, in seconds since the epoch.
     since: Option<i64>,
+    /// Progress of the rounds; current only while clients may just renew.
+    progress: Progress,
+}
+
+/// The progress of the rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    /// Number of reads of built-in storage whose changes are in the table.
+    round: u64,
+    /// Version up to which built-in storage has the writes made here, except those that it has superseded.
+    written: ResourceVersion,
 }
 
 /// The permissions of clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
     /// Clients may do everything.
+    #[default]
     Open,
     /// Clients may read and renew.
     Renewals,
@@ -70,6 +92,7 @@ impl HandoverState {
             asked: annotations.value(ASKED).unwrap_or_default().into(),
             step: annotations.value(STEP).and_then(|word| word.parse().ok()),
             since: object.renew_time().map(|time| time.0 / 1_000_000),
+            progress: Progress::default(),
         }
     }
 
@@ -79,6 +102,18 @@ impl HandoverState {
             (Some(Phase::Import | Phase::Serve), _) => Mode::Renewals,
             (Some(Phase::Undo | Phase::Freeze), _) => Mode::Frozen,
         }
+    }
+}
+
+impl Progress {
+    /// Returns the progress in its Lease.
+    fn of(table: &Table) -> Self {
+        let number =
+            |object: &Object, name| object.metadata().annotations.value(name).and_then(|text| text.parse().ok());
+        table.find(NAMESPACE, PROGRESS_NAME).map_or_else(Self::default, |(_, object)| Self {
+            round: number(object, ROUND).unwrap_or_default(),
+            written: ResourceVersion(number(object, WRITTEN).unwrap_or_default()),
+        })
     }
 }
 
@@ -99,7 +134,44 @@ impl Handover {
     /// Whether client writes are held back.
     #[must_use]
     pub fn holds_writes(&self) -> bool {
-        self.state.mode() != Mode::Open
+        self.mode != Mode::Open
+    }
+
+    /// Whether clients may write to built-in storage too, so that the table may be behind it.
+    #[inline]
+    pub(super) fn follows_built_in(&self) -> bool {
+        self.mode == Mode::Renewals && self.state.step != Some(Step::NotOurs)
+    }
+
+    /// Returns the number of the first round that certainly begins after this call. The next one may have begun.
+    pub(super) fn round_after_now(&self) -> u64 {
+        self.state.progress.round + 2
+    }
+
+    /// Whether the table has what a round has read, or built-in storage no longer changes.
+    pub(super) fn has_completed(&self, round: u64) -> bool {
+        !self.follows_built_in() || self.state.progress.round >= round
+    }
+
+    /// Whether a write that resulted in `applied` needs no further write to built-in storage.
+    #[inline]
+    pub(super) fn has_written(&self, applied: &Object) -> bool {
+        !self.follows_built_in() || self.state.progress.written >= applied.version || is_of_handover(applied)
+    }
+
+    /// Checks that a renewal that resulted in `applied`, and that [needs no further write](Self::has_written), holds.
+    ///
+    /// # Errors
+    /// 409 if built-in storage has superseded it, 504 if that is unknown.
+    pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
+        if !self.may_acknowledge(applied) {
+            return Err(ApiError::Timeout);
+        }
+        let (namespace, name) = applied.key().parts();
+        match table.find(namespace, name) {
+            Some((_, object)) if is_same_term(object.unrenewed(), applied.unrenewed()) => Ok(()),
+            Some(_) | None => Err(ApiError::Conflict { name: name.to_owned() }),
+        }
     }
 
     /// Checks that a client may make a change.
@@ -107,7 +179,7 @@ impl Handover {
     /// # Errors
     /// 429 with `Retry-After`.
     pub(super) fn check_change(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
-        match self.state.mode() {
+        match self.mode {
             Mode::Open => Ok(()),
             Mode::Renewals if is_renewal(table, change) => Ok(()),
             Mode::Renewals | Mode::Frozen => {
@@ -128,7 +200,7 @@ impl Handover {
     /// Returns the error for an update of another than the current version. A version of built-in storage may not be
     /// copied yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
-        if self.state.mode() == Mode::Renewals && version < BUILT_IN_VERSIONS_END {
+        if self.mode == Mode::Renewals && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
         } else {
             ApiError::Conflict { name: name.to_owned() }
@@ -137,7 +209,7 @@ impl Handover {
 
     /// Whether an update may concern a Lease that is not copied yet.
     pub(super) fn may_be_copied(&self) -> bool {
-        self.state.mode() == Mode::Renewals
+        self.mode == Mode::Renewals
     }
 
     /// Checks that Leases may be listed or watched.
@@ -145,7 +217,7 @@ impl Handover {
     /// # Errors
     /// 410 for a version of this server, so that the client forgets that version; otherwise 429.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
-        if self.state.mode() != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
+        if self.mode != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
         }
         let is_page = call.query.value("continue").is_some_and(|token| !token.is_empty());
@@ -159,12 +231,8 @@ impl Handover {
     /// Whether a write that resulted in `applied` may be acknowledged. A write that was decided before the freeze may
     /// be applied after it, and is then not in built-in storage.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
-        if self.state.mode() != Mode::Frozen {
-            return true;
-        }
-        // The key is read only in this case, since that is a cache miss.
-        let (namespace, name) = applied.key().parts();
-        is_lease(namespace, name)
+        // The key is read only if necessary, since that is a cache miss.
+        self.mode != Mode::Frozen || is_of_handover(applied)
     }
 
     /// Reads the state from the Lease. Call it before the requests of applied changes are answered.
@@ -175,12 +243,16 @@ impl Handover {
         self.looked_at = table.version();
         let present =
             table.find(NAMESPACE, NAME).map_or_else(HandoverState::default, |(_, object)| HandoverState::of(object));
-        let before = std::mem::replace(&mut self.state, present);
+        let (mode_before, before) = (self.mode, std::mem::replace(&mut self.state, present));
+        self.mode = self.state.mode();
+        if self.mode == Mode::Renewals {
+            self.state.progress = Progress::of(table);
+        }
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "hand-over of Leases");
         }
-        self.ends_watches |= self.state.mode() == Mode::Frozen && before.mode() != Mode::Frozen;
+        self.ends_watches |= self.mode == Mode::Frozen && mode_before != Mode::Frozen;
     }
 }
 
@@ -188,6 +260,12 @@ impl Handover {
 #[must_use]
 pub fn given_back() -> ApiError {
     ApiError::Expired { message: "Leases are being given back to kube-apiserver: list anew".to_owned(), next: None }
+}
+
+/// Whether a state is that of a Lease of the hand-over.
+fn is_of_handover(object: &Object) -> bool {
+    let (namespace, name) = object.key().parts();
+    is_lease(namespace, name)
 }
 
 /// Whether a change is only a renewal.
@@ -233,6 +311,8 @@ impl Api {
                 Some(worker) => worker.stand_by(),
                 None => {}
             }
+            // With Leases in memory the worker's changes are applied already.
+            self.handover.read_state(table);
         }
         std::mem::take(&mut self.handover.ends_watches)
     }

@@ -1,37 +1,41 @@
 //! The replica that copies Leases between its table and built-in storage.
 //!
 //! ```text
-//!   import   read, take in, say `imported`; again and again
+//!   import   read, take in, say `imported`; then rounds: read, take in, write the renewals made here, publish progress
 //!   serve    read, take in, write every lock, say `serving`; then keep built-in storage up to date
 //!   undo     read, take in, write everything, say `written-back`; then look whether the APIService is local
 //!   freeze   read, write everything, say `written-back`; then look whether the APIService is local
 //! ```
 //!
-//! While clients may renew here, their renewals are always written to built-in storage, whatever the stage.
+//! Until `serving`, each write comes after a read whose changes are in the table. A write compares only what the thread
+//! has read, so a write of an older state would take a lock away from a holder that was read but not imported.
 //!
 //! A replica that takes over the work restarts the phase, with a complete read.
 
-use super::HandoverState;
-use super::feed::{Feed, RENEWAL_MS, RENEWAL_MS_IN_SWITCH};
+use super::feed::{Feed, RENEWAL_MS};
 use super::merge::{decode, gone, taken_in};
+use super::{HandoverState, Progress};
 use crate::api::identity::{is_own, micros};
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::codec::protobuf::encode_lease_into;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, StoredLease, Wanted};
-use crate::handover::{MESSAGE, NAME, NAMESPACE, Phase, STEP, Step, is_lease};
+use crate::handover::{MESSAGE, NAME, NAMESPACE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN, is_lease};
 use crate::journal::{Outcome, Ticket};
-use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE};
+use crate::lease::{Lease, ObjectMeta};
+use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE, ResourceVersion};
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::{Key, Object};
 use crate::table::snapshot::Range;
+use compact_str::format_compact;
 use std::collections::{BTreeMap, HashSet};
+use uuid::Uuid;
 
-/// Interval of reads while built-in storage is followed, in ms: at first, and after [`SWITCH_SECONDS`].
-const READ_MS: u64 = 50;
-const READ_LATER_MS: u64 = 1_000;
+/// Pause between reads of built-in storage, in ms: at first, and after [`SWITCH_SECONDS`].
+const READ_MS: u64 = 20;
+const READ_LATER_MS: u64 = 250;
 /// Time for which a command is likely to run, in seconds.
 const SWITCH_SECONDS: i64 = 60;
 /// Time before another attempt after a failure, in ms.
@@ -68,6 +72,10 @@ pub(super) struct Worker {
     /// Leases that cannot be decoded, by key.
     unreadable: BTreeMap<String, Incoming>,
     feed: Feed,
+    /// Progress at the end of the current round.
+    round: Progress,
+    /// Version of the table at the last write of renewals.
+    write_version: ResourceVersion,
     /// When the stage continues, in ms.
     stage_ms: u64,
     /// When Leases are fed next, in ms.
@@ -85,6 +93,8 @@ enum Stage {
     TakeIn,
     /// A write is next, or in progress.
     Write,
+    /// The progress is being published.
+    Publish,
     /// The work is complete, apart from periodic checks.
     Rest,
 }
@@ -125,6 +135,8 @@ impl Worker {
             submitted: Vec::new(),
             unreadable: BTreeMap::new(),
             feed: Feed::default(),
+            round: Progress::default(),
+            write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
             is_working: false,
@@ -159,9 +171,17 @@ impl Worker {
         self.take_event(state, table, storage, now);
         self.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
-        if self.stage_ms <= now.ms || self.stage == Stage::TakeIn {
+        // Another replica may have published the same round. The next read begins after that.
+        if self.stage == Stage::Publish && self.round.round <= state.progress.round {
+            (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
+        }
+        while self.stage_ms <= now.ms || matches!(self.stage, Stage::TakeIn | Stage::Write | Stage::Publish) {
             self.stage_ms = now.ms + self.pause_ms(state, now);
+            let before = self.stage;
             self.go_on(state, is_confirmed, table, storage, now);
+            if self.stage == before {
+                break;
+            }
         }
     }
 
@@ -171,8 +191,8 @@ impl Worker {
         match self.stage {
             Stage::TakeIn if !self.incoming.is_empty() => 0,
             Stage::Rest => REST_MS,
-            Stage::Read | Stage::TakeIn | Stage::Write if is_left => READ_LATER_MS,
-            Stage::Read | Stage::TakeIn | Stage::Write => READ_MS,
+            Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
+            Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
         }
     }
 
@@ -217,10 +237,13 @@ impl Worker {
         match self.stage {
             Stage::Read if is_confirmed && is_idle => {
                 let is_complete = std::mem::take(&mut self.reads_all);
+                self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
             Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
+            Stage::Write if is_idle && state.phase == Some(Phase::Import) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
+            Stage::Publish => publish(table, storage, self.round, now),
             // The written step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
@@ -254,11 +277,15 @@ impl Worker {
                 }
             }
             BuiltInEvent::Written { overtaken } if overtaken.is_empty() => self.after_write(state, table, storage, now),
-            BuiltInEvent::Written { .. } => self.stage = Stage::Read,
-            BuiltInEvent::Ours => {}
-            // The switch has not happened yet.
-            BuiltInEvent::NotOurs if purpose == Purpose::Feed && state.step != Some(Step::Serving) => {
+            BuiltInEvent::Written { .. } => {
                 self.feed.end(true, now);
+                (self.stage, self.stage_ms) = (Stage::Read, now.ms);
+            }
+            BuiltInEvent::Ours => {}
+            // The switch has not happened yet. Built-in storage has no renewals of this round.
+            BuiltInEvent::NotOurs if state.phase == Some(Phase::Import) => {
+                self.feed.end(true, now);
+                self.stage = Stage::Publish;
             }
             BuiltInEvent::NotOurs => {
                 self.stage = Stage::Rest;
@@ -350,7 +377,7 @@ impl Worker {
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if !self.unreadable.is_empty() => Stage::Read,
-            Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Read,
+            Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Write,
             Some(Phase::Import) => {
                 let message = format!("{} Leases are here", leases(table).count());
                 let is_said = say(table, storage, Some(Step::Imported), &message, now);
@@ -360,6 +387,43 @@ impl Worker {
             Some(Phase::Serve | Phase::Undo | Phase::Freeze) => Stage::Write,
             None => Stage::Rest,
         };
+    }
+
+    /// Writes the renewals that built-in storage does not have. Every change that it had is in the table.
+    fn write_renewals(&mut self, table: &Table, now: Now) {
+        debug_assert!(self.has_taken_in(), "a write compares what was read");
+        self.write_version = table.version();
+        self.feed.take_in(table, Some(0), now);
+        let leases = self.take_fed(table, false, now);
+        if leases.is_empty() {
+            self.after_renewals(now);
+        } else {
+            self.send(Purpose::Write, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
+        }
+    }
+
+    /// Continues once built-in storage has these renewals.
+    fn after_renewals(&mut self, now: Now) {
+        self.feed.end(false, now);
+        if !self.feed.is_due(now) {
+            self.round.written = self.write_version;
+            self.stage = Stage::Publish;
+        }
+    }
+
+    /// Removes and returns the due Leases that built-in storage gets, and begins their write.
+    fn take_fed(&mut self, table: &Table, is_serving: bool, now: Now) -> Vec<Wanted> {
+        let (mut keys, mut leases) = (Vec::new(), Vec::new());
+        while leases.len() < FEED_LEASES_MAX && self.feed.is_due(now) {
+            for key in self.feed.take_due(FEED_LEASES_MAX - leases.len(), now) {
+                if let Some(lease) = fed(table, &key, is_serving) {
+                    leases.push(lease);
+                    keys.push(key);
+                }
+            }
+        }
+        self.feed.begin(keys);
+        leases
     }
 
     /// Writes the Leases that the phase requires.
@@ -378,35 +442,29 @@ impl Worker {
             Some(Phase::Undo | Phase::Freeze) => {
                 (Step::WrittenBack, format!("{} Leases written back", leases(table).count()))
             }
-            Some(Phase::Import) | None => return,
+            Some(Phase::Import) => return self.after_renewals(now),
+            None => return,
         };
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
 
-    /// Keeps built-in storage up to date while this server accepts writes.
+    /// Keeps built-in storage up to date while this server serves the Leases.
     fn feed(&mut self, state: &HandoverState, table: &Table, now: Now) {
-        let is_serving = state.step == Some(Step::Serving);
-        let holds = matches!(state.phase, Some(Phase::Import | Phase::Serve)) && state.step != Some(Step::NotOurs);
-        if !holds {
-            self.feed_ms = now.ms + REST_MS;
+        if self.feed_ms > now.ms {
             return;
         }
-        if self.feed_ms > now.ms {
+        if (state.phase, state.step) != (Some(Phase::Serve), Some(Step::Serving)) {
+            self.feed_ms = now.ms + REST_MS;
             return;
         }
         self.feed_ms = now.ms + FEED_MS;
         let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
-        match is_serving {
-            true => self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now),
-            false => self.feed.take_in(table, Some(RENEWAL_MS_IN_SWITCH), now),
-        }
+        self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
         if self.under_way.is_some() {
             return;
         }
-        let keys = self.feed.take_due(FEED_LEASES_MAX, now);
-        let leases: Vec<_> = keys.iter().filter_map(|key| fed(table, key, is_serving)).collect();
+        let leases = self.take_fed(table, true, now);
         if !leases.is_empty() {
-            self.feed.begin(keys);
             self.send(Purpose::Feed, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
         }
     }
@@ -466,6 +524,31 @@ fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
+}
+
+/// Writes the progress to its Lease, unless the journal refuses the change.
+fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: Now) {
+    let round = (ROUND.into(), format_compact!("{}", progress.round));
+    let written = (WRITTEN.into(), format_compact!("{}", progress.written));
+    let change = match table.find(NAMESPACE, PROGRESS_NAME) {
+        Some((slot, object)) => {
+            let mut lease = object.lease().into_owned();
+            lease.metadata.annotations = [round, written].into_iter().collect();
+            Change::Replace(table.target(slot), Box::new(lease))
+        }
+        None => Change::Create(Box::new(Lease {
+            metadata: ObjectMeta {
+                name: PROGRESS_NAME.into(),
+                namespace: NAMESPACE.into(),
+                uid: format_compact!("{}", Uuid::new_v4()),
+                creation_timestamp: Some(now.wall),
+                annotations: [round, written].into_iter().collect(),
+                ..ObjectMeta::default()
+            },
+            ..Lease::default()
+        })),
+    };
+    _ = storage.write(table, change, now.ms);
 }
 
 /// Writes a step and a message to the Lease of the hand-over. Returns whether the journal has accepted the change.

@@ -336,8 +336,10 @@ impl Http2 {
         while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            let waits_on = self.resume_one(key, budget, cx);
-            debug_assert!(!waits_on, "a settled change is nothing to wait for");
+            // During a takeover a settled change then waits for built-in storage.
+            if self.resume_one(key, budget, cx) {
+                self.waiting.add_other(key);
+            }
         }
         let mut is_cut_short = self.waiting.has_settled(settled);
         let mut other = self.waiting.take_other(cx.now.ms);

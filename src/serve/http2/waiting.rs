@@ -29,8 +29,13 @@ impl WaitingStreams {
                 self.own.push_back((number, key));
                 self.own_due_ms_min = self.own_due_ms_min.min(waiting.due_ms());
             }
-            WakeUp::AnyChange | WakeUp::Barrier(_) | WakeUp::OtherTicket(_) => self.other.push(key),
+            WakeUp::AnyChange | WakeUp::Barrier(_) | WakeUp::OtherTicket(_) => self.add_other(key),
         }
+    }
+
+    /// Adds a stream that waits for another event than its own change.
+    pub(super) fn add_other(&mut self, key: StreamKey) {
+        self.other.push(key);
     }
 
     pub(super) fn is_empty(&self) -> bool {
