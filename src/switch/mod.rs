@@ -13,6 +13,7 @@ mod rollback;
 mod takeover;
 
 use crate::cli::{RollbackArgs, TakeoverArgs};
+use crate::cluster::told;
 use crate::handover::NAME;
 use clients::{Clients, Server};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -147,12 +148,12 @@ async fn replace_api_service(
 ) -> Result<(), SwitchError> {
     let services = clients.api_services();
     loop {
-        let mut service = services.get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, error))?;
+        let mut service = services.get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
         change(&mut service);
         match services.replace(API_SERVICE, parameters, &service).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
-            Err(error) => return Err(failed(API_SERVICE, error)),
+            Err(error) => return Err(failed(API_SERVICE, told(&error))),
         }
     }
 }

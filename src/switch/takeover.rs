@@ -7,6 +7,7 @@ use super::{
     hold_signals, is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
+use crate::cluster::told;
 use crate::codec::yaml;
 use crate::handover::{Phase, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -66,7 +67,7 @@ async fn check(
     report: &mut Report<'_>,
 ) -> Result<bool, SwitchError> {
     let mut error = report_replicas(clients, report).await;
-    let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, error))?;
+    let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
     let is_registered = names_service(&present);
     for apiserver in clients.apiservers() {
         match is_forwarded(apiserver, before.uid.as_deref()).await {
