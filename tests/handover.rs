@@ -428,7 +428,10 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
         event = watch.next();
     }
     expect_expired(&event);
-    let lease = rig.lease("a");
+    let path_of_a = path(NAMESPACE, "a");
+    assert_eq!(rig.call("GET", &path_of_a, "").0, 429, "kube-apiserver may have changed it");
+    let (status, lease) = rig.call("GET", &format!("{path_of_a}?resourceVersion=0"), "");
+    assert_eq!(status, 200, "any state will do");
     let version = version_of(&lease);
     assert_eq!(rig.update(lease, &version, |spec| spec["renewTime"] = LATER.into()), 429, "renewals wait too");
     let list = |query: &str| rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "").0;

@@ -58,8 +58,7 @@ impl Api {
     /// # Errors
     /// 503 if the store is unreachable, so that no barrier can be passed.
     fn until_fresh(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
-        let follows_built_in = self.handover.follows_built_in();
-        if is_write(call) || !self.storage.is_shared() && !follows_built_in {
+        if is_write(call) || !self.may_be_behind() {
             return Ok(None);
         }
         let version = match (call.query.value("continue"), call.query.value("resourceVersion")) {
@@ -70,26 +69,35 @@ impl Api {
             _ => None,
         };
         match version {
-            Some(version @ 1..BUILT_IN_VERSIONS_END) if follows_built_in => {
-                debug_assert!(version <= table.version().0, "versions of this server are higher");
-                self.until_current(call, route)
-            }
+            Some(1..BUILT_IN_VERSIONS_END) if self.handover.holds_writes() => self.until_current(call, route),
             Some(version) if version <= table.version().0 => Ok(None),
             Some(version) if !call.retry.has_awaited_version => Ok(Some(Until::VersionIsApplied(version))),
             Some(_) | None => self.until_current(call, route),
         }
     }
 
+    /// Whether another process may have acknowledged writes that the table does not have yet.
+    #[inline]
+    pub(super) fn may_be_behind(&self) -> bool {
+        self.storage.is_shared() || self.handover.follows_built_in() || self.handover.is_given_back()
+    }
+
     /// Returns what a request must wait for so that the table has everything that was acknowledged before.
     ///
     /// # Errors
-    /// 503 if the store is unreachable.
+    /// 503 if the store is unreachable. 429 if the Leases are given back, and the table is not kept up to date.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if self.storage.is_shared() && !call.retry.has_passed_barrier {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
             return Ok(Some(Until::Barrier(barrier)));
         }
-        let awaits_round = self.handover.follows_built_in() && !call.retry.has_awaited_round && !is_of_handover(route);
+        if is_of_handover(route) {
+            return Ok(None);
+        }
+        if self.handover.is_given_back() {
+            return Err(ApiError::HandingOver);
+        }
+        let awaits_round = self.handover.follows_built_in() && !call.retry.has_awaited_round;
         Ok(awaits_round.then(|| Until::RoundIsComplete(self.handover.round_after_now())))
     }
 

@@ -503,7 +503,7 @@ impl Api {
             return Err(ApiError::Loading);
         }
         self.handover.check_list_or_watch(call, verb)?;
-        if self.storage.is_shared() || names_version(call) || self.handover.follows_built_in() {
+        if names_version(call) || self.may_be_behind() {
             return self.decide_when_fresh(table, call, route, body);
         }
         self.decide(table, call, route, body)

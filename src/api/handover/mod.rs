@@ -14,7 +14,8 @@
 //!
 //! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
 //! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
-//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever.
+//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever. Once
+//! everything is written back, single Leases get 429 too, since another kube-apiserver may have changed them.
 
 mod feed;
 mod merge;
@@ -99,8 +100,8 @@ impl HandoverState {
     fn mode(&self) -> Mode {
         match (self.phase, self.step) {
             (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Mode::Open,
+            (Some(Phase::Undo | Phase::Freeze), _) | (Some(Phase::Serve), Some(Step::NotOurs)) => Mode::Frozen,
             (Some(Phase::Import | Phase::Serve), _) => Mode::Renewals,
-            (Some(Phase::Undo | Phase::Freeze), _) => Mode::Frozen,
         }
     }
 }
@@ -140,7 +141,13 @@ impl Handover {
     /// Whether clients may write to built-in storage too, so that the table may be behind it.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
-        self.mode == Mode::Renewals && self.state.step != Some(Step::NotOurs)
+        self.mode == Mode::Renewals
+    }
+
+    /// Whether kube-apiserver may serve the Leases again, so that the table may be outdated.
+    #[inline]
+    pub(super) fn is_given_back(&self) -> bool {
+        self.mode == Mode::Frozen && matches!(self.state.step, Some(Step::WrittenBack | Step::NotOurs))
     }
 
     /// Returns the number of the first round that certainly begins after this call. The next one may have begun.

@@ -71,14 +71,15 @@ func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv
 		c.count(err)
 		return nil
 	}
-	if holder := *found.Spec.HolderIdentity; holder != "" && holder != worker {
-		return nil
+	switch *found.Spec.HolderIdentity {
+	case worker:
+		// An earlier acquisition took effect without an answer. A read is never older than the last write.
+		return found
+	case "":
+		found.Spec.HolderIdentity = ptr.To(worker)
+		return c.written(c.server().Update(ctx, found, metav1.UpdateOptions{}))
 	}
-	// An earlier acquisition may have taken effect without an answer. Only a write proves that the lock is still held:
-	// during a takeover a read may be older than the last write (docs/known-problems.md).
-	found.Spec.HolderIdentity = ptr.To(worker)
-	found.Spec.RenewTime = ptr.To(metav1.NowMicro())
-	return c.written(c.server().Update(ctx, found, metav1.UpdateOptions{}))
+	return nil
 }
 
 // written counts the answer to a write, and returns the lock if the write has succeeded. A write without an answer may
