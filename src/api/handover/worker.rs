@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 /// Pause between reads of built-in storage, in ms: at first, and after [`SWITCH_SECONDS`].
-const READ_MS: u64 = 20;
+const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
 /// Time for which a command is likely to run, in seconds.
 const SWITCH_SECONDS: i64 = 60;

@@ -43,7 +43,7 @@ const (
 // work. No node becomes NotReady, no leader is lost, no lock has two holders, and every Lease keeps its metadata.
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
-//	E2E_SECOND                  URL of the second kube-apiserver
+//	E2E_SECOND                  URL of the second kube-apiserver, whose PID file is in E2E_STATE
 //	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, if necessary
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
 //	E2E_ROLLBACK_SECONDS        time from the rollback to the end (as long as a silent kubelet is not noticed)
@@ -67,6 +67,11 @@ func TestTakeover(t *testing.T) {
 		// A rollback undoes a takeover that was killed.
 		if err := scene.run(ctx, "E2E_ROLLBACK"); err != nil {
 			return err
+		}
+		for _, pause := range []time.Duration{time.Second, undoneAfter + time.Second} {
+			if err := scene.delayed(ctx, pause); err != nil {
+				return err
+			}
 		}
 		before, err := scene.fixed(ctx)
 		if err != nil {
