@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
+/// Time for the writes that kube-apiserver has begun before it switched. Later ones may be lost: built-in storage is
+/// read for the last time after it.
+const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
 /// Time for clients that have just listed Leases here to open their watches here. At kube-apiserver, a watch from that
 /// version would wait without end.
 const WATCH_MAX: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
 use super::{
-    API_SERVICE, AUTOMANAGED, COPY_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
-    hold_signals, is_forwarded, make_local, names_service, replace_api_service,
+    API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX,
+    await_switch, failed, hold_signals, is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -114,6 +114,7 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
+    sleep(IN_FLIGHT_MAX).await;
     ask_for(clients, Phase::Serve, None).await?;
     let seen = await_step(clients, Phase::Serve, Step::Serving, SETTLE_MAX).await?;
     if seen.step != Some(Step::Serving) {
