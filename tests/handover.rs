@@ -16,12 +16,15 @@ use base64::prelude::BASE64_STANDARD;
 use etcd::Etcd;
 use process::Process;
 use serde_json::{Value, json};
+use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
-use support::client::Client;
+use std::time::{Duration, Instant};
+use support::client::{Client, request};
 use support::eventually;
 use support::lease::{collection, path};
+use support::stream::Endpoint;
 use support::watch::{Watch, expect_expired, kind};
 
 const FILES_MAX: u32 = 1024;
@@ -175,9 +178,16 @@ fn start_server(etcd: &Etcd, storage: &str) -> Process {
 
 /// Sends a request to a server. Returns the status and the body.
 fn call(server: &Process, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let answer = Client::open(server.endpoint()).call(method, path, body);
+    try_call(server.endpoint(), method, path, body).expect("an answer")
+}
+
+/// Sends a request to a server that may die. Returns the status and the body.
+fn try_call(endpoint: &Endpoint, method: &str, path: &str, body: &str) -> io::Result<(u16, Value)> {
+    let mut client = Client::try_open(endpoint)?;
+    client.try_send(&request(method, path, body))?;
+    let answer = client.try_recv(method)?;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    (answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    Ok((answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text))))
 }
 
 fn key(name: &str) -> String {
@@ -351,6 +361,101 @@ fn every_replica_agrees_with_built_in_storage() {
         assert_eq!(call(server, "PUT", &path(NAMESPACE, "a"), &lease.to_string()).0, 200);
         assert!(rig.built_in_revision("a") > revision, "built-in storage has the renewal");
     }
+}
+
+/// A lock with clients on both sides.
+#[derive(Default)]
+struct Lock {
+    name: String,
+    /// Number of completed acquisitions in built-in storage. The holder is named by its number.
+    acquisitions: AtomicU32,
+    /// Renewals that succeeded here, each with its beginning and end.
+    renewals: Mutex<Vec<(Instant, Instant)>>,
+}
+
+impl Lock {
+    /// Acquires the lock in built-in storage now and then. A renewal between the read and the write must prevent that.
+    fn acquire_until(&self, end: Instant, rig: &Rig) {
+        while Instant::now() < end {
+            thread::sleep(Duration::from_millis(fastrand::u64(..100)));
+            let (revision, read) = (rig.built_in_revision(&self.name), Instant::now());
+            thread::sleep(Duration::from_millis(fastrand::u64(..60)));
+            let (next, begun) = (self.acquisitions.load(Ordering::SeqCst) + 1, Instant::now());
+            if rig.acquire_built_in(&self.name, &next.to_string(), revision) {
+                let renewals = self.renewals.lock().unwrap();
+                let ignored = renewals.iter().find(|(from, to)| read < *from && *to < begun);
+                assert_eq!(ignored, None, "{}: holder {next} ignored a renewal", self.name);
+                drop(renewals);
+                self.acquisitions.store(next, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Reads and renews the lock here. The read must show the last completed acquisition or a later one.
+    fn renew_at(&self, endpoint: &Endpoint, micros: u32) -> io::Result<u16> {
+        let before = self.acquisitions.load(Ordering::SeqCst);
+        let path = path(NAMESPACE, &self.name);
+        let (status, mut lease) = try_call(endpoint, "GET", &path, "")?;
+        if status != 200 {
+            return Ok(status);
+        }
+        let holder: u32 = lease["spec"]["holderIdentity"].as_str().expect("a holder").parse().expect("a number");
+        assert!(holder >= before, "{}: holder {holder} was read after acquisition {before}", self.name);
+        lease["spec"]["renewTime"] = format!("2026-01-02T00:00:00.{micros:06}Z").into();
+        let begun = Instant::now();
+        let (status, _) = try_call(endpoint, "PUT", &path, &lease.to_string())?;
+        if status == 200 {
+            self.renewals.lock().unwrap().push((begun, Instant::now()));
+        }
+        Ok(status)
+    }
+}
+
+/// Goal: a renewal excludes an acquisition, and a read is current, on every replica, whichever copies. Method: clients
+/// write to both sides at random, while replicas are paused, killed and started again.
+#[test]
+fn renewals_exclude_acquisitions_while_replicas_die() {
+    let Some(rig) = Rig::start("etcd") else { return };
+    let mut others = [start_server(&rig.etcd, "etcd"), start_server(&rig.etcd, "etcd")];
+    let locks: Vec<_> = (0..4).map(|number| Lock { name: format!("lock{number}"), ..Lock::default() }).collect();
+    locks.iter().for_each(|lock| _ = rig.put_built_in(&lock.name, "0", EARLY));
+    rig.reach("import", "imported");
+    rig.register(true);
+    let endpoints = [&rig.server, &others[0], &others[1]].map(|server| server.endpoint().clone());
+    let end = Instant::now() + Duration::from_secs(10);
+    let renewed = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for lock in &locks {
+            scope.spawn(|| lock.acquire_until(end, &rig));
+        }
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    let (lock, endpoint) = (fastrand::usize(..locks.len()), fastrand::usize(..endpoints.len()));
+                    match locks[lock].renew_at(&endpoints[endpoint], fastrand::u32(..1_000_000)) {
+                        Ok(200) => _ = renewed.fetch_add(1, Ordering::Relaxed),
+                        // A replica that has just started refuses until it has loaded.
+                        Ok(status) => assert!([409, 429, 503].contains(&status), "{status}"),
+                        Err(_) => thread::sleep(Duration::from_millis(50)),
+                    }
+                }
+            });
+        }
+        for number in 0..6 {
+            let other = &mut others[number % 2];
+            thread::sleep(Duration::from_millis(fastrand::u64(500..1_000)));
+            if fastrand::bool() {
+                other.kill();
+                other.restart();
+            } else {
+                other.signal("STOP");
+                thread::sleep(Duration::from_millis(fastrand::u64(..500)));
+                other.signal("CONT");
+            }
+        }
+    });
+    let acquired: u32 = locks.iter().map(|lock| lock.acquisitions.load(Ordering::Relaxed)).sum();
+    assert!(acquired > 50 && renewed.into_inner() > 20, "{acquired} acquisitions");
 }
 
 /// Goal: a replica that takes over the copying overwrites no acquisition that it has not read.

@@ -1,8 +1,8 @@
 //! A request that waits, and is then answered or served again from its beginning.
 //!
-//! One mechanism serves all waits: until the journal has made a change durable, for another change of the same Lease,
-//! until this replica has caught up, until it agrees with built-in storage, and until a namespace is known. A request
-//! that is served again is decided by the state at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
+//! One mechanism serves all waits: for the journal, for another change of the same Lease, for this replica to catch up,
+//! for built-in storage during a takeover, and for a namespace. A request that is served again is decided by the state
+//! at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused

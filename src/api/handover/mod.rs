@@ -14,8 +14,8 @@
 //!
 //! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
 //! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
-//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever. Once
-//! everything is written back, single Leases get 429 too, since another kube-apiserver may have changed them.
+//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever.
+//! Once everything is written back, reads of single Leases get 429 too: another kube-apiserver may have changed them.
 
 mod feed;
 mod merge;
