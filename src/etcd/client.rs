@@ -1,4 +1,8 @@
 //! Requests to etcd: each goes to the last member that answered, or after a failure to the next.
+//!
+//! A follower forwards a transaction to the leader. If the leader has died, the transaction is lost without an answer
+//! until the followers elect another leader. So a transaction without a prompt answer is also sent to the next member,
+//! and the first definite answer counts. Each transaction here has the same effect whether it arrives once or more often.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -7,13 +11,13 @@ use super::messages::{
 };
 use crate::engine::EngineError;
 use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::stream::{self, FuturesUnordered};
 use prost::Message;
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::io;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataValue;
@@ -58,6 +62,8 @@ pub(super) enum Failure {
 /// Timeout of the first attempt. It doubles with each attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
+/// Number of members in turn that get a transaction in one attempt.
+const COPIES_MAX: u32 = 8;
 /// Pause after the first attempt. It doubles with each attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -120,11 +126,11 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction once.
+    /// Sends a transaction to one member after another, for the time of one attempt.
     pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
         let known = self.known.get();
         let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
-        let answer: TxnResponse = self.ask_once(request, "/etcdserverpb.KV/Txn", time).await?;
+        let answer: TxnResponse = self.ask_members(request, "/etcdserverpb.KV/Txn", time, COPIES_MAX).await?;
         self.check(known, answer.header)?;
         Ok(answer)
     }
@@ -146,7 +152,7 @@ impl Client {
     pub(super) async fn compact(&self, revision: u64) -> Result<(), Failure> {
         let request = CompactionRequest { revision: revision.cast_signed() };
         let answer: Result<CompactionResponse, _> =
-            self.ask_once(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX).await;
+            self.ask_members(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX, 1).await;
         match answer {
             // Another replica has compacted it.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
@@ -192,7 +198,7 @@ impl Client {
     ) -> Result<A, Failure> {
         for attempt in 0.. {
             let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
-            match self.ask_once(request, path, time).await {
+            match self.ask_members(request, path, time, 1).await {
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, "etcd has not answered");
                     self.pause(attempt).await;
@@ -203,23 +209,43 @@ impl Client {
         unreachable!("attempts do not end")
     }
 
-    async fn ask_once<Q: Message + Clone + 'static, A: Message + Default + 'static>(
+    /// Sends a request to up to `copies_max` members in turn within `time`, until one gives a definite answer.
+    async fn ask_members<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
         path: &'static str,
         time: Duration,
+        copies_max: u32,
     ) -> Result<A, Failure> {
-        let member = self.current.get();
-        let asked = unary(self.channel_to(member), request, path);
-        let answer = timeout(time, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        answer.map_err(|status| {
-            let failure = self.failed(status);
-            // Of several concurrent requests, only one turns away from a member.
-            if matches!(failure, Failure::Unknown(_)) && self.current.get() == member {
-                self.turn_away();
+        let mut unanswered = Status::deadline_exceeded("no answer");
+        let mut copies = FuturesUnordered::new();
+        for _ in 0..copies_max {
+            let member = self.current.get();
+            copies.push(async move { (member, unary(self.channel_to(member), request, path).await) });
+            let mut next = Instant::now() + time / copies_max;
+            while let Ok(Some((member, answer))) = timeout_at(next, copies.next()).await {
+                match answer.map_err(|status| self.failed(status)) {
+                    Err(Failure::Unknown(status)) => {
+                        unanswered = status;
+                        self.turn_away_from(member);
+                        next = next.min(Instant::now() + PAUSE_MIN);
+                    }
+                    definite => return definite,
+                }
             }
-            failure
-        })
+            if copies.is_empty() && copies_max > 1 {
+                sleep_until(next).await;
+            }
+            self.turn_away_from(member);
+        }
+        Err(self.failed(unanswered))
+    }
+
+    /// Directs the next request to the next member, unless another request has turned away from `member`.
+    fn turn_away_from(&self, member: usize) {
+        if self.current.get() == member {
+            self.turn_away();
+        }
     }
 
     /// Translates a gRPC status, and remembers the reason for an unanswered attempt.

@@ -10,17 +10,22 @@ use std::ops::Range;
 use std::rc::Rc;
 use tonic::Streaming;
 
+/// Number of failed attempts after which the pause grows no longer.
+const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
+
 /// Kind of a put event.
 const PUT: i32 = 0;
 
 /// Watches until the thread must end.
 pub(super) async fn follow(state: Rc<SharedState>) {
     state.begin(Wait::Watch);
-    for attempt in 0.. {
+    let mut attempt = 0;
+    loop {
         let watches =
             [state.keys.head_and_journal(), state.keys.manifest()..Vec::new()].map(|keys| watch(&state, keys));
         match state.client.watch(watches.into()).await {
             Ok(answers) => {
+                attempt = 0;
                 if let Err(failure) = take_in(&state, answers).await {
                     return state.fail(failure);
                 }
@@ -33,7 +38,9 @@ pub(super) async fn follow(state: Rc<SharedState>) {
             return;
         }
         state.client.turn_away();
-        state.client.pause(attempt.min(4)).await;
+        state.client.pause(attempt).await;
+        // The watch opens soon after etcd has elected a leader.
+        attempt = ATTEMPTS_BEFORE_LONGEST_PAUSE.min(attempt + 1);
     }
 }
 
