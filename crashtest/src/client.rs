@@ -94,6 +94,7 @@ impl Client {
                 Err(_) => {}
             }
             if action.is_write() && matches!(outcome, Outcome::Lease(_) | Outcome::Deleted) {
+                gate.wrote();
                 lost.take().into_iter().for_each(|lost| gate.took_over(lost));
             }
             self.learn(action, &outcome);

@@ -130,6 +130,18 @@ impl Etcd {
             .position(|member| status(member).is_some_and(|status| status["leader"] == status["header"]["member_id"]))
     }
 
+    /// Waits up to `limit` until a running member takes a write.
+    pub(crate) fn await_write(&self, limit: Duration) {
+        let begun = Instant::now();
+        let takes_write = |member: &Member| {
+            let body = r#"{"key":"d3JpdGU=","value":"AA=="}"#;
+            member.child.is_some() && ask_within(PROBE, member.client, "kv/put", body).is_some()
+        };
+        while begun.elapsed() < limit && !self.members.iter().any(takes_write) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Compacts etcd up to the newest revision.
     pub(crate) fn compact(&self) {
         let port = self.members.iter().find(|member| member.child.is_some()).map(|member| member.client);
@@ -173,11 +185,17 @@ fn certificates(folder: &Path) -> Result<CertDir, PkiError> {
 
 /// Sends a request to a member's gateway (etcd's API as JSON).
 fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
-    let mut connection = Connection::open(port, Duration::from_secs(2)).ok()?;
+    ask_within(Duration::from_secs(2), port, path, body)
+}
+
+fn ask_within(patience: Duration, port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
+    let mut connection = Connection::open(port, patience).ok()?;
     let (answer, _) = connection.ask("POST", &format!("/v3/{path}"), "application/json", body).ok()?;
     let answer: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
     answer.get("header").is_some().then_some(answer)
 }
 
+/// Longest wait for the answer to one write. A member loses a write that it sends to a dead leader.
+const PROBE: Duration = Duration::from_millis(50);
 /// Maximum wait until the cluster serves. A healthy one serves sooner.
 const QUORUM_MAX: Duration = Duration::from_secs(30);

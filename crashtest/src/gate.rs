@@ -22,6 +22,8 @@ pub(crate) struct Gate {
     is_open: AtomicBool,
     /// Whether the last fault was the kill of a replica.
     replica_is_killed: AtomicBool,
+    /// Time of the last acknowledged write.
+    last_write: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -49,6 +51,7 @@ impl Gate {
             sweep_names: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             replica_is_killed: AtomicBool::new(false),
+            last_write: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -100,6 +103,16 @@ impl Gate {
     /// Whether the last fault was the kill of a replica.
     pub(crate) fn replica_is_killed(&self) -> bool {
         self.replica_is_killed.load(Ordering::Acquire)
+    }
+
+    /// Records an acknowledged write.
+    pub(crate) fn wrote(&self) {
+        self.last_write.fetch_max(self.now(), Ordering::AcqRel);
+    }
+
+    /// Time of the last acknowledged write.
+    pub(crate) fn last_write(&self) -> Nanos {
+        self.last_write.load(Ordering::Acquire)
     }
 
     /// Records the time since `lost`, when a client noticed the kill of its replica, until its next acknowledged write.

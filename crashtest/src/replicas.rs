@@ -21,6 +21,8 @@ pub(crate) struct Replicas {
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the first start of each replica until it was ready.
     pub(crate) starts: Vec<Duration>,
+    /// Time from each kill of etcd's leader until etcd took a write, and until a replica acknowledged one.
+    pub(crate) leaders_lost: Vec<(Duration, Duration)>,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Replicas {
             };
             replicas.push(Replica { program, network, server: None });
         }
-        let mut all = Self { etcd, replicas, faults: BTreeMap::new(), starts: Vec::new() };
+        let mut all = Self { etcd, replicas, faults: BTreeMap::new(), starts: Vec::new(), leaders_lost: Vec::new() };
         all.await_all()?;
         Ok(all)
     }
@@ -115,6 +117,9 @@ impl Replicas {
         };
         let for_ms = self.begin(fault, replica, member, rng)?;
         let begun = Instant::now();
+        if fault == Fault::LeaderKilled {
+            self.leaders_lost.push(await_writes(&self.etcd, gate));
+        }
         while begun.elapsed() < Duration::from_millis(for_ms) {
             show();
             thread::sleep(Duration::from_millis(10));
@@ -209,3 +214,27 @@ impl Replicas {
         Ok(())
     }
 }
+
+/// Waits after a kill of etcd's leader until writes go on. Returns the time until etcd took one, and until a replica
+/// acknowledged one.
+fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
+    let (begun, begun_nanos) = (Instant::now(), gate.now());
+    thread::scope(|scope| {
+        let etcd = scope.spawn(|| {
+            etcd.await_write(WRITES_MAX);
+            begun.elapsed()
+        });
+        // Until then a write may be acknowledged that the leader had committed.
+        thread::sleep(ELECTION_MIN);
+        let late = begun_nanos + u64::try_from(ELECTION_MIN.as_nanos()).unwrap_or_default();
+        while gate.last_write() < late && begun.elapsed() < WRITES_MAX {
+            thread::sleep(Duration::from_millis(5));
+        }
+        (etcd.join().unwrap_or(WRITES_MAX), begun.elapsed())
+    })
+}
+
+/// Longest wait until writes go on.
+const WRITES_MAX: Duration = Duration::from_secs(15);
+/// No election of etcd takes less time.
+const ELECTION_MIN: Duration = Duration::from_millis(300);

@@ -182,6 +182,7 @@ impl Run {
             }
         }
         self.summary.starts.append(&mut replicas.starts);
+        self.summary.leaders_lost.append(&mut replicas.leaders_lost);
         self.summary.faults = replicas.faults.clone();
         self.write_sentinels()
     }

@@ -23,6 +23,8 @@ pub(crate) struct Summary {
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the kill of a replica until each of its clients had a write acknowledged by another replica.
     pub(crate) takeovers: Vec<Duration>,
+    /// Time from each kill of etcd's leader until etcd took a write, and until a replica acknowledged one.
+    pub(crate) leaders_lost: Vec<(Duration, Duration)>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
     /// Refusals by status code.
@@ -78,6 +80,18 @@ impl Summary {
             line(
                 "after a kill",
                 format!("next write of {count} clients: p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms"),
+            );
+        }
+        if !self.leaders_lost.is_empty() {
+            let (etcd, replicas): (Vec<_>, Vec<_>) = self.leaders_lost.iter().copied().unzip();
+            let later = self.leaders_lost.iter().map(|(etcd, replicas)| replicas.saturating_sub(*etcd)).max();
+            let [etcd_max, replicas_max, later] = [etcd.iter().max().copied(), replicas.iter().max().copied(), later]
+                .map(|time| spread_ms(time.as_slice())[2]);
+            line(
+                "leader killed",
+                format!(
+                    "next write of etcd max {etcd_max:.0} ms, of a replica {replicas_max:.0} ms, at most {later:.0} ms later"
+                ),
             );
         }
         line("acknowledged", self.acknowledged.to_string());

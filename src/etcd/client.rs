@@ -2,7 +2,7 @@
 //!
 //! A follower forwards a transaction to the leader. If the leader has died, the transaction is lost without an answer
 //! until the followers elect another leader. So a transaction without a prompt answer is also sent to the next member,
-//! and the first definite answer counts. Each transaction here has the same effect whether it arrives once or more often.
+//! and the first definite answer counts. A second copy of a transaction has no effect.
 
 use super::config::{Config, Pem};
 use super::messages::{
