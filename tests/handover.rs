@@ -567,7 +567,11 @@ fn a_takeover_that_is_undone_loses_no_renewal_of_either_side() {
     rig.register(true);
     assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 200);
     rig.put_built_in("b", "acquired there", LATER);
-    rig.reach("undo", "written-back");
+    rig.etcd.signal("STOP");
+    rig.ask_for("undo");
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "a"), "").0, 429, "kube-apiserver may change it");
+    rig.etcd.signal("CONT");
+    eventually("written-back", || rig.step() == "written-back");
     assert!(rig.built_in("b").expect("a Lease").contains("acquired there"));
     // The renewal was written to built-in storage: the next import finds the same time there.
     rig.register(false);

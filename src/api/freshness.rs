@@ -79,13 +79,13 @@ impl Api {
     /// Whether another process may have acknowledged writes that the table does not have yet.
     #[inline]
     pub(super) fn may_be_behind(&self) -> bool {
-        self.storage.is_shared() || self.handover.follows_built_in() || self.handover.is_given_back()
+        self.storage.is_shared() || self.handover.follows_built_in() || self.handover.may_be_outdated()
     }
 
     /// Returns what a request must wait for so that the table has everything that was acknowledged before.
     ///
     /// # Errors
-    /// 503 if the store is unreachable. 429 if the Leases are given back, and the table is not kept up to date.
+    /// 503 if the store is unreachable. 429 if the table is no longer kept up to date, because of a hand-over.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if self.storage.is_shared() && !call.retry.has_passed_barrier {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
@@ -94,7 +94,7 @@ impl Api {
         if is_of_handover(route) {
             return Ok(None);
         }
-        if self.handover.is_given_back() {
+        if self.handover.may_be_outdated() {
             return Err(ApiError::HandingOver);
         }
         let awaits_round = self.handover.follows_built_in() && !call.retry.has_awaited_round;

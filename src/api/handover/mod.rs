@@ -16,6 +16,7 @@
 //! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
 //! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever.
 //! Once everything is written back, reads of single Leases get 429 too: another kube-apiserver may have changed them.
+//! The same is true while a takeover is undone, since not every kube-apiserver has switched then.
 
 mod feed;
 mod merge;
@@ -144,10 +145,12 @@ impl Handover {
         self.mode == Mode::Renewals
     }
 
-    /// Whether kube-apiserver may serve the Leases again, so that the table may be outdated.
+    /// Whether the table is no longer kept up to date, although kube-apiserver may change Leases in built-in storage.
     #[inline]
-    pub(super) fn is_given_back(&self) -> bool {
-        self.mode == Mode::Frozen && matches!(self.state.step, Some(Step::WrittenBack | Step::NotOurs))
+    pub(super) fn may_be_outdated(&self) -> bool {
+        let HandoverState { phase, step, .. } = &self.state;
+        self.mode == Mode::Frozen
+            && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::WrittenBack | Step::NotOurs)))
     }
 
     /// Returns the number of the first round that certainly begins after this call. The next one may have begun.
