@@ -182,6 +182,16 @@ impl ReplicaIdentity {
         is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
+    /// Whether this replica is the first by name of all identity Leases in the table.
+    ///
+    /// A replica that died counts until its Lease is deleted. So whatever another replica does as the first one comes
+    /// after that deletion in the journal, and the table of a replica that was only paused shows the deletion first.
+    pub(super) fn is_first_in(&self, table: &Table) -> bool {
+        let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
+        let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
+        first.is_some_and(|object| object.metadata().name == self.name && self.holds(object))
+    }
+
     /// Whether this replica is the first live replica by name.
     pub(super) fn is_first(&self, now: Now) -> bool {
         let is_seen = self.seen.contains_key(&self.name);

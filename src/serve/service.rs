@@ -21,6 +21,7 @@ use crate::limits::{
     BODY_BYTES_MAX, CONNECTION_BODIES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
     RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, TOLD_AGAIN_MS,
 };
+use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::Watchers;
@@ -48,6 +49,8 @@ pub struct Service {
     pub received_bytes: usize,
     /// When the end of a front proxy's connection may be logged again, in ms, and those since that were not logged.
     front_proxy_ends: (u64, u64),
+    /// Version of the table when a hand-over last woke waiting requests.
+    woken_at: ResourceVersion,
     /// Date for response heads.
     pub date: HttpDate,
     /// Shared scratch buffers.
@@ -69,6 +72,7 @@ impl Service {
             pace: Pace::default(),
             received_bytes: 0,
             front_proxy_ends: (0, 0),
+            woken_at: ResourceVersion::default(),
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
@@ -148,11 +152,14 @@ impl Service {
     /// Reads the phase of the hand-over of Leases, and does this replica's part in it. Passes connections with runnable
     /// requests to `wake`.
     pub fn hand_over(&mut self, now: Now, wake: impl FnMut(Token)) {
-        let before = self.table.version();
+        let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        if self.table.version() != before {
+        // With Leases in memory no other event tells that a client has changed the phase, or the worker a Lease.
+        let holds_writes = held_writes || self.api.handover.holds_writes();
+        if holds_writes && self.table.version() != self.woken_at {
+            self.woken_at = self.table.version();
             self.waiters.wake_any(wake);
         }
     }

@@ -13,8 +13,8 @@
 //! round after a request begins after that request, at any replica.
 //!
 //! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
-//! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
-//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever.
+//! and lists of this server's versions get 410 too: a watch of built-in storage from such a version would be silent
+//! forever. Clients then list without a version. They get 429 until kube-apiserver serves its built-in storage.
 //! Once everything is written back, reads of single Leases get 429 too: another kube-apiserver may have changed them.
 //! The same is true while a takeover is undone, since not every kube-apiserver has switched then.
 
@@ -139,7 +139,7 @@ impl Handover {
         self.mode != Mode::Open
     }
 
-    /// Whether clients may write to built-in storage too, so that the table may be behind it.
+    /// Whether clients may write here and to built-in storage, so that the table may be behind that storage.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
         self.mode == Mode::Renewals
@@ -158,18 +158,18 @@ impl Handover {
         self.state.progress.round + 2
     }
 
-    /// Whether the table has what a round has read, or built-in storage no longer changes.
+    /// Whether a request needs to wait for a round no longer.
     pub(super) fn has_completed(&self, round: u64) -> bool {
         !self.follows_built_in() || self.state.progress.round >= round
     }
 
-    /// Whether a write that resulted in `applied` needs no further write to built-in storage.
+    /// Whether a write that resulted in `applied` needs to wait for built-in storage no longer.
     #[inline]
     pub(super) fn has_written(&self, applied: &Object) -> bool {
         !self.follows_built_in() || self.state.progress.written >= applied.version || is_of_handover(applied)
     }
 
-    /// Checks that a renewal that resulted in `applied`, and that [needs no further write](Self::has_written), holds.
+    /// Checks that a renewal holds. It resulted in `applied`, and [waits no longer](Self::has_written).
     ///
     /// # Errors
     /// 409 if built-in storage has superseded it, 504 if that is unknown.
@@ -179,7 +179,13 @@ impl Handover {
         }
         let (namespace, name) = applied.key().parts();
         match table.find(namespace, name) {
-            Some((_, object)) if is_same_term(object.unrenewed(), applied.unrenewed()) => Ok(()),
+            Some((_, object)) if object.version == applied.version => Ok(()),
+            // A later renewal here, or a merge with this one. A state of built-in storage itself has superseded it.
+            Some((_, object))
+                if object.built_in_version().is_none() && is_same_term(object.unrenewed(), applied.unrenewed()) =>
+            {
+                Ok(())
+            }
             Some(_) | None => Err(ApiError::Conflict { name: name.to_owned() }),
         }
     }
@@ -314,7 +320,11 @@ impl Api {
         }
         if phase.is_some() && !self.storage.is_loading() {
             let is_confirmed = self.is_confirmed(table, now);
-            let is_first = self.identity.as_ref().is_none_or(|identity| identity.is_first(now));
+            let is_first = self.identity.as_ref().is_none_or(|identity| match self.handover.mode {
+                Mode::Open => identity.is_first(now),
+                // Two replicas that copy at the same time could import an older state after a newer one.
+                Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
+            });
             let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
             match worker {
                 Some(worker) if is_first => worker.work(state, is_confirmed, table, storage, decoder, now),

@@ -8,13 +8,16 @@
 //! ```
 //!
 //! Until `serving`, each write comes after a read whose changes are in the table. A write compares only what the thread
-//! has read, so a write of an older state would take a lock away from a holder that was read but not imported.
+//! has read. So an earlier write could take a lock away from a holder that was read but not imported.
+//!
+//! Rounds also go on in `serve`, and when `import` is requested again, until all replicas confirm the phase. A dead
+//! replica confirms nothing, and clients that renew must not wait until its identity Lease has expired.
 //!
 //! A replica that takes over the work restarts the phase, with a complete read.
 
 use super::feed::{Feed, RENEWAL_MS};
 use super::merge::{decode, gone, taken_in};
-use super::{HandoverState, Progress};
+use super::{HandoverState, Mode, Progress};
 use crate::api::identity::{is_own, micros};
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
@@ -74,6 +77,8 @@ pub(super) struct Worker {
     feed: Feed,
     /// Progress at the end of the current round.
     round: Progress,
+    /// Whether the last read began after all replicas had confirmed the phase.
+    is_read_confirmed: bool,
     /// Version of the table at the last write of renewals.
     write_version: ResourceVersion,
     /// When the stage continues, in ms.
@@ -136,6 +141,7 @@ impl Worker {
             unreadable: BTreeMap::new(),
             feed: Feed::default(),
             round: Progress::default(),
+            is_read_confirmed: false,
             write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
@@ -235,13 +241,14 @@ impl Worker {
     fn go_on(&mut self, state: &HandoverState, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
-            Stage::Read if is_confirmed && is_idle => {
+            Stage::Read if (is_confirmed || may_only_renew(state)) && is_idle && self.has_taken_in() => {
                 let is_complete = std::mem::take(&mut self.reads_all);
+                self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
             Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
-            Stage::Write if is_idle && state.phase == Some(Phase::Import) => self.write_renewals(table, now),
+            Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
             // The written step was lost.
@@ -258,15 +265,13 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
+            // Another replica may have imported newer states since.
+            BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
-                    self.put_incoming(table, changed, deleted, is_complete && !is_stale);
+                    self.put_incoming(table, changed, deleted, is_complete);
                 }
-                // The deletions of a stale read are not queued.
-                self.reads_all |= is_stale && is_complete;
-                if !is_stale {
-                    self.stage = Stage::TakeIn;
-                }
+                self.stage = Stage::TakeIn;
             }
             _ if is_stale => {}
             BuiltInEvent::Written { overtaken } if purpose == Purpose::Feed => {
@@ -283,7 +288,7 @@ impl Worker {
             }
             BuiltInEvent::Ours => {}
             // The switch has not happened yet. Built-in storage has no renewals of this round.
-            BuiltInEvent::NotOurs if state.phase == Some(Phase::Import) => {
+            BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
             }
@@ -377,7 +382,7 @@ impl Worker {
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if !self.unreadable.is_empty() => Stage::Read,
-            Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Write,
+            _ if self.is_round(state) => Stage::Write,
             Some(Phase::Import) => {
                 let message = format!("{} Leases are here", leases(table).count());
                 let is_said = say(table, storage, Some(Step::Imported), &message, now);
@@ -387,6 +392,11 @@ impl Worker {
             Some(Phase::Serve | Phase::Undo | Phase::Freeze) => Stage::Write,
             None => Stage::Rest,
         };
+    }
+
+    /// Whether the last read belongs to a round, and not to the last step of a phase.
+    fn is_round(&self, state: &HandoverState) -> bool {
+        may_only_renew(state) && (state.step == Some(Step::Imported) || !self.is_read_confirmed)
     }
 
     /// Writes the renewals that built-in storage does not have. Every change that it had is in the table.
@@ -438,12 +448,12 @@ impl Worker {
 
     fn after_write(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let (step, message) = match state.phase {
+            _ if self.is_round(state) => return self.after_renewals(now),
             Some(Phase::Serve) => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
             Some(Phase::Undo | Phase::Freeze) => {
                 (Step::WrittenBack, format!("{} Leases written back", leases(table).count()))
             }
-            Some(Phase::Import) => return self.after_renewals(now),
-            None => return,
+            Some(Phase::Import) | None => return,
         };
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
@@ -481,6 +491,11 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
         }
         None => is_serving.then(|| Wanted { key: key.as_str().to_owned(), value: None }),
     }
+}
+
+/// Whether clients may renew here and write to built-in storage.
+fn may_only_renew(state: &HandoverState) -> bool {
+    state.mode() == Mode::Renewals
 }
 
 /// Whether reads are imported: not if this server's state is newer.

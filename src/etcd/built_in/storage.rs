@@ -225,8 +225,8 @@ impl BuiltInStorage {
                     let revision = answer.header.map_or(0, |header| header.revision);
                     return Ok(Done::Written { revision });
                 }
-                // This includes the repetition of an unanswered transaction that took effect. The next read then finds
-                // this process's own write.
+                // This includes a second copy of a transaction that took effect. The next read then finds this
+                // process's own write.
                 Ok(_) => return Ok(Done::Overtaken),
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");
