@@ -497,4 +497,27 @@ mod tests {
         let identity = ReplicaIdentity::new("a_b", 1, None, Uuid::new_v4());
         assert!(is_dns_subdomain(identity.name.as_bytes()), "{}", identity.name);
     }
+
+    #[test]
+    fn a_replica_that_died_is_the_first_in_the_table_until_its_lease_is_deleted() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let (mut one, mut other) = (replica("a"), replica("b"));
+        let is_first = |api: &Api, table: &Table| api.identity.as_ref().expect("an identity").is_first_in(table);
+        other.keep_identity(&mut table, at(0));
+        assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true]);
+        one.keep_identity(&mut table, at(0));
+        assert_eq!([is_first(&one, &table), is_first(&other, &table)], [true, false], "at once");
+        for ms in (1_000..=15_000).step_by(500) {
+            other.keep_identity(&mut table, at(ms));
+            assert!(!is_first(&other, &table), "{ms}");
+        }
+        other.keep_identity(&mut table, at(16_500));
+        assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true], "deleted");
+        // The name alone does not count: this process has not renewed the Lease.
+        let mut again = replica("a");
+        one.keep_identity(&mut table, at(20_000));
+        assert_eq!([is_first(&again, &table), is_first(&one, &table)], [false, true]);
+        again.keep_identity(&mut table, at(20_000));
+        assert_eq!([is_first(&again, &table), is_first(&one, &table)], [true, false]);
+    }
 }
