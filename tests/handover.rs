@@ -318,12 +318,12 @@ fn a_renewal_here_and_an_acquisition_there_exclude_each_other() {
         rig.reach("import", "imported");
         rig.register(true);
         let (mut renewals, mut acquisitions) = (0, 0);
-        for number in 0..30 {
+        for number in 0..16 {
             let name = format!("lock{number}");
             let version = rig.put_built_in(&name, "h", EARLY);
             let lease = rig.lease(&name);
-            // A round takes about 30 ms.
-            let (ahead_ms, delay_ms) = (number % 3, number * 2);
+            // The renewal takes a round, of 0.1 s or more on a slow machine.
+            let (ahead_ms, delay_ms) = (number % 3, number * 40);
             let (status, is_acquired) = thread::scope(|scope| {
                 let acquisition = scope.spawn(|| {
                     thread::sleep(Duration::from_millis(delay_ms));
@@ -377,7 +377,7 @@ impl Lock {
     /// Acquires the lock in built-in storage now and then. A renewal between the read and the write must prevent that.
     fn acquire_until(&self, end: Instant, rig: &Rig) {
         while Instant::now() < end {
-            thread::sleep(Duration::from_millis(fastrand::u64(..100)));
+            thread::sleep(Duration::from_millis(fastrand::u64(..400)));
             let (revision, read) = (rig.built_in_revision(&self.name), Instant::now());
             thread::sleep(Duration::from_millis(fastrand::u64(..60)));
             let (next, begun) = (self.acquisitions.load(Ordering::SeqCst) + 1, Instant::now());
@@ -456,7 +456,8 @@ fn renewals_exclude_acquisitions_while_replicas_die() {
         }
     });
     let acquired: u32 = locks.iter().map(|lock| lock.acquisitions.load(Ordering::Relaxed)).sum();
-    assert!(acquired > 50 && renewed.into_inner() > 20, "{acquired} acquisitions");
+    let renewed = renewed.into_inner();
+    assert!(acquired > 10 && renewed > 5, "{acquired} acquisitions and {renewed} renewals");
 }
 
 /// Goal: a replica that takes over the copying overwrites no acquisition that it has not read.
