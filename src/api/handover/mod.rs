@@ -216,16 +216,11 @@ impl Handover {
     /// Returns the error for an update of another than the current version. A version of built-in storage may not be
     /// copied yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
-        if self.mode == Mode::Renewals && version < BUILT_IN_VERSIONS_END {
+        if self.follows_built_in() && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
         } else {
             ApiError::Conflict { name: name.to_owned() }
         }
-    }
-
-    /// Whether an update may concern a Lease that is not copied yet.
-    pub(super) fn may_be_copied(&self) -> bool {
-        self.mode == Mode::Renewals
     }
 
     /// Checks that Leases may be listed or watched.
