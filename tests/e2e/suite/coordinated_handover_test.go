@@ -14,6 +14,9 @@ import (
 // one looks after 2.2 retry periods at the latest.
 const lookAndAskMax = 10 * time.Second
 
+// Maximum time of a hand-over by a leader that releases its Lease.
+const releasedMax = 20 * time.Second
+
 // The leader is killed at a moment that chance picks, again and again, and another one leads. Every second time
 // kube-apiserver still knows candidates that were killed before, and asks all of them again and again.
 //
@@ -45,8 +48,43 @@ func TestCoordinatedHandOver(t *testing.T) {
 				return err
 			}
 			time.Sleep(controllersStart + rand.N(lookAndAskMax))
-			if err := e.handOver(ctx, leader, round%2 == 0); err != nil {
+			how := fmt.Sprintf("kill -9 of the leader, earlier candidates forgotten: %t", round%2 == 0)
+			if err := e.handOver(ctx, leader, how, leader.kill); err != nil {
 				return fmt.Errorf("hand-over %d: %w", round, err)
+			}
+		}
+		return e.twoLed()
+	})
+}
+
+// The leader gets SIGTERM and releases its Lease, as an alpha gate makes it do. The next one leads without a wait for the
+// end of the Lease, which has its default duration.
+func TestCoordinatedRelease(t *testing.T) {
+	count := number("E2E_HAND_OVERS", 2)
+	check(t, time.Duration(count+1)*2*time.Minute, func(ctx context.Context) error {
+		e := newManagers(ctx, t)
+		e.pace = usual
+		gate := "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"
+		for range 2 {
+			if _, err := e.start(ctx, gate); err != nil {
+				return err
+			}
+		}
+		for round := range count {
+			leader, err := e.settled(ctx)
+			if err != nil {
+				return err
+			}
+			time.Sleep(controllersStart + rand.N(lookAndAskMax))
+			began := time.Now()
+			if err := e.handOver(ctx, leader, "SIGTERM of the leader, which releases its Lease", leader.stop); err != nil {
+				return fmt.Errorf("hand-over %d: %w", round, err)
+			}
+			if took := time.Since(began); took > releasedMax {
+				return fmt.Errorf("hand-over %d took %s", round, took)
+			}
+			if _, err := e.start(ctx, gate); err != nil {
+				return err
 			}
 		}
 		return e.twoLed()
@@ -70,15 +108,15 @@ func (e *managers) forget(ctx context.Context) error {
 	return nil
 }
 
-// handOver kills the leader, and tells when its Lease was over, when the other one was elected, and when it led.
-func (e *managers) handOver(ctx context.Context, leader *manager, forgotten bool) error {
-	leader.kill()
+// handOver ends the leader, and logs when its Lease was over, when the other one was elected, and when it led.
+func (e *managers) handOver(ctx context.Context, leader *manager, how string, end func()) error {
 	killed := time.Now()
+	end()
 	held, err := theLease(ctx, controllerManager)
 	if err != nil {
 		return err
 	}
-	over := held.Spec.RenewTime.Add(e.pace.duration)
+	over := held.Spec.RenewTime.Add(time.Duration(*held.Spec.LeaseDurationSeconds) * time.Second)
 	next := e.alive()[0]
 	var asked, elected time.Time
 	if err := eventually(ctx, e.pace.duration+lookAndAskMax+3*e.pace.retry, func(ctx context.Context) error {
@@ -100,9 +138,9 @@ func (e *managers) handOver(ctx context.Context, leader *manager, forgotten bool
 		return err
 	}
 	led := time.Now()
-	e.t.Logf("kill -9 of the leader, earlier candidates forgotten: %t; the Lease was over after %.1f s, candidates were last asked %.1f s "+
+	e.t.Logf("%s; the Lease was over after %.1f s, candidates were last asked %.1f s "+
 		"later, the next one was elected %.1f s after the end of the Lease, and led %.1f s after that: %.1f s in all",
-		forgotten, over.Sub(killed).Seconds(), asked.Sub(over).Seconds(), elected.Sub(over).Seconds(), led.Sub(elected).Seconds(),
+		how, over.Sub(killed).Seconds(), asked.Sub(over).Seconds(), elected.Sub(over).Seconds(), led.Sub(elected).Seconds(),
 		led.Sub(killed).Seconds())
 	return e.says(ctx, next.identity, "")
 }

@@ -137,6 +137,12 @@ func (m *manager) kill() {
 	<-m.ended
 }
 
+// stop sends SIGTERM, and waits for the end of the process.
+func (m *manager) stop() {
+	_ = m.process.Signal(syscall.SIGTERM)
+	<-m.ended
+}
+
 // over returns whether the process has ended.
 func (m *manager) over() error {
 	select {
