@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	leasecontroller "k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -33,6 +32,8 @@ const (
 	renewalLateMax = 6 * time.Second
 	// Maximum time until an old watch gets a renewal.
 	fedMax = 25 * time.Second
+	// Maximum time until a watch that is opened after the takeover has the present state.
+	newWatchMax = 5 * time.Second
 	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
 	notReadyMax = 75 * time.Second
 	// Number of nodes that fall silent one after the other. The others stay Ready.
@@ -133,14 +134,16 @@ type scene struct {
 	beats   *renewals
 	old     watch.Interface
 	// Informers from before and after the takeover.
-	informers []cache.SharedIndexInformer
+	informers []informersOf
 	// Functions that end the kubelet of a node, to make the node silent.
 	silence []context.CancelFunc
 
 	running sync.WaitGroup
-	stop    context.CancelFunc
-	mutex   sync.Mutex
-	errors  []error
+	// Context until the end of the scene.
+	alive  context.Context
+	stop   context.CancelFunc
+	mutex  sync.Mutex
+	errors []error
 }
 
 // number returns the number in an environment variable, or a default.
@@ -156,7 +159,8 @@ func newScene(ctx context.Context, t *testing.T, space string, kills int) (*scen
 	second.Host = os.Getenv("E2E_SECOND")
 	s := &scene{t: t, space: space, kills: kills, configs: []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}}
 	s.leases = clientset(s.configs[0]).CoordinationV1().Leases(space)
-	ctx, s.stop = context.WithCancel(ctx)
+	s.alive, s.stop = context.WithCancel(ctx)
+	ctx = s.alive
 	for _, begin := range []func(context.Context) error{s.beginNodes, s.beginElections, s.beginChurn, s.beginFixed} {
 		if err := begin(ctx); err != nil {
 			s.end()
@@ -302,13 +306,17 @@ func (s *scene) beginFixed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.beginInformer(ctx)
+	return s.beginInformers()
 }
 
-func (s *scene) beginInformer(ctx context.Context) error {
+// beginInformers starts an informer here, and those with other versions of client-go.
+func (s *scene) beginInformers() error {
 	informer := leaseInformer(clientset(s.configs[len(s.informers)%2]), s.space)
-	s.informers = append(s.informers, informer)
-	_, err := start(ctx, informer)
+	if _, err := start(s.alive, informer); err != nil {
+		return err
+	}
+	foreign, err := s.beginForeignInformers()
+	s.informers = append(s.informers, informersOf{informer, foreign})
 	return err
 }
 
@@ -385,7 +393,10 @@ func (s *scene) takeOver(ctx context.Context) error {
 	if err := s.run(ctx, "E2E_TAKEOVER"); err != nil {
 		return err
 	}
-	return s.beginInformer(ctx)
+	if err := s.beginInformers(); err != nil {
+		return err
+	}
+	return eventually(ctx, newWatchMax, func(ctx context.Context) error { return s.agree(ctx, s.informers[1:]) })
 }
 
 func (s *scene) rollBack(ctx context.Context) error {
@@ -438,25 +449,33 @@ func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinatio
 	}
 }
 
-// informersAgree compares the fixed Leases in informers with a list. An old informer has other versions.
-func (s *scene) informersAgree(ctx context.Context) error {
+// informersAgree compares all informers with a list.
+func (s *scene) informersAgree(ctx context.Context) error { return s.agree(ctx, s.informers) }
+
+// agree compares the fixed Leases in informers with a list. An old informer has other versions.
+func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 	listed, err := s.fixed(ctx)
 	if err != nil {
 		return err
 	}
 	wanted := map[string]string{}
 	for name, held := range listed {
-		wanted[name] = fmt.Sprint(*held.Spec.HolderIdentity, held.Spec.RenewTime)
+		wanted[name] = shown(&held)
 	}
-	for number, informer := range s.informers {
+	for _, some := range informers {
 		stored := map[string]string{}
-		for _, object := range informer.GetStore().List() {
+		for _, object := range some.own.GetStore().List() {
 			if held := object.(*coordinationv1.Lease); wanted[held.Name] != "" {
-				stored[held.Name] = fmt.Sprint(*held.Spec.HolderIdentity, held.Spec.RenewTime)
+				stored[held.Name] = shown(held)
 			}
 		}
 		if !maps.Equal(stored, wanted) {
-			return fmt.Errorf("informer %d: listed %v, stored %v", number, wanted, stored)
+			return fmt.Errorf("listed %v, stored %v", wanted, stored)
+		}
+		for _, foreign := range some.foreign {
+			if err := foreign.agree(wanted); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
