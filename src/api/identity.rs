@@ -39,9 +39,7 @@ const NODE_ANNOTATION: &str = "coordination-apiserver/node";
 /// Annotation of a replica that cannot reach built-in storage during a hand-over, and its value.
 const CUT_OFF: (&str, &str) = ("coordination-apiserver/built-in-storage", "unreachable");
 /// Renewal interval, in ms.
-const RENEW_MS: u64 = 5_000;
-/// Renewal interval while a hand-over holds client writes back, in ms.
-const HOLDING_RENEW_MS: u64 = 1_000;
+const RENEW_MS: u64 = 1_000;
 /// Interval at which the identity Leases are read, in ms.
 const LOOK_MS: u64 = 500;
 /// Interval at which the identity Leases are read while replicas follow different phases of a hand-over, in ms.
@@ -50,11 +48,12 @@ const HANDOVER_LOOK_MS: u64 = 50;
 const RETRY_MS: u64 = 1_000;
 /// Interval at which readiness is checked while this replica is not ready, in ms.
 const READY_LOOK_MS: u64 = 100;
-/// Duration of an identity Lease, in seconds; the same as for kube-apiserver's endpoint Leases.
-const DURATION_S: i32 = 15;
-/// Duration of an identity Lease while a hand-over holds client writes back, in seconds. Clients wait that long if the
-/// replica that copies dies, and a leader resigns after 10 s without a renewal.
-const HOLDING_DURATION_S: i32 = 4;
+/// Duration of an identity Lease, in seconds.
+///
+/// If a replica dies, the kube-apiserver of its node is without a server for that time. So are all clients if that replica
+/// copies in a hand-over, and a leader resigns after 10 s without a renewal. A pause of etcd must not look like a death.
+/// After 5 s of a pause no replica is ready, and then none takes another one for dead.
+const DURATION_S: i32 = 6;
 /// Longest time for which a stop waits for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
@@ -84,8 +83,6 @@ pub struct ReplicaIdentity {
 pub(super) struct Part {
     /// Request id of the phase that the replica follows.
     pub(super) asked: Option<CompactString>,
-    /// Whether the phase holds client writes back.
-    pub(super) holds_writes: bool,
     /// Whether the replica cannot reach built-in storage.
     pub(super) is_cut_off: bool,
 }
@@ -228,17 +225,7 @@ impl ReplicaIdentity {
     /// Whether an identity Lease shows this replica's part in the hand-over.
     fn is_shown_in(&self, object: &Object) -> bool {
         let metadata = object.metadata();
-        metadata.annotations.value(ASKED) == self.part.asked.as_deref()
-            && is_cut_off(metadata) == self.part.is_cut_off
-            && object.unrenewed().spec.lease_duration_seconds == Some(self.duration_s())
-    }
-
-    fn duration_s(&self) -> i32 {
-        if self.part.holds_writes { HOLDING_DURATION_S } else { DURATION_S }
-    }
-
-    fn renew_interval_ms(&self) -> u64 {
-        if self.part.holds_writes { HOLDING_RENEW_MS } else { RENEW_MS }
+        metadata.annotations.value(ASKED) == self.part.asked.as_deref() && is_cut_off(metadata) == self.part.is_cut_off
     }
 
     fn annotations(&self) -> StringMap {
@@ -267,7 +254,7 @@ impl ReplicaIdentity {
             },
             spec: LeaseSpec {
                 holder_identity: Some(self.holder.clone()),
-                lease_duration_seconds: Some(self.duration_s()),
+                lease_duration_seconds: Some(DURATION_S),
                 renew_time: Some(micros(now)),
                 ..LeaseSpec::default()
             },
@@ -341,14 +328,13 @@ impl Api {
                 Some((slot, object)) if identity.holds(object) => {
                     let mut lease = object.lease().into_owned();
                     lease.metadata.annotations = identity.annotations();
-                    lease.spec.lease_duration_seconds = Some(identity.duration_s());
                     lease.spec.renew_time = Some(micros(now));
                     Change::Replace(table.target(slot), Box::new(lease))
                 }
                 Some((slot, _)) => Change::Replace(table.target(slot), Box::new(identity.lease(uid, now))),
             };
             let is_taken = self.storage.write(table, change, now.ms).is_ok();
-            identity.renew_ms = now.ms + if is_taken { identity.renew_interval_ms() } else { RETRY_MS };
+            identity.renew_ms = now.ms + if is_taken { RENEW_MS } else { RETRY_MS };
         }
         for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
@@ -429,14 +415,14 @@ mod tests {
         assert_eq!(names(&table), both);
         assert!(!holds_leases(&table), "a store with identities alone is new");
         let first = renewed(&table, both[0]);
-        for ms in (1_000..=15_000).step_by(1_000) {
+        for ms in (500..=6_000).step_by(500) {
             one.keep_identity(&mut table, at(ms));
         }
-        assert_eq!(renewed(&table, both[0]), first + 15_000_000);
-        assert_eq!(table.version(), ResourceVersion(6), "one write in five seconds");
+        assert_eq!(renewed(&table, both[0]), first + 6_000_000);
+        assert_eq!(table.version(), ResourceVersion(9), "one write a second");
         assert_eq!(names(&table), both);
         // This replica read the other Lease a second after its renewal.
-        one.keep_identity(&mut table, at(16_500));
+        one.keep_identity(&mut table, at(7_000));
         assert_eq!(names(&table), both[..1]);
     }
 
@@ -479,17 +465,17 @@ mod tests {
         let mut two = replica_at("b", Some("10.0.0.9:8443"));
         two.keep_identity(&mut table, at(1_000));
         assert_eq!(looked(&mut one, &mut table, 1_000), [a, "10.0.0.9:8443", c]);
-        for ms in (1_500..=15_500).step_by(500) {
+        for ms in (1_500..=6_500).step_by(500) {
             two.keep_identity(&mut table, at(ms));
             assert_eq!(looked(&mut one, &mut table, ms), [a, "10.0.0.9:8443", c], "{ms}");
         }
-        assert_eq!(looked(&mut one, &mut table, 16_000), [a, "10.0.0.9:8443"], "seen since 500");
+        assert_eq!(looked(&mut one, &mut table, 7_000), [a, "10.0.0.9:8443"], "seen since 500");
         // The second replica stops, and disappears from the endpoints.
-        two.keep_identity(&mut table, at(16_000));
-        let others = two.identity.as_ref().expect("an identity").other_endpoints(at(16_000));
+        two.keep_identity(&mut table, at(7_000));
+        let others = two.identity.as_ref().expect("an identity").other_endpoints(at(7_000));
         assert_eq!(others, [ReplicaEndpoint { address: a.parse().expect("an address"), node: Some("a".into()) }]);
-        two.leave(&mut table, at(16_000));
-        assert_eq!(looked(&mut one, &mut table, 16_500), [a]);
+        two.leave(&mut table, at(7_000));
+        assert_eq!(looked(&mut one, &mut table, 7_500), [a]);
     }
 
     #[test]
@@ -530,41 +516,10 @@ mod tests {
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
         // The first replica dies, and the other waits until its Lease has expired.
         let other = &mut replicas[1..];
-        assert_eq!(keep(other, 15_900), [(true, false)]);
-        assert_eq!(keep(other, 16_100), [(true, true)]);
+        assert_eq!(keep(other, 7_000), [(true, false)]);
+        assert_eq!(keep(other, 7_100), [(true, true)]);
         replicas[1].identity.as_mut().expect("an identity").take_part(follows("two"));
-        assert_eq!(keep(&mut replicas[1..], 17_000), [(false, true)]);
-    }
-
-    #[test]
-    fn a_replica_that_dies_while_writes_are_held_back_is_noticed_within_five_seconds() {
-        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-        let mut replicas = [replica("a"), replica("b")];
-        let mut take_part = |replicas: &mut [Api], ms, part: &Part| {
-            for replica in replicas {
-                replica.identity.as_mut().expect("an identity").take_part(part.clone());
-                replica.keep_identity(&mut table, at(ms));
-            }
-            names(&table).len()
-        };
-        let holding = Part { holds_writes: true, ..follows("one") };
-        assert_eq!(take_part(&mut replicas, 0, &Part::default()), 2);
-        for ms in (500..=20_000).step_by(500) {
-            assert_eq!(take_part(&mut replicas, ms, &holding), 2, "{ms}");
-        }
-        // The first replica dies.
-        for ms in (20_500..=23_500).step_by(500) {
-            assert_eq!(take_part(&mut replicas[1..], ms, &holding), 2, "{ms}");
-        }
-        assert_eq!(take_part(&mut replicas[1..], 24_000, &holding), 1, "last renewed at 19,500");
-        // It starts again, and dies once the phase is over.
-        for ms in (25_500..=40_000).step_by(500) {
-            assert_eq!(take_part(&mut replicas, ms, &Part::default()), 2, "{ms}");
-        }
-        for ms in (40_500..=50_000).step_by(500) {
-            assert_eq!(take_part(&mut replicas[1..], ms, &Part::default()), 2, "{ms}");
-        }
-        assert_eq!(take_part(&mut replicas[1..], 56_000, &Part::default()), 1);
+        assert_eq!(keep(&mut replicas[1..], 9_000), [(false, true)]);
     }
 
     #[test]
@@ -607,17 +562,17 @@ mod tests {
         assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true]);
         one.keep_identity(&mut table, at(0));
         assert_eq!([is_first(&one, &table), is_first(&other, &table)], [true, false], "at once");
-        for ms in (1_000..=15_000).step_by(500) {
+        for ms in (1_000..=6_000).step_by(500) {
             other.keep_identity(&mut table, at(ms));
             assert!(!is_first(&other, &table), "{ms}");
         }
-        other.keep_identity(&mut table, at(16_500));
+        other.keep_identity(&mut table, at(7_500));
         assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true], "deleted");
         // The name alone does not count: this process has not renewed the Lease.
         let mut again = replica("a");
-        one.keep_identity(&mut table, at(20_000));
+        one.keep_identity(&mut table, at(12_000));
         assert_eq!([is_first(&again, &table), is_first(&one, &table)], [false, true]);
-        again.keep_identity(&mut table, at(20_000));
+        again.keep_identity(&mut table, at(12_000));
         assert_eq!([is_first(&again, &table), is_first(&one, &table)], [true, false]);
     }
 }

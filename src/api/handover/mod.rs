@@ -139,7 +139,6 @@ impl Handover {
         match self.state.phase {
             Some(_) => Part {
                 asked: Some(self.state.asked.clone()),
-                holds_writes: self.holds_writes(),
                 is_cut_off: self.worker.as_ref().is_none_or(|worker| worker.is_cut_off()),
             },
             None => Part::default(),

@@ -16,7 +16,7 @@ import (
 
 const (
 	// Duration of an identity Lease, plus a second.
-	identityWithin = 16 * time.Second
+	identityWithin = 7 * time.Second
 	// Allowance for a renewal that was seen late, and for a slow machine.
 	identitySlack = 2 * time.Second
 	soon          = 5 * time.Second
