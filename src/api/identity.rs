@@ -11,6 +11,7 @@
 //! no renewal was seen for its duration. So the clocks of two hosts may differ.
 
 use super::Api;
+use super::storage::Written;
 use crate::clock::Now;
 use crate::cluster::ReplicaEndpoint;
 use crate::handover::{self, ASKED};
@@ -36,8 +37,6 @@ const HOST_LABEL: &str = "kubernetes.io/hostname";
 const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 /// Annotation with the name of the replica's node.
 const NODE_ANNOTATION: &str = "coordination-apiserver/node";
-/// Annotation of a replica that cannot reach built-in storage during a hand-over, and its value.
-const CUT_OFF: (&str, &str) = ("coordination-apiserver/built-in-storage", "unreachable");
 /// Renewal interval, in ms.
 const RENEW_MS: u64 = 1_000;
 /// Interval at which the identity Leases are read, in ms.
@@ -50,9 +49,11 @@ const RETRY_MS: u64 = 1_000;
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// If a replica dies, the kube-apiserver of its node is without a server for that time. So are all clients if that replica
-/// copies in a hand-over, and a leader resigns after 10 s without a renewal. A pause of etcd must not look like a death.
-/// After 5 s of a pause no replica is ready, and then none takes another one for dead.
+/// For this time the kube-apiserver of a dead replica's node has no server. If that replica copies in a hand-over, all
+/// clients wait, and leaders of client-go resign after 10 s.
+///
+/// A pause of etcd must not look like a death. No replica is ready after 4 s of a pause, since etcd counts as
+/// unreachable after 2 s (`etcd::state`). A replica that is not ready takes none for dead.
 const DURATION_S: i32 = 6;
 /// Longest time for which a stop waits for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
@@ -74,17 +75,8 @@ pub struct ReplicaIdentity {
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
-    /// This replica's part in a hand-over.
-    part: Part,
-}
-
-/// A replica's part in a hand-over, which its identity Lease shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
-    /// Request id of the phase that the replica follows.
-    pub(super) asked: Option<CompactString>,
-    /// Whether the replica cannot reach built-in storage.
-    pub(super) is_cut_off: bool,
+    /// Request id of the hand-over phase that this replica follows.
+    keeps_to: Option<CompactString>,
 }
 
 /// An identity Lease, as this replica last saw it.
@@ -97,9 +89,7 @@ struct Seen {
     duration_ms: u64,
     endpoint: Option<ReplicaEndpoint>,
     /// Request id of the hand-over phase that the replica follows.
-    asked: Option<CompactString>,
-    /// Whether the replica cannot reach built-in storage.
-    is_cut_off: bool,
+    keeps_to: Option<CompactString>,
 }
 
 impl Seen {
@@ -126,7 +116,7 @@ impl ReplicaIdentity {
             look_ms: 0,
             leaving: None,
             seen: BTreeMap::new(),
-            part: Part::default(),
+            keeps_to: None,
         }
     }
 
@@ -169,11 +159,10 @@ impl ReplicaIdentity {
             let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
             let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
             let endpoint = endpoint_in(&metadata.annotations);
-            let asked = metadata.annotations.value(ASKED).map(CompactString::from);
-            let is_cut_off = is_cut_off(metadata);
-            seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, asked, is_cut_off });
+            let keeps_to = metadata.annotations.value(ASKED).map(CompactString::from);
+            seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
         }
-        let is_agreed = seen.values().all(|seen: &Seen| seen.asked == self.part.asked);
+        let is_agreed = seen.values().all(|seen: &Seen| seen.keeps_to == self.keeps_to);
         self.seen = seen;
         self.look_ms = now.ms + if is_agreed { LOOK_MS } else { HANDOVER_LOOK_MS };
         self.seen
@@ -183,10 +172,10 @@ impl ReplicaIdentity {
             .collect()
     }
 
-    /// Takes a part in the hand-over, and shows it at once. So this replica confirms the phase.
-    pub(super) fn take_part(&mut self, part: Part) {
-        if self.part != part {
-            self.part = part;
+    /// Follows the hand-over phase with this id, and confirms it at once.
+    pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
+        if self.keeps_to.as_ref() != asked {
+            self.keeps_to = asked.cloned();
             (self.renew_ms, self.look_ms) = (0, 0);
         }
     }
@@ -197,24 +186,23 @@ impl ReplicaIdentity {
         let is_own = table
             .find(NAMESPACE, &self.name)
             .is_some_and(|(_, object)| object.metadata().annotations.value(ASKED) == Some(asked) && self.holds(object));
-        is_own && others.all(|(_, seen)| seen.asked.as_deref() == Some(asked))
+        is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
-    /// Whether this replica is the first of all identity Leases in the table: by name, among those that can reach
-    /// built-in storage if there are any.
+    /// Whether this replica is the first by name of all identity Leases in the table.
     ///
     /// A replica that died counts until its Lease is deleted. So whatever another replica does as the first one comes
     /// after that deletion in the journal, and the table of a replica that was only paused shows the deletion first.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
-        let identities = leases(table).filter(|object| is_identity(object.metadata()));
-        let first = identities.min_by_key(|object| (is_cut_off(object.metadata()), &object.metadata().name));
+        let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
+        let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
         first.is_some_and(|object| object.metadata().name == self.name && self.holds(object))
     }
 
-    /// Whether this replica is the first live one, in the order of [`Self::is_first_in`].
+    /// Whether this replica is the first live replica by name.
     pub(super) fn is_first(&self, now: Now) -> bool {
-        let live = self.seen.iter().filter(|(name, seen)| **name == self.name || !seen.is_expired(now));
-        live.min_by_key(|(name, seen)| (seen.is_cut_off, *name)).is_some_and(|(name, _)| *name == self.name)
+        let is_seen = self.seen.contains_key(&self.name);
+        is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
     /// Whether an identity Lease belongs to this start of the replica.
@@ -222,10 +210,9 @@ impl ReplicaIdentity {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
 
-    /// Whether an identity Lease shows this replica's part in the hand-over.
-    fn is_shown_in(&self, object: &Object) -> bool {
-        let metadata = object.metadata();
-        metadata.annotations.value(ASKED) == self.part.asked.as_deref() && is_cut_off(metadata) == self.part.is_cut_off
+    /// Whether an identity Lease confirms the phase that this replica follows.
+    fn is_confirmed_in(&self, object: &Object) -> bool {
+        object.metadata().annotations.value(ASKED) == self.keeps_to.as_deref()
     }
 
     fn annotations(&self) -> StringMap {
@@ -233,9 +220,8 @@ impl ReplicaIdentity {
         let address =
             endpoint.clone().map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{}", endpoint.address)));
         let node = endpoint.filter_map(|endpoint| Some((NODE_ANNOTATION.into(), endpoint.node.clone()?)));
-        let asked = self.part.asked.iter().map(|asked| (ASKED.into(), asked.clone()));
-        let cut_off = self.part.is_cut_off.then(|| (CUT_OFF.0.into(), CUT_OFF.1.into()));
-        address.chain(node).chain(asked).chain(cut_off).collect()
+        let keeps_to = self.keeps_to.iter().map(|asked| (ASKED.into(), asked.clone()));
+        address.chain(node).chain(keeps_to).collect()
     }
 
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
@@ -272,11 +258,6 @@ fn endpoint_in(annotations: &StringMap) -> Option<ReplicaEndpoint> {
     let address = annotations.value(ENDPOINT_ANNOTATION)?.parse().ok()?;
     let node = annotations.value(NODE_ANNOTATION).filter(|node| is_dns_subdomain(node.as_bytes()));
     Some(ReplicaEndpoint { address, node: node.map(CompactString::from) })
-}
-
-/// Whether the replica of an identity Lease cannot reach built-in storage.
-fn is_cut_off(metadata: &ObjectMeta) -> bool {
-    metadata.annotations.value(CUT_OFF.0) == Some(CUT_OFF.1)
 }
 
 fn is_identity(metadata: &ObjectMeta) -> bool {
@@ -321,7 +302,7 @@ impl Api {
         if identity.renew_ms <= now.ms {
             let change = match table.find(NAMESPACE, &identity.name) {
                 None => Change::Create(Box::new(identity.lease(uid, now))),
-                Some((slot, object)) if identity.holds(object) && identity.is_shown_in(object) => {
+                Some((slot, object)) if identity.holds(object) && identity.is_confirmed_in(object) => {
                     let times = RenewedTimes { renew_time: micros(now), managed_time: None };
                     Change::Renew(table.target(slot), times)
                 }
@@ -333,8 +314,13 @@ impl Api {
                 }
                 Some((slot, _)) => Change::Replace(table.target(slot), Box::new(identity.lease(uid, now))),
             };
-            let is_taken = self.storage.write(table, change, now.ms).is_ok();
-            identity.renew_ms = now.ms + if is_taken { RENEW_MS } else { RETRY_MS };
+            identity.renew_ms = now.ms
+                + match self.storage.write(table, change, now.ms) {
+                    // The last renewal is in flight. A confirmation must not wait for the next one.
+                    Ok(Written::Busy(_)) => HANDOVER_LOOK_MS,
+                    Ok(Written::Applied(_) | Written::Submitted(_)) => RENEW_MS,
+                    Err(_) => RETRY_MS,
+                };
         }
         for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
@@ -351,7 +337,7 @@ impl Api {
         let Some(identity) = &mut self.identity else { return };
         let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };
         if identity.holds(object)
-            && let Ok(super::storage::Written::Submitted(ticket)) =
+            && let Ok(Written::Submitted(ticket)) =
                 self.storage.write(table, Change::Delete(table.target(slot)), now.ms)
         {
             identity.leaving = Some((ticket.number(), now.ms + LEAVE_MS_MAX));
@@ -390,10 +376,6 @@ mod tests {
     fn looked(api: &mut Api, table: &mut Table, ms: u64) -> Vec<String> {
         let endpoints = api.keep_identity(table, at(ms)).expect("a look");
         endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
-    }
-
-    fn follows(asked: &str) -> Part {
-        Part { asked: Some(asked.into()), ..Part::default() }
     }
 
     fn names(table: &Table) -> Vec<CompactString> {
@@ -509,42 +491,17 @@ mod tests {
             replicas.iter().map(confirmed).collect::<Vec<_>>()
         };
         assert_eq!(keep(&mut replicas, 0), [(false, true), (false, false)]);
-        replicas[0].identity.as_mut().expect("an identity").take_part(follows("one"));
+        replicas[0].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_000), [(false, true), (false, false)], "the other takes writes");
-        replicas[1].identity.as_mut().expect("an identity").take_part(follows("one"));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
         // The first replica dies, and the other waits until its Lease has expired.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 7_000), [(true, false)]);
         assert_eq!(keep(other, 7_100), [(true, true)]);
-        replicas[1].identity.as_mut().expect("an identity").take_part(follows("two"));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"two".into()));
         assert_eq!(keep(&mut replicas[1..], 9_000), [(false, true)]);
-    }
-
-    #[test]
-    fn a_replica_that_is_cut_off_from_built_in_storage_comes_last() {
-        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-        let mut replicas = [replica("a"), replica("b")];
-        let mut keep = |ms, cut_off: [bool; 2]| {
-            for (replica, is_cut_off) in replicas.iter_mut().zip(cut_off) {
-                let identity = replica.identity.as_mut().expect("an identity");
-                identity.take_part(Part { is_cut_off, ..follows("one") });
-                replica.keep_identity(&mut table, at(ms));
-            }
-            replicas.each_ref().map(|replica| {
-                let identity = replica.identity.as_ref().expect("an identity");
-                (identity.is_first_in(&table), identity.is_first(at(ms)))
-            })
-        };
-        let (first, last) = ((true, true), (false, false));
-        assert_eq!(keep(0, [false, false]), [first, last]);
-        assert_eq!(keep(1_000, [true, false]).map(|(in_table, _)| in_table), [false, true]);
-        assert_eq!(keep(2_000, [true, false]), [last, first]);
-        keep(3_000, [true, true]);
-        assert_eq!(keep(4_000, [true, true]), [first, last], "somebody has to try");
-        keep(5_000, [false, false]);
-        assert_eq!(keep(6_000, [false, false]), [first, last]);
     }
 
     #[test]

@@ -22,7 +22,6 @@ mod feed;
 mod merge;
 mod worker;
 
-use super::identity::Part;
 use super::{Api, Call, Reclaim};
 use crate::api_error::ApiError;
 use crate::clock::Now;
@@ -132,17 +131,6 @@ impl Handover {
     pub fn due_ms(&self) -> Option<u64> {
         self.state.phase?;
         self.worker.as_ref()?.due_ms()
-    }
-
-    /// Returns this replica's part, for its identity Lease.
-    fn part(&self) -> Part {
-        match self.state.phase {
-            Some(_) => Part {
-                asked: Some(self.state.asked.clone()),
-                is_cut_off: self.worker.as_ref().is_none_or(|worker| worker.is_cut_off()),
-            },
-            None => Part::default(),
-        }
     }
 
     /// Whether client writes are held back.
@@ -319,7 +307,7 @@ impl Api {
         self.handover.read_state(table);
         let phase = self.handover.state.phase;
         if let Some(identity) = &mut self.identity {
-            identity.take_part(self.handover.part());
+            identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
             // The holder of each lock is known now.
@@ -335,7 +323,7 @@ impl Api {
             let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
             match worker {
                 Some(worker) if is_first => worker.work(state, is_confirmed, table, storage, decoder, now),
-                Some(worker) => worker.stand_by(now),
+                Some(worker) => worker.stand_by(),
                 None => {}
             }
             // With Leases in memory the worker's changes are applied already.

@@ -43,10 +43,6 @@ const READ_LATER_MS: u64 = 250;
 const SWITCH_SECONDS: i64 = 60;
 /// Time before another attempt after a failure, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Time without an answer to a command after which another replica shall copy, in ms: for a small command, and for a
-/// command that reads or writes everything.
-const ANSWER_MS_MAX: u64 = 3_000;
-const LARGE_ANSWER_MS_MAX: u64 = 15_000;
 /// Interval at which completed work is checked, in ms.
 const REST_MS: u64 = 1_000;
 /// Interval at which due Leases are written, in ms.
@@ -91,8 +87,6 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Whether this replica does the work.
     is_working: bool,
-    /// Whether built-in storage has not answered the last command.
-    is_cut_off: bool,
 }
 
 /// The progress of a phase's work.
@@ -116,8 +110,6 @@ struct UnderWay {
     purpose: Purpose,
     /// Whether the command belongs to an earlier phase, so that its outcome does not count.
     is_stale: bool,
-    /// When the answer is late, in ms.
-    late_ms: u64,
 }
 
 /// The purpose of a command.
@@ -154,18 +146,12 @@ impl Worker {
             stage_ms: 0,
             feed_ms: 0,
             is_working: false,
-            is_cut_off: false,
         }
     }
 
     /// Returns the next time at which there is work, in ms; none if another replica does the work.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        (self.is_working || self.is_cut_off).then(|| self.stage_ms.min(self.feed_ms))
-    }
-
-    /// Whether built-in storage has not answered the last command, so that another replica shall copy.
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.is_cut_off
+        self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
 
     /// Continues the work of a phase. `is_confirmed` tells whether every replica follows the phase.
@@ -189,10 +175,6 @@ impl Worker {
             self.submitted.clear();
         }
         self.take_event(state, table, storage, now);
-        if self.under_way.is_some_and(|under_way| under_way.late_ms <= now.ms) && !self.is_cut_off {
-            tracing::warn!("built-in storage does not answer; another replica may copy");
-            self.is_cut_off = true;
-        }
         self.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
         // Another replica may have published the same round. The next read begins after that.
@@ -234,9 +216,8 @@ impl Worker {
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
-    /// Leaves the work to another replica, and forgets everything in progress. A replica that is cut off tries to reach
-    /// built-in storage.
-    pub(super) fn stand_by(&mut self, now: Now) {
+    /// Leaves the work to another replica, and forgets everything in progress.
+    pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.incoming.clear();
         self.unreadable.clear();
@@ -245,23 +226,14 @@ impl Worker {
             under_way.is_stale = true;
         }
         // The outcome is outdated by the time this replica works again.
-        while let Some(event) = self.port.next() {
+        while self.port.next().is_some() {
             self.under_way = None;
-            self.is_cut_off = matches!(event, BuiltInEvent::Failed(_));
-        }
-        self.feed_ms = u64::MAX;
-        if self.is_cut_off && self.stage_ms <= now.ms {
-            self.stage_ms = now.ms + RETRY_MS;
-            if self.under_way.is_none() {
-                self.send(Purpose::Look, BuiltInCommand::Look, now);
-            }
         }
     }
 
-    fn send(&mut self, purpose: Purpose, command: BuiltInCommand, now: Now) {
+    fn send(&mut self, purpose: Purpose, command: BuiltInCommand) {
         debug_assert!(self.under_way.is_none(), "the thread has a command");
-        let late_ms = now.ms + if command.is_large() { LARGE_ANSWER_MS_MAX } else { ANSWER_MS_MAX };
-        self.under_way = Some(UnderWay { purpose, is_stale: false, late_ms });
+        self.under_way = Some(UnderWay { purpose, is_stale: false });
         self.port.send(command);
     }
 
@@ -273,16 +245,16 @@ impl Worker {
                 let is_complete = std::mem::take(&mut self.reads_all);
                 self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
-                self.send(Purpose::Read, BuiltInCommand::Read { is_complete }, now);
+                self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
             Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
-            Stage::Write if is_idle => self.write(state, table, now),
+            Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
             // The written step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
-                self.send(Purpose::Look, BuiltInCommand::Look, now);
+                self.send(Purpose::Look, BuiltInCommand::Look);
             }
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
         }
@@ -291,8 +263,7 @@ impl Worker {
     /// Handles the thread's event.
     fn take_event(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let Some(event) = self.port.next() else { return };
-        let Some(UnderWay { purpose, is_stale, .. }) = self.under_way.take() else { return };
-        self.is_cut_off = matches!(event, BuiltInEvent::Failed(_));
+        let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
             // Another replica may have imported newer states since.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
@@ -437,7 +408,7 @@ impl Worker {
         if leases.is_empty() {
             self.after_renewals(now);
         } else {
-            self.send(Purpose::Write, BuiltInCommand::Write { leases, is_complete: false, is_forced: false }, now);
+            self.send(Purpose::Write, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
         }
     }
 
@@ -466,13 +437,13 @@ impl Worker {
     }
 
     /// Writes the Leases that the phase requires.
-    fn write(&mut self, state: &HandoverState, table: &Table, now: Now) {
+    fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
         // Forced writes make kube-apiserver's late updates of locks fail, since those update an older state.
         let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
-        self.send(Purpose::Write, command, now);
+        self.send(Purpose::Write, command);
     }
 
     fn after_write(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
@@ -504,7 +475,7 @@ impl Worker {
         }
         let leases = self.take_fed(table, true, now);
         if !leases.is_empty() {
-            self.send(Purpose::Feed, BuiltInCommand::Write { leases, is_complete: false, is_forced: false }, now);
+            self.send(Purpose::Feed, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
         }
     }
 }

@@ -69,18 +69,6 @@ pub enum BuiltInCommand {
     },
 }
 
-impl BuiltInCommand {
-    /// Whether the command may read or write every Lease.
-    #[must_use]
-    pub fn is_large(&self) -> bool {
-        match self {
-            Self::Read { is_complete } => *is_complete,
-            Self::Look => false,
-            Self::Write { is_complete, is_forced, .. } => *is_complete || *is_forced,
-        }
-    }
-}
-
 /// An event of the thread, one for each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltInEvent {
