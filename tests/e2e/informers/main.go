@@ -1,8 +1,9 @@
-// Command informers runs informers of Leases with a version of client-go that the tests themselves do not use: go.mod has
-// the newest, and the other .mod files beside it (go build -modfile) have older ones.
+// Command informers runs informers of Leases. go.mod pins the newest client-go, and the other .mod files beside it pin
+// older versions (go build -modfile).
 //
-// There is an informer for each media type and each version of HTTP, at each server. Whenever one has changed, a line of
-// JSON on standard output has the content of all: by informer and by name, the holder and renewTime of each Lease.
+// Each server has an informer for each media type and each version of HTTP. After each change, a line of JSON on standard
+// output has the content of all informers: by informer and by name, the holder and renewTime of each Lease. The program
+// ends when its standard input ends.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -78,7 +80,8 @@ func run(kubeconfig string, servers []string, namespace, selector string) error 
 		}
 		go informer.Run(context.Background().Done())
 	}
-	select {}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // leases returns a client of the group. It knows no other types, which keeps the program small.

@@ -17,20 +17,36 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// churn creates, acquires, releases and deletes locks as fast as the servers allow. Each request goes to a random
+const (
+	// Time without a change after which a lock has expired. As in client-go, the observer's clock counts.
+	lockExpires = 2 * time.Second
+	// Maximum time of an acquisition. A worker that gets its answer later does not hold the lock.
+	acquiredMax = time.Second
+)
+
+// churn creates, acquires, releases, abandons and deletes locks as fast as the servers allow. Each request goes to a random
 // server. churn always knows the holder of each lock.
 type churn struct {
 	servers []coordinationclient.LeaseInterface
+	// Factor of the pauses after which a worker tries again. Many locks must not be more load than a few.
+	patience int
 
 	mutex        sync.Mutex
 	holders      map[string]string
 	acquisitions int
+	expired      int
 	answers      map[string]int
 	violations   []string
 }
 
-func newChurn(servers []coordinationclient.LeaseInterface) *churn {
-	return &churn{servers: servers, holders: map[string]string{}, answers: map[string]int{}}
+// observed is a state of a lock, as a worker first saw it.
+type observed struct {
+	version string
+	since   time.Time
+}
+
+func newChurn(servers []coordinationclient.LeaseInterface, patience int) *churn {
+	return &churn{servers: servers, patience: patience, holders: map[string]string{}, answers: map[string]int{}}
 }
 
 func (c *churn) server() coordinationclient.LeaseInterface {
@@ -39,10 +55,12 @@ func (c *churn) server() coordinationclient.LeaseInterface {
 
 // run competes for a lock until the context ends.
 func (c *churn) run(ctx context.Context, lock, worker string) {
+	var last observed
 	for ctx.Err() == nil {
-		held := c.acquire(ctx, lock, worker)
-		if held == nil {
-			time.Sleep(time.Duration(30+rand.IntN(70)) * time.Millisecond)
+		began := time.Now()
+		held := c.acquire(ctx, lock, worker, &last)
+		if held == nil || time.Since(began) > acquiredMax {
+			time.Sleep(time.Duration(c.patience*(30+rand.IntN(70))) * time.Millisecond)
 			continue
 		}
 		c.mutex.Lock()
@@ -57,12 +75,16 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()
-		c.release(ctx, held)
+		// A lock that is not released expires.
+		if rand.IntN(50) > 0 {
+			c.release(ctx, held)
+		}
+		time.Sleep(time.Duration((c.patience-1)*rand.IntN(100)) * time.Millisecond)
 	}
 }
 
-// acquire returns the acquired lock, or nil.
-func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv1.Lease {
+// acquire returns the acquired lock, or nil. `last` is the state that the worker saw before.
+func (c *churn) acquire(ctx context.Context, lock, worker string, last *observed) *coordinationv1.Lease {
 	found, err := c.server().Get(ctx, lock, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return c.written(c.server().Create(ctx, lease(lock, worker), metav1.CreateOptions{}))
@@ -71,15 +93,22 @@ func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv
 		c.count(err)
 		return nil
 	}
-	switch *found.Spec.HolderIdentity {
-	case worker:
-		// An earlier acquisition took effect without an answer. A read is never older than the last write.
-		return found
-	case "":
-		found.Spec.HolderIdentity = ptr.To(worker)
-		return c.written(c.server().Update(ctx, found, metav1.UpdateOptions{}))
+	if found.ResourceVersion != last.version {
+		*last = observed{found.ResourceVersion, time.Now()}
 	}
-	return nil
+	switch holder := *found.Spec.HolderIdentity; {
+	case holder == "":
+	case holder == worker:
+		// An earlier acquisition took effect without an answer, or the worker has abandoned the lock.
+	case time.Since(last.since) > lockExpires:
+		c.mutex.Lock()
+		c.expired++
+		c.mutex.Unlock()
+	default:
+		return nil
+	}
+	found.Spec.HolderIdentity, found.Spec.RenewTime = ptr.To(worker), ptr.To(metav1.NowMicro())
+	return c.written(c.server().Update(ctx, found, metav1.UpdateOptions{}))
 }
 
 // written counts the answer to a write, and returns the lock if the write has succeeded. A write without an answer may
@@ -138,5 +167,6 @@ func (c *churn) outcome() (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.answers)) {
 		answers = append(answers, fmt.Sprintf("%s %d", name, c.answers[name]))
 	}
-	return fmt.Sprintf("%d acquisitions; writes answered: %s", c.acquisitions, strings.Join(answers, ", ")), nil
+	return fmt.Sprintf("%d acquisitions, %d attempts on expired locks; writes answered: %s", c.acquisitions, c.expired,
+		strings.Join(answers, ", ")), nil
 }

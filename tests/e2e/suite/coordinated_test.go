@@ -137,9 +137,10 @@ func (m *manager) kill() {
 	<-m.ended
 }
 
-// stop sends SIGTERM, and waits for the end of the process.
+// stop sends SIGTERM, and waits for the end of the process. A process that does not end is killed.
 func (m *manager) stop() {
 	_ = m.process.Signal(syscall.SIGTERM)
+	defer time.AfterFunc(releasedMax, m.kill).Stop()
 	<-m.ended
 }
 

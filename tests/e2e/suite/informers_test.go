@@ -2,6 +2,7 @@ package suite
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,7 +19,7 @@ import (
 // informersOf are informers that started at one time.
 type informersOf struct {
 	own cache.SharedIndexInformer
-	// With other versions of client-go.
+	// In other processes, with several versions of client-go.
 	foreign []*foreignInformers
 }
 
@@ -46,6 +47,12 @@ func (s *scene) beginForeignInformers() (all []*foreignInformers, err error) {
 			if err != nil {
 				return nil, err
 			}
+			// The program ends with this pipe, and so also with a test that is killed.
+			if _, err := run.StdinPipe(); err != nil {
+				return nil, err
+			}
+			var errors bytes.Buffer
+			run.Stderr = &errors
 			if err := run.Start(); err != nil {
 				return nil, err
 			}
@@ -54,7 +61,7 @@ func (s *scene) beginForeignInformers() (all []*foreignInformers, err error) {
 			s.begin(func() {
 				started.read(bufio.NewScanner(output))
 				if err := run.Wait(); s.alive.Err() == nil {
-					s.fail(fmt.Errorf("%s: %w", started.name, err))
+					s.fail(fmt.Errorf("%s has ended: %v: %s", started.name, err, errors.String()))
 				}
 			})
 		}

@@ -51,6 +51,7 @@ const (
 //	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
 //	E2E_TAKEOVER_NODES          number of nodes with kubelets (10)
 //	E2E_TAKEOVER_ELECTIONS      number of elections with three candidates each (4)
+//	E2E_TAKEOVER_LOCKS          number of locks for which workers compete (5)
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
@@ -273,12 +274,15 @@ func (s *scene) beginElections(ctx context.Context) error {
 }
 
 func (s *scene) beginChurn(ctx context.Context) error {
+	// kube-apiserver ends a watch of a namespace that changes faster than the watch is served.
+	space := namespace(s.t)
 	var servers []coordinationclient.LeaseInterface
 	for _, config := range s.configs {
-		servers = append(servers, clientset(config).CoordinationV1().Leases(s.space))
+		servers = append(servers, clientset(config).CoordinationV1().Leases(space))
 	}
-	s.churn = newChurn(servers)
-	for lock := range 5 {
+	locks := number("E2E_TAKEOVER_LOCKS", 5)
+	s.churn = newChurn(servers, max(1, locks/5))
+	for lock := range locks {
 		for worker := range 3 {
 			s.begin(func() { s.churn.run(ctx, fmt.Sprint("lock-", lock), fmt.Sprint("worker-", worker)) })
 		}
@@ -462,7 +466,7 @@ func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 	for name, held := range listed {
 		wanted[name] = shown(&held)
 	}
-	for _, some := range informers {
+	for start, some := range informers {
 		stored := map[string]string{}
 		for _, object := range some.own.GetStore().List() {
 			if held := object.(*coordinationv1.Lease); wanted[held.Name] != "" {
@@ -470,7 +474,7 @@ func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 			}
 		}
 		if !maps.Equal(stored, wanted) {
-			return fmt.Errorf("listed %v, stored %v", wanted, stored)
+			return fmt.Errorf("informer of start %d: listed %v, stored %v", start, wanted, stored)
 		}
 		for _, foreign := range some.foreign {
 			if err := foreign.agree(wanted); err != nil {
