@@ -7,6 +7,7 @@
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
 #   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
 #   E2E_SHARDS     1 turns the feature gate ShardedListAndWatch on, in both servers; random requests have shard selectors
+#   E2E_APISERVER_HOST   address of kube-apiserver in the kubeconfigs (127.0.0.1)
 #   E2E_KUBECTL    kubectl to use                         (the one that `build` compiled)
 
 controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,6 +25,8 @@ controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   etcd_port=$base etcd_peer_port=$((base + 1)) apiserver_port=$((base + 2)) kcm_port=$((base + 3))
   server_port=$((base + 4)) replica_1_port=$((base + 5)) replica_2_port=$((base + 6))
   apiserver_2_port=$((base + 7))
+  # Address of kube-apiserver in the kubeconfigs.
+  apiserver_host=${E2E_APISERVER_HOST:-127.0.0.1}
   kubectl=${E2E_KUBECTL:-$bin/kubectl}
   apiservice=v1.coordination.k8s.io
   server_name=coordination-apiserver.kube-system.svc
@@ -93,6 +96,24 @@ define() {
   shift
   mkdir -p "$state/run" "$state/log"
   printf '%s\0' "$@" >"$state/run/$name.cmd"
+}
+
+# define_apiserver NAME FLAG...: defines a kube-apiserver with kubeadm's flags; the caller adds the addresses. A feature gate
+# is on, with its API: without it kube-apiserver drops a Lease's strategy and preferredHolder. `prefix` runs the program.
+define_apiserver() {
+  local gates=CoordinatedLeaderElection=true
+  [[ -z ${E2E_SHARDS:-} ]] || gates+=,ShardedListAndWatch=true
+  define "$1" ${prefix[@]+"${prefix[@]}"} "$bin/kube-apiserver" "${@:2}" \
+    --service-cluster-ip-range 10.96.0.0/16 --cert-dir "$state/$1" \
+    --tls-cert-file "$pki/kube-apiserver.crt" --tls-private-key-file "$pki/kube-apiserver.key" \
+    --client-ca-file "$pki/ca.crt" --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
+    --feature-gates "$gates" --runtime-config coordination.k8s.io/v1beta1=true \
+    --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/service-accounts.pub" \
+    --service-account-signing-key-file "$pki/service-accounts.key" \
+    --requestheader-client-ca-file "$pki/front-proxy-ca.crt" --requestheader-allowed-names front-proxy-client \
+    --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+    --requestheader-extra-headers-prefix X-Remote-Extra- \
+    --proxy-client-cert-file "$pki/front-proxy-client.crt" --proxy-client-key-file "$pki/front-proxy-client.key"
 }
 
 # launch NAME: starts the process of `define`, unless it runs; its output goes to log/NAME.log

@@ -1,0 +1,276 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	leasecontroller "k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/utils/clock"
+)
+
+const (
+	kubeletsEach = 10
+	// kubelet's timeout of a renewal.
+	kubeletTimeout = 10 * time.Second
+	// Maximum delay of a renewal through a kube-apiserver whose node works, and during a switch, which may hold writes back
+	// for 3 s.
+	otherNodeLate = 2 * time.Second
+	switchedLate  = 5 * time.Second
+	nodeAway      = 60 * time.Second
+	// Maximum time until renewals through a node succeed once the node is back.
+	nodeBack = 60 * time.Second
+)
+
+// A control plane of three nodes, with a replica on each. The node whose etcd leads first is cut off, killed and started
+// again. Its replica dies, hangs, and is restarted. Through the other nodes no renewal is late, and no leader loses its
+// lock. The log has the figures of the node itself.
+//
+//	E2E_NODES                   command of ../nodes
+//	E2E_SERVERS, E2E_ETCDS      URLs of the nodes' kube-apiservers and of their etcd members
+//	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
+func TestNodes(t *testing.T) {
+	if os.Getenv("E2E_NODES") == "" {
+		t.Skip("tests/e2e/nodes runs this test")
+	}
+	check(t, 15*time.Minute, func(ctx context.Context) error {
+		n, err := newControlPlane(ctx, t)
+		if err != nil {
+			return err
+		}
+		defer n.end()
+		t.Logf("the etcd of node %d leads", n.lost+1)
+		nodes, lost := os.Getenv("E2E_NODES"), fmt.Sprint(n.lost+1)
+		// kube-apiserver stays at the replica to which it has moved. Only after a restart it uses that of its node again.
+		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, false}
+		for _, step := range []nodeStep{
+			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), isHarmless: true},
+			{"a replica that dies", nodes + " signal replica-" + lost + " KILL", 30 * time.Second, nodes + " start replica-" + lost, false},
+			restarted,
+			{"a replica that hangs", nodes + " signal replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT", false},
+			restarted,
+			{"a restart of the replica with SIGTERM", nodes + " signal replica-" + lost + " TERM", 20 * time.Second, nodes + " start replica-" + lost, true},
+			{"a loss of all packets", nodes + " cut " + lost, nodeAway, nodes + " mend " + lost, false},
+			{"a kill of all processes", nodes + " kill " + lost, 20 * time.Second, nodes + " start " + lost, false},
+			{what: "the rollback", begin: os.Getenv("E2E_ROLLBACK"), isHarmless: true},
+		} {
+			if err := n.take(ctx, step); err != nil {
+				return fmt.Errorf("%s: %w", step.what, err)
+			}
+		}
+		return nil
+	})
+}
+
+// nodeStep is something that happens to the node, for some time.
+type nodeStep struct {
+	what  string
+	begin string
+	lasts time.Duration
+	// Command that ends it, if there is one.
+	end string
+	// Whether renewals through the node must not be late either.
+	isHarmless bool
+}
+
+// nodeSet is a control plane of several nodes with clients at work.
+type nodeSet struct {
+	t       *testing.T
+	space   string
+	configs []*rest.Config
+	// Number of the node that is lost.
+	lost     int
+	leaders  [][]*candidate
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	failures chan error
+}
+
+func newControlPlane(ctx context.Context, t *testing.T) (*nodeSet, error) {
+	n := &nodeSet{t: t, space: namespace(t), failures: make(chan error, 1)}
+	for _, url := range strings.Fields(os.Getenv("E2E_SERVERS")) {
+		config := user("admin")
+		config.Host, config.Timeout = url, kubeletTimeout
+		n.configs = append(n.configs, config)
+	}
+	var err error
+	if n.lost, err = etcdLeader(ctx); err != nil {
+		return nil, err
+	}
+	ctx, n.stop = context.WithCancel(ctx)
+	for server, config := range n.configs {
+		for number := range kubeletsEach {
+			name := fmt.Sprintf("node-%d-%d", server, number)
+			kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(config), name, 40, nil, renewInterval, name, n.space, nil)
+			n.begin(func() { kubelet.Run(ctx) })
+		}
+	}
+	for election := range 2 * elections {
+		var candidates []*candidate
+		for rank := range n.configs {
+			// The leader is never at the lost node.
+			server := (n.lost + 1 + (election+rank)%2) % len(n.configs)
+			if rank == len(n.configs)-1 {
+				server = n.lost
+			}
+			c, err := standFor(ctx, n.configs[server], n.space, fmt.Sprint("election-", election), fmt.Sprint("candidate-", rank), usual, false)
+			if err != nil {
+				n.end()
+				return nil, err
+			}
+			candidates = append(candidates, c)
+			if err := eventually(ctx, 20*time.Second, leads(candidates[0], true)); err != nil {
+				n.end()
+				return nil, err
+			}
+		}
+		n.leaders = append(n.leaders, candidates)
+	}
+	n.begin(func() {
+		for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+			if err := n.sameLeaders(); err != nil && ctx.Err() == nil {
+				n.failures <- err
+				return
+			}
+		}
+	})
+	return n, nil
+}
+
+func (n *nodeSet) begin(run func()) {
+	n.running.Add(1)
+	go func() { defer n.running.Done(); run() }()
+}
+
+func (n *nodeSet) end() {
+	n.stop()
+	n.running.Wait()
+}
+
+func (n *nodeSet) sameLeaders() error {
+	for election, candidates := range n.leaders {
+		for rank, c := range candidates {
+			if c.leads.Load() != (rank == 0) {
+				return fmt.Errorf("%s: election %d: candidate %d leads: %t", time.Now().Format(time.TimeOnly), election, rank, rank != 0)
+			}
+		}
+	}
+	return nil
+}
+
+// take runs a step, and checks the delays of renewals meanwhile.
+func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
+	other := n.configs[(n.lost+1)%len(n.configs)]
+	seen := newRenewals()
+	following, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Add(1)
+	go func() { defer done.Done(); seen.follow(following, clientset(other).CoordinationV1().Leases(n.space)) }()
+	defer done.Wait()
+	defer stop()
+	time.Sleep(2 * renewInterval)
+	if err := command(ctx, step.begin); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(step.lasts):
+	case err := <-n.failures:
+		return err
+	}
+	back := time.Now()
+	if step.end != "" {
+		if err := command(ctx, step.end); err != nil {
+			return err
+		}
+	}
+	if err := eventually(ctx, nodeBack, func(context.Context) error {
+		if count := seen.countAfter(n.prefix(n.lost), back); count < kubeletsEach {
+			return fmt.Errorf("%d of %d kubelets have renewed through node %d", count, kubeletsEach, n.lost+1)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	allBack := time.Since(back)
+	time.Sleep(2 * renewInterval)
+	select {
+	case err := <-n.failures:
+		return err
+	default:
+	}
+	var late []string
+	for server := range n.configs {
+		if count := seen.countAfter(n.prefix(server), time.Time{}); count != kubeletsEach {
+			return fmt.Errorf("%d of %d kubelets were seen through node %d", count, kubeletsEach, server+1)
+		}
+		by := seen.late(n.prefix(server), time.Now())
+		late = append(late, by.Round(time.Millisecond).String())
+		limit := otherNodeLate
+		if step.end == "" {
+			limit = switchedLate
+		}
+		if by > limit && (server != n.lost || step.isHarmless) {
+			return fmt.Errorf("a renewal through node %d was %s late", server+1, by)
+		}
+	}
+	n.t.Logf("%s for %s, at node %d: renewals through nodes 1 to %d were at most %s late; all kubelets of node %d had renewed %s after the end",
+		step.what, step.lasts, n.lost+1, len(n.configs), strings.Join(late, ", "), n.lost+1, allBack.Round(100*time.Millisecond))
+	return nil
+}
+
+// prefix returns how the names of the kubelets at a server begin.
+func (n *nodeSet) prefix(server int) string { return fmt.Sprintf("node-%d-", server) }
+
+// countAfter returns how many nodes have renewed after `since`.
+func (r *renewals) countAfter(prefix string, since time.Time) (count int) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for node, last := range r.last {
+		if strings.HasPrefix(node, prefix) && last.After(since) {
+			count++
+		}
+	}
+	return count
+}
+
+// late returns the longest delay of a renewal of some nodes. The interval of client-go is up to 4 % longer.
+func (r *renewals) late(prefix string, now time.Time) (longest time.Duration) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for node, last := range r.last {
+		if strings.HasPrefix(node, prefix) {
+			longest = max(longest, r.gap[node], now.Sub(last))
+		}
+	}
+	return longest - renewInterval - renewInterval/25
+}
+
+// etcdLeader returns the number of the etcd member that leads.
+func etcdLeader(ctx context.Context) (int, error) {
+	for number, url := range strings.Fields(os.Getenv("E2E_ETCDS")) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+		if err != nil {
+			return 0, err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil {
+			return 0, err
+		}
+		if strings.Contains(string(text), "\netcd_server_is_leader 1\n") {
+			return number, nil
+		}
+	}
+	return 0, fmt.Errorf("no etcd member leads")
+}
