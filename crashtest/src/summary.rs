@@ -84,9 +84,8 @@ impl Summary {
         }
         if !self.leaders_lost.is_empty() {
             let (etcd, replicas): (Vec<_>, Vec<_>) = self.leaders_lost.iter().copied().unzip();
-            let later = self.leaders_lost.iter().map(|(etcd, replicas)| replicas.saturating_sub(*etcd)).max();
-            let [etcd_max, replicas_max, later] = [etcd.iter().max().copied(), replicas.iter().max().copied(), later]
-                .map(|time| spread_ms(time.as_slice())[2]);
+            let later = self.leaders_lost.iter().map(|(etcd, replicas)| replicas.saturating_sub(*etcd)).collect();
+            let [etcd_max, replicas_max, later] = [etcd, replicas, later].map(|times| spread_ms(&times)[2]);
             line(
                 "leader killed",
                 format!(

@@ -75,9 +75,11 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()
-		// A lock that is not released expires.
 		if rand.IntN(50) > 0 {
 			c.release(ctx, held)
+		} else {
+			// The lock expires, and another worker acquires it.
+			time.Sleep(2 * lockExpires)
 		}
 		time.Sleep(time.Duration((c.patience-1)*rand.IntN(100)) * time.Millisecond)
 	}
