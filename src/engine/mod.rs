@@ -1,17 +1,18 @@
-//! A store of the journal: it holds entries, snapshot chunks and one manifest, and makes groups of writes durable.
+//! The trait of a journal's store. A store holds entries, snapshot chunks and one manifest, and makes groups of writes
+//! durable.
 //!
 //! An engine knows no Leases: it stores bytes that the journal seals with a checksum. The disk engine is one
-//! implementation; the simulator has another that injects faults. An engine over etcd fits the same trait: an entry is
-//! a key whose `mod_revision` is the position, and [`Engine::commit`] also delivers the entries of other replicas.
+//! implementation. The simulator has another one that injects faults. An engine over etcd fits the same trait: an entry
+//! is a key whose `mod_revision` is the position, and [`Engine::commit`] also delivers the entries of other replicas.
 
 pub mod disk;
 
 use std::fmt;
 use std::io;
 
-/// Position of an entry in the order of the journal. Positions increase from above 0; they may have gaps. No position
-/// is used twice, even after a restart: the journal leaves the last entry in the store, and the engine continues from
-/// it.
+/// Position of an entry in the order of the journal. Positions are greater than 0 and increase, possibly with gaps. No
+/// position is used twice, even after a restart: the journal never deletes the last entry, and the engine continues
+/// after its position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -55,8 +56,8 @@ pub enum Write {
     PutManifest(Vec<u8>),
 }
 
-/// Returns the first entries after `after` from a slice sorted by position: about `bytes_max` bytes, and at least one
-/// entry if there is one.
+/// Returns the first entries after `after` from a slice sorted by position: about `bytes_max` bytes, but at least one
+/// entry if any exists.
 #[must_use]
 pub fn entries_after(sorted: &[Entry], after: Position, bytes_max: usize) -> Vec<Entry> {
     let from = sorted.partition_point(|entry| entry.position <= after);
@@ -77,7 +78,7 @@ pub trait Engine: fmt::Debug + Send {
     /// [`EngineError`] if it cannot be read.
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError>;
 
-    /// Reads a chunk of a snapshot; `None` if there is none of this index.
+    /// Reads a chunk of a snapshot; `None` if no chunk of this index exists.
     ///
     /// # Errors
     /// [`EngineError`] if it cannot be read.
@@ -89,34 +90,34 @@ pub trait Engine: fmt::Debug + Send {
     /// [`EngineError`] if they cannot be read.
     fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError>;
 
-    /// Reads entries after `after`, in order: about `bytes_max` bytes, and at least one entry if there is one.
+    /// Reads entries after `after`, in order: about `bytes_max` bytes, but at least one entry if any exists.
     ///
     /// # Errors
     /// [`EngineError`] if they cannot be read.
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError>;
 
-    /// Makes `writes` durable, all or none, and passes each new entry of the journal to `deliver`, in order. Once it
-    /// returns, no crash of the process or the machine loses them.
+    /// Makes all of `writes` durable or none of them. Passes each new entry of the journal to `deliver`, in order. Once
+    /// this returns, no crash of the process or the machine loses the writes.
     ///
     /// # Errors
-    /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error the
-    /// engine must not be used again; the next start shows whether the writes happened.
+    /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error, the
+    /// engine must not be used again. The next open shows whether the writes happened.
     fn commit(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) -> Result<(), EngineError>;
 }
 
-/// Why a store of the journal cannot be used.
+/// The reason why a store of the journal cannot be used.
 #[derive(Debug)]
 pub enum EngineError {
     /// Another process uses the store.
     Busy {
         /// The store.
         store: String,
-        /// Process id of the holder, if it is known.
+        /// Process id of the other process, if known.
         holder: Option<u32>,
     },
     /// The store holds bytes that were never written to it.
     Damaged {
-        /// The store, and the place in it.
+        /// The store, and the damaged place in it.
         place: String,
         /// Description of the damage.
         what: String,
@@ -133,7 +134,8 @@ pub enum EngineError {
         /// The store.
         store: String,
     },
-    /// The process has lost track of a store with several writers, and must load it again. The store is intact.
+    /// This process's state contradicts a store with several writers, so it must load the store again. The store is
+    /// intact.
     Lost {
         /// The store.
         store: String,
@@ -149,7 +151,7 @@ pub enum EngineError {
         /// Number of the newest format that this release reads.
         known: u32,
     },
-    /// The disk is full, or a quota is reached.
+    /// The disk is full, or a quota is exhausted.
     NoSpace {
         /// The store.
         store: String,

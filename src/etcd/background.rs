@@ -1,4 +1,4 @@
-//! A thread with its own runtime, which ends when its handle is dropped.
+//! A thread with its own runtime. The thread ends when its handle is dropped.
 
 use crate::engine::EngineError;
 use futures_util::future;
@@ -21,7 +21,7 @@ pub(super) fn runtime() -> Result<Runtime, EngineError> {
 #[derive(Debug)]
 pub(super) struct Background {
     name: &'static str,
-    /// Ends the thread when dropped, whatever the thread waits for.
+    /// Channel that ends the thread when it is dropped, whatever the thread waits for.
     open: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

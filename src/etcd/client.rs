@@ -1,8 +1,8 @@
-//! Requests to etcd: each goes to the last member that answered, or after a failure to the next.
+//! Requests to etcd. Each goes to the member that answered last, or after a failure to the next member.
 //!
-//! A follower forwards a transaction to the leader. If the leader has died, the transaction is lost without an answer
-//! until the followers elect another leader. So a transaction without a prompt answer is also sent to the next member,
-//! and the first definite answer counts. A second copy of a transaction has no effect.
+//! A follower forwards a transaction to the leader. If the leader has died, the transaction gets no answer until the
+//! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, and the
+//! first definite answer counts. A second copy of a transaction has no effect.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -44,10 +44,10 @@ struct Members {
     channels: Vec<Channel>,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No member answered, or a repetition may succeed. Whether the request took effect is unknown.
+    /// No member answered, or another attempt may succeed. Whether the request took effect is unknown.
     Unknown(Status),
     /// The store has no space. The request may have taken effect nevertheless.
     NoSpace(String),
@@ -55,19 +55,19 @@ pub(super) enum Failure {
     Compacted,
     /// The answer contradicts earlier answers about the state of etcd.
     Lost(String),
-    /// The request is refused, and would be again.
+    /// etcd refuses the request, and would refuse it again.
     Refused(Status),
 }
 
 /// Timeout of the first attempt. It doubles with each attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
-/// Number of members in turn that get a transaction in one attempt.
+/// Maximum number of copies of a transaction in one attempt, each to the next member.
 const COPIES_MAX: u32 = 8;
 /// Pause after the first attempt. It doubles with each attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Largest answer, in bytes: a page of entries.
+/// Maximum size of an answer, in bytes. The largest answer is a page of entries.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
         Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure })
     }
 
-    /// Returns why the last unanswered attempt failed.
+    /// Returns the reason why the last unanswered attempt failed.
     pub(super) fn last_failure(&self) -> String {
         self.last_failure.borrow().clone()
     }
@@ -118,7 +118,7 @@ impl Client {
         members.channels[member % members.channels.len()].clone()
     }
 
-    /// Reads a range linearizably, until there is a definite answer.
+    /// Reads a range linearizably. Repeats the request until there is a definite answer.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let known = self.known.get();
         let answer: RangeResponse = self.ask(&request, "/etcdserverpb.KV/Range").await?;
@@ -126,7 +126,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction to one member after another, for the time of one attempt.
+    /// Sends a transaction to one member after another, until a definite answer or the end of one attempt.
     pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
         let known = self.known.get();
         let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
@@ -135,7 +135,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction that changes nothing, until there is a definite answer.
+    /// Sends a transaction that changes nothing. Repeats the request until there is a definite answer.
     pub(super) async fn repeat_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
         self.ask(request, "/etcdserverpb.KV/Txn").await
     }
@@ -154,7 +154,7 @@ impl Client {
         let answer: Result<CompactionResponse, _> =
             self.ask_members(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX, 1).await;
         match answer {
-            // Another replica has compacted it.
+            // If the revision is compacted already, another replica has done it.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -165,12 +165,12 @@ impl Client {
         self.current.get()
     }
 
-    /// Opens watches on one member, which ends them when it has no leader.
+    /// Opens watches on one member. The member ends them when it has no leader.
     pub(super) async fn watch(&self, watches: Vec<WatchRequest>) -> Result<Streaming<WatchResponse>, Failure> {
         let open = async {
             let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
             ready(&mut grpc).await?;
-            // The end of the request stream would end the watches.
+            // The request stream stays open, since its end would end the watches.
             let mut request = Request::new(stream::iter(watches).chain(stream::pending()));
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
@@ -209,7 +209,8 @@ impl Client {
         unreachable!("attempts do not end")
     }
 
-    /// Sends a request to up to `copies_max` members in turn within `time`, until one gives a definite answer.
+    /// Sends a request to up to `copies_max` members, one after another, within `time`. Ends at the first definite
+    /// answer.
     async fn ask_members<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -241,7 +242,7 @@ impl Client {
         Err(self.failed(unanswered))
     }
 
-    /// Directs the next request to the next member, unless another request has turned away from `member`.
+    /// Directs the next request to the member after `member`, unless another request has done so already.
     fn turn_away_from(&self, member: usize) {
         if self.current.get() == member {
             self.turn_away();
@@ -257,7 +258,8 @@ impl Client {
         failure
     }
 
-    /// Checks an answer's header against `before`, the header known when the request was sent, and remembers it.
+    /// Checks an answer's header against `before`, the header known when the request was sent, and stores the answer's
+    /// header.
     fn check(&self, before: Option<Header>, answer: Option<Header>) -> Result<(), Failure> {
         let Some(answer) = answer else { return Err(Failure::Lost("an answer without a header".to_owned())) };
         if let Some(before) = before {

@@ -17,15 +17,15 @@ pub struct Config {
     pub ca_file: Option<PathBuf>,
     /// PEM file with the client's certificate.
     pub cert_file: Option<PathBuf>,
-    /// PEM file with the key of that certificate.
+    /// PEM file with the private key of the client's certificate.
     pub key_file: Option<PathBuf>,
     /// Prefix of all keys of the store.
     pub prefix: String,
-    /// Bytes of the journal above which its oldest entries are deleted.
+    /// Size of the journal above which its oldest entries are deleted, in bytes.
     pub journal_bytes_max: u64,
-    /// Bytes in use above which creations are refused; none for a share of etcd's quota.
+    /// Size in use above which creations are refused, in bytes; `None` for a share of etcd's quota.
     pub store_bytes_max: Option<u64>,
-    /// Interval of compactions; none if something else compacts etcd.
+    /// Interval of compactions; `None` if something else compacts etcd.
     pub compaction_interval: Option<Duration>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Pem {
 
 /// Timeout of connecting to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval of PINGs on a connection, and timeout of their answer.
+/// Interval of HTTP/2 PINGs on a connection, and timeout of their acknowledgement.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 impl Config {
@@ -75,7 +75,7 @@ impl Config {
         Ok(Pem { ca: self.ca_file.as_deref().map(read).transpose()?, identity })
     }
 
-    /// Creates a channel to each member, which connects on first use.
+    /// Creates a channel to each member. A channel connects on first use.
     ///
     /// # Errors
     /// A URL or a file is invalid.

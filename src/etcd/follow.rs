@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use tonic::Streaming;
 
-/// Number of failed attempts after which the pause grows no longer.
+/// Number of failed attempts after which the pause no longer grows.
 const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
 
 /// Kind of a put event.
@@ -49,10 +49,10 @@ fn watch(state: &SharedState, Range { start: key, end: range_end }: Range<Vec<u8
     WatchRequest { create: Some(WatchCreateRequest { key, range_end, start_revision, filters: vec![NO_DELETE] }) }
 }
 
-/// Handles the answers of a watch until it ends.
+/// Handles the answers of a watch until the watch ends.
 ///
 /// # Errors
-/// The reason why the watch cannot be continued.
+/// The reason why the watch must not be reopened.
 async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
     let mut created = 0;
     loop {
@@ -79,7 +79,8 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
     }
 }
 
-/// Delivers the events of a watch. Each entry comes with the `head` of the same revision, whose version is its number.
+/// Delivers the events of a watch. Each entry comes with the `head` of the same revision. The version of `head` is the
+/// entry's number.
 ///
 /// # Errors
 /// An entry is missing.

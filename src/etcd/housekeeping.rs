@@ -1,4 +1,4 @@
-//! Periodic work: reads the size of the database, and compacts an etcd that nobody else compacts.
+//! Periodic work: reads the size of the database, and compacts etcd if nothing else does.
 
 use super::client::Failure;
 use super::messages::StatusResponse;

@@ -1,8 +1,8 @@
 //! The keys of a store below its prefix.
 //!
 //! ```text
-//!   format                               a text that tells whose keys these are
-//!   head                                 empty; written with every entry, so its revision is that of the last entry
+//!   format                               a text that names the product and the format
+//!   head                                 empty; written with each entry, so its revision is that of the last entry
 //!   manifest                             the manifest
 //!   journal/<writer>/<sequence>          an entry; its revision is its position
 //!   chunks/<snapshot>/<index>            a chunk of a snapshot
@@ -56,7 +56,7 @@ impl Keys {
         range(self.key("journal/"))
     }
 
-    /// Returns the range of the head and all entries; it contains no other keys.
+    /// Returns the range of the head and all entries. It contains no other keys.
     pub(super) fn head_and_journal(&self) -> Range<Vec<u8>> {
         self.head()..self.journal().end
     }

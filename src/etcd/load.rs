@@ -1,4 +1,4 @@
-//! Reads the store at a start: one state, at one revision.
+//! Reads the store at startup, at one revision.
 
 use super::client::{Client, Failure};
 use super::keys::{FORMAT, Keys};
@@ -10,21 +10,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// A state while it is read.
+/// The progress of reading the store.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     revision: i64,
-    /// Entries that are not passed to the loop yet; none before they are read.
+    /// Entries that are not passed to the event loop yet; `None` before they are read.
     entries: Option<VecDeque<Entry>>,
 }
 
 /// Keys per page. An entry has up to 768 KiB.
 const PAGE_KEYS: i64 = 64;
-/// Bytes of entries per event, about.
+/// Approximate size of the entries per event, in bytes.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
-    /// Fixes the revision, and lists the stored keys.
+    /// Selects the newest revision for all reads, and lists the stored keys.
     pub(super) async fn open(&mut self, state: &SharedState) -> Result<Event, Failure> {
         let SharedState { client, keys, .. } = state;
         self.entries = None;
@@ -55,7 +55,7 @@ impl Load {
         Ok(open_piece(&client.config().store(), snapshot, index, sealed).map_or_else(Event::Failed, Event::Piece))
     }
 
-    /// Returns the next entries, in order; none at the end.
+    /// Returns the next entries, in order; an empty list at the end.
     pub(super) async fn entries(&mut self, state: &SharedState) -> Result<Event, Failure> {
         if self.entries.is_none() {
             self.entries = Some(self.read(state).await?);
@@ -72,7 +72,7 @@ impl Load {
         Ok(Event::Entries(piece))
     }
 
-    /// Returns the revision of the state.
+    /// Returns the revision at which the store is read.
     pub(super) fn revision(&self) -> u64 {
         self.revision.cast_unsigned()
     }
@@ -121,7 +121,7 @@ pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeR
 /// Checks that the keys below the prefix belong to this product.
 ///
 /// # Errors
-/// They belong to another product or release, or cannot be read.
+/// The keys belong to another product or release, or cannot be read.
 pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), EngineError> {
     let config = client.config();
     let failed = |failure: Failure| failure.into_error(config);
@@ -133,7 +133,7 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
         Some(kv) if kv.value == FORMAT => Ok(()),
         Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
         None => {
-            // The read uses the same revision, since another replica may be creating the store.
+            // Both reads use one revision, since another replica may create the store in between.
             let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
             match client.range(any).await.map_err(failed)?.kvs.is_empty() {
                 true => Ok(()),

@@ -1,7 +1,7 @@
 //! The messages of etcd's API that this server uses. The field numbers are those of etcd's `rpc.proto` and `kv.proto`,
 //! which 3.5 to 3.7 share. Unused fields are omitted.
 //!
-//! They are written by hand, since crates that provide them need the compiler `protoc` at build time.
+//! The messages are written by hand, since crates that provide them need the compiler `protoc` at build time.
 
 use prost::{Message, Oneof};
 
@@ -97,7 +97,7 @@ pub(super) enum Request {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ResponseOp {
-    /// Answer to a range request; none for other operations.
+    /// Answer to a range request; `None` for other operations.
     #[prost(message, optional, tag = "1")]
     pub(super) range: Option<RangeResponse>,
 }
@@ -122,7 +122,7 @@ pub(super) struct Compare {
 
 #[derive(Clone, Copy, PartialEq, Eq, Oneof)]
 pub(super) enum Compared {
-    /// Number of writes since the key was created; 0 if it does not exist.
+    /// Number of writes since the key was created; 0 if the key does not exist.
     #[prost(int64, tag = "4")]
     Version(i64),
     /// Revision of the last write; 0 if the key does not exist.

@@ -1,16 +1,16 @@
 //! The journal in etcd: a store that several replicas share.
 //!
 //! ```text
-//!   loop ── Command ──► EtcdPort ──► thread: load     what a start reads, at one revision
+//!   loop ── Command ──► EtcdPort ──► thread: load     the state at startup, at one revision
 //!        ◄── Event ────                      commits  one transaction each, sent until there is an answer
-//!                                            looks    for the last entry
+//!                                            looks    queries for the last entry
 //!                                            follow   the watch of the journal and of the manifest
 //! ```
 //!
-//! An entry is a key that is created once; the revision of its creation is its position. So etcd orders all entries,
-//! and a watch delivers them in this order to every replica. Each entry is written together with the key `head`. The
-//! revision of `head` is the position of the last entry, so one linearizable read of it is a barrier. This needs no
-//! guarantee about the progress of a watch.
+//! An entry is a key that is created once. The revision of the creation is the entry's position. So etcd orders all
+//! entries, and a watch delivers them in this order to every replica. Each entry is written together with the key
+//! `head`. The revision of `head` is the position of the last entry, so one linearizable read of `head` is a barrier.
+//! This needs no progress notifications of the watch.
 //!
 //! The client consists of `tonic` and the messages in [`messages`]. Crates that provide all of etcd's messages need
 //! `protoc` at build time.

@@ -1,4 +1,4 @@
-//! The etcd thread, and the loop's port to it.
+//! The etcd thread, and the event loop's port to it.
 
 use super::background::{Background, runtime};
 use super::client::{Client, Failure};
@@ -30,31 +30,32 @@ use tokio::time::{sleep, timeout};
 pub struct EtcdPort {
     commands: Sender<Command>,
     events: Updates<Event>,
-    /// The thread. If a commit in flight takes effect after the drop, it does so only once.
+    /// The thread. A commit in flight may take effect after the drop, but only once.
     _thread: Background,
 }
 
-/// Timeout of the checks before a start. It covers the time in which etcd elects a leader.
+/// Timeout of the checks at startup. It is longer than etcd needs to elect a leader.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval at which pending requests are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Age after which an entry that is in etcd but not delivered counts as lost.
+/// Age after which an undelivered entry in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Queries that must have found such an entry before. A process that was paused has made fewer.
+/// Number of queries that must find an undelivered entry before it counts as lost. A process that was paused has made
+/// fewer queries.
 const LOOKS_MIN: u32 = 4;
 
-/// An entry that is in etcd but not delivered.
+/// An undelivered entry in etcd.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
     position: Position,
     since: Instant,
-    /// Number of queries that found it.
+    /// Number of queries that found the entry.
     looks: u32,
 }
 
 impl EtcdPort {
-    /// Checks that a store can be used: a member answers, no member is too old, and the prefix is readable, writable
-    /// and not another product's. Waits up to [`CHECK_TIMEOUT`] for etcd.
+    /// Checks that a store can be used: a member answers, no member is too old, the prefix is readable and writable,
+    /// and no other product uses it. Waits up to [`CHECK_TIMEOUT`] for etcd.
     ///
     /// # Errors
     /// [`EngineError`] with the reason.
@@ -75,7 +76,7 @@ impl EtcdPort {
         })
     }
 
-    /// Starts the thread. `waker` wakes the loop after each event.
+    /// Starts the thread. `waker` wakes the event loop after each event.
     ///
     /// # Errors
     /// The system lacks the resources for a thread or a runtime.
@@ -148,7 +149,7 @@ async fn look_at_waits(state: Rc<SharedState>) {
     }
 }
 
-/// Sends a commit until there is a definite answer.
+/// Sends a commit. Repeats it until there is a definite answer.
 async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
@@ -198,7 +199,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
                 state.client.pause(attempt).await;
             }
             Err(Failure::NoSpace(message)) => {
-                // etcd also reports this for requests that took effect.
+                // etcd may also report a lack of space for a request that took effect.
                 let Some((key, payload)) = &transaction.entry else { return Err(Failure::NoSpace(message)) };
                 let read = super::messages::RangeRequest { key: key.clone(), ..Default::default() };
                 let found = state.client.range(read).await?.kvs;
@@ -213,7 +214,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
     unreachable!("attempts do not end")
 }
 
-/// Queries the last entry until there is an answer.
+/// Queries the last entry. Repeats the query until there is an answer.
 async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
@@ -240,12 +241,12 @@ fn first_key(answer: ResponseOp) -> KeyValue {
     answer.range.unwrap_or_default().kvs.into_iter().next().unwrap_or_default()
 }
 
-/// Compares the end of the journal in etcd at `revision` with the deliveries.
+/// Compares the end of the journal in etcd, at `revision`, with the last delivered entry.
 fn look_behind(state: &SharedState, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {
-            // A later start revision keeps a reopened watch out of history that etcd may have compacted.
+            // A reopened watch then starts at a later revision, which etcd is less likely to have compacted.
             state.followed.set(state.followed.get().max(revision));
         }
         return;

@@ -1,4 +1,4 @@
-//! Reads the store at one revision as a read-only engine, for an operator.
+//! A read-only engine over the store at one revision, for an operator.
 
 use super::background::runtime;
 use super::client::{Client, Failure};
@@ -21,7 +21,7 @@ pub struct EtcdReader {
     runtime: Runtime,
     /// Revision of the state.
     revision: i64,
-    /// Entries in order; none before they are read.
+    /// Entries in order; `None` before they are read.
     entries: Option<Vec<Entry>>,
 }
 
@@ -29,10 +29,10 @@ pub struct EtcdReader {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl EtcdReader {
-    /// Fixes the revision.
+    /// Connects to etcd, and selects the newest revision for all reads.
     ///
     /// # Errors
-    /// [`EngineError`] if etcd does not answer, or if the keys are another product's.
+    /// [`EngineError`] if etcd does not answer, or if the keys belong to another product.
     pub fn open(config: Config) -> Result<Self, EngineError> {
         let runtime = runtime()?;
         let keys = Keys::new(&config.prefix);

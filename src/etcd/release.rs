@@ -1,7 +1,7 @@
 //! The supported releases of etcd.
 //!
-//! Before 3.5.13 a watch could report more progress than it had made (etcd issue 15220). kube-apiserver has the same
-//! lower bound for reads from its cache.
+//! Before 3.5.13, etcd could send a progress notification before it had sent all earlier events (etcd issue 15220).
+//! kube-apiserver has the same lower bound for reads from its cache.
 
 use super::client::{Client, Failure};
 use super::messages::StatusResponse;
@@ -11,7 +11,7 @@ use std::io;
 /// The oldest supported release.
 const OLDEST: [u64; 3] = [3, 5, 13];
 
-/// Checks the release of every member. Waits until a member answers; the other silent members are skipped.
+/// Checks the release of every member that answers. Waits until at least one member answers.
 ///
 /// # Errors
 /// A member has an older release, or refuses the request.

@@ -19,20 +19,20 @@ pub(super) struct SharedState {
     pub(super) entries: RefCell<Entries>,
     /// Position of the last delivered or loaded entry.
     pub(super) delivered: Cell<Position>,
-    /// Number of that entry.
+    /// Number of the last delivered or loaded entry.
     pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered or put.
     pub(super) manifest_revision: Cell<u64>,
     /// The last chunk that was put since the last manifest.
     pub(super) chunk: Cell<Option<PutChunk>>,
-    /// Revision up to which everything is delivered.
+    /// Revision up to which all entries and manifests are delivered.
     pub(super) followed: Cell<u64>,
-    /// Manifests that are held back while one is being put; none otherwise.
+    /// Manifests that are held back while this process puts a manifest; `None` at other times.
     held: RefCell<Option<Vec<StoredManifest>>>,
-    /// When each kind of request began to wait for etcd; none if it does not wait.
+    /// When each kind of request began to wait for etcd; `None` if it does not wait.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
-    /// Whether the thread must end, because its events are no longer wanted.
+    /// Whether the thread must end, because the event loop no longer receives its events.
     pub(super) is_over: Cell<bool>,
 }
 
@@ -70,7 +70,7 @@ impl SharedState {
         }
     }
 
-    /// Returns the known state of the store.
+    /// Returns this process's knowledge of the store.
     pub(super) fn known<'a>(&self, entries: &'a Entries) -> Known<'a> {
         Known {
             entries,
@@ -80,7 +80,7 @@ impl SharedState {
         }
     }
 
-    /// Sends an event to the loop.
+    /// Sends an event to the event loop.
     pub(super) fn say(&self, event: Event) {
         let is_failure = matches!(event, Event::Failed(ref error) if !error.is_no_space());
         if !self.is_over.get() && (!self.events.send(event) || is_failure) {
@@ -104,7 +104,7 @@ impl SharedState {
         self.waits[wait as usize].get().is_some()
     }
 
-    /// Records that the request is answered.
+    /// Records that etcd has answered the request.
     pub(super) fn end(&self, wait: Wait) {
         self.waits[wait as usize].set(None);
         self.look_at_waits();
@@ -123,12 +123,12 @@ impl SharedState {
         }
     }
 
-    /// Holds other manifests back until the commit of one is answered.
+    /// Holds delivered manifests back until etcd has answered the commit of a manifest.
     pub(super) fn hold_manifests(&self) {
         self.held.replace(Some(Vec::new()));
     }
 
-    /// Reports the answer to a commit with a manifest, and then the manifests put since.
+    /// Reports the answer to a commit with a manifest, and then the manifests that were put later.
     pub(super) fn release_manifests(&self, answer: Event, revision: u64) {
         self.note_manifest(revision);
         self.say(answer);

@@ -1,11 +1,12 @@
-//! A commit as one etcd transaction, and the meaning of its answer.
+//! A commit as one etcd transaction, and the meaning of etcd's answer.
 //!
-//! A transaction may be repeated after an attempt whose outcome is unknown. The key of an entry must not exist, and a
-//! manifest replaces only one revision. So the second attempt has no effect if the first took effect.
+//! A transaction may be repeated after an attempt whose outcome is unknown. It requires that the key of its entry does
+//! not exist, and that its manifest replaces one specific revision. So the second attempt has no effect if the first
+//! took effect.
 //!
-//! A transaction may also arrive after etcd was restored from a backup, when entries are missing that its writer has
-//! applied. It would leave a gap, delete entries that no snapshot has, or name missing chunks. So it requires the last
-//! entry that was delivered to the writer.
+//! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
+//! missing. The transaction could leave a gap, delete entries that no snapshot contains, or name missing chunks. So it
+//! requires the last entry that was delivered to the writer.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
@@ -21,28 +22,28 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) request: TxnRequest,
-    /// Key and value of the entry, if there is one.
+    /// Key and value of the commit's entry; `None` without an entry.
     pub(super) entry: Option<(Vec<u8>, Vec<u8>)>,
-    /// Manifest, if there is one, with the revision that it replaces.
+    /// The commit's manifest, with the revision that it replaces; `None` without a manifest.
     manifest: Option<StoredManifest>,
     /// Position up to which entries are deleted; 0 for none.
     pub(super) truncated: Position,
     /// Size of the chunk, in bytes.
     pub(super) chunk_bytes: usize,
-    /// Snapshot and index of the chunk, if there is one.
+    /// Snapshot and index of the commit's chunk; `None` without a chunk.
     chunk: Option<(SnapshotId, u32)>,
     /// Snapshots that lose chunks.
     dropped: Vec<SnapshotId>,
 }
 
-/// A port's knowledge of the store. A store that was restored from a backup lacks some of it.
+/// A port's knowledge of the store. A store that was restored from a backup may lack some of these keys.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     /// Entries that the store may hold.
     pub(super) entries: &'a Entries,
     /// Position of the last entry.
     pub(super) delivered: Position,
-    /// Revision of the manifest, 0 if there is none.
+    /// Revision of the manifest; 0 without a manifest.
     pub(super) manifest_revision: u64,
     /// The last chunk that was put since the last manifest.
     pub(super) chunk: Option<PutChunk>,
@@ -84,7 +85,7 @@ const VERSION: i32 = 0;
 const MOD_REVISION: i32 = 2;
 
 impl Transaction {
-    /// Creates the transaction of a commit; none if the commit is not possible in etcd.
+    /// Creates the transaction of a commit; `None` if etcd does not support the commit.
     pub(super) fn of(commit: Commit, keys: &Keys, known: &Known<'_>) -> Option<Self> {
         let Commit { append, piece, writes, manifest } = commit;
         let mut transaction = Self {
@@ -184,8 +185,8 @@ impl Transaction {
         self.request.success.push(deletion(range));
     }
 
-    /// Deletes entries, unless one of them is after `up_to`: a late duplicate. A loading replica counts every entry
-    /// after its base.
+    /// Deletes entries, unless one of them is a late duplicate with a position after `up_to`. A late duplicate must
+    /// stay, since a loading replica counts every entry after its base.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -198,7 +199,8 @@ impl Transaction {
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
-    /// Returns the last chunk since the last manifest after this commit at `revision`; `before` is the one before it.
+    /// Returns the last chunk that was put since the last manifest, after this commit at `revision`. `before` is that
+    /// chunk before this commit.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
             Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
@@ -247,7 +249,7 @@ pub(super) fn get(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Range(RangeRequest { key, ..RangeRequest::default() })) }
 }
 
-/// Returns a transaction without effect that needs the right to read and write every key of the store.
+/// Returns a transaction without effect. etcd refuses it unless the client may read and write every key of the store.
 pub(super) fn rights(keys: &Keys) -> TxnRequest {
     let compared = Some(Compared::Version(-1));
     let never = Compare { target: VERSION, key: keys.format(), compared, ..Compare::default() };
@@ -261,7 +263,7 @@ pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     TxnRequest { success: vec![get(keys.head()), manifest], ..TxnRequest::default() }
 }
 
-/// Sequences and positions of the entries that the store may have, by writer.
+/// Sequence and position of each entry that the store may hold, by writer.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
@@ -288,7 +290,7 @@ impl Entries {
         self.by_writer.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
     }
 
-    /// Forgets the deleted entries up to `position`.
+    /// Removes the deleted entries up to and including `position`.
     pub(super) fn forget(&mut self, position: Position) {
         self.last = self.last.filter(|(.., at)| *at > position);
         for entries in self.by_writer.values_mut() {

@@ -1,4 +1,4 @@
-//! The journal's progress in a table: the last applied entry, and the known writers.
+//! The journal's progress in a table: the last applied entry, and the writers of the applied entries.
 
 use super::entry::Header;
 use super::port::End;
@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, VecDeque};
 /// The entries that have been applied to a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Position of the last entry; 0 if there is none.
+    /// Position of the last applied entry; 0 before the first entry.
     pub(super) position: Position,
-    /// Number of entries up to that position since the store was created.
+    /// Number of entries from the creation of the store up to that position.
     pub(super) entries: u64,
-    /// Hash of everything applied. Two tables with the same chain have the same content.
+    /// Hash of all applied entries and their results. Two tables with the same chain have the same content.
     pub(super) chain: u64,
     pub(super) writers: Writers,
-    /// State of the table at recent positions, the current one included.
+    /// State of the table at recent positions, including the current position.
     links: VecDeque<Link>,
 }
 
@@ -31,26 +31,26 @@ struct Link {
     chain: u64,
 }
 
-/// Positions at which the state of the table is remembered.
+/// Maximum number of positions at which the state of the table is remembered.
 const LINKS_MAX: usize = 1024;
 
-/// Whether the writer of an entry had applied the same entries as this table, with the same result.
+/// Comparison of the writer's table, when it made an entry, with this table at the same position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// The writer had, or its entry is older than the remembered positions.
+    /// Both tables were equal, or the writer's position is older than the remembered positions.
     Agrees,
-    /// The writer had applied an entry that this table has not, or the same entries with another result.
+    /// The writer had applied an entry that this table lacks, or the same entries with another result.
     Differs,
 }
 
 /// How an entry relates to the entries before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The next entry of its writer.
+    /// The next entry of the writer.
     Next,
-    /// An entry that was already applied and is appended again; it is skipped.
+    /// An entry that was applied before and is appended again; it is skipped.
     Duplicate,
-    /// An entry of a writer that is not remembered. It may be a duplicate, so every replica skips it.
+    /// An entry of a forgotten writer. It may be a duplicate, so every replica skips it.
     Stale,
     /// An earlier entry of the writer is missing.
     Gap {
@@ -60,20 +60,20 @@ pub(super) enum Order {
 }
 
 impl Applied {
-    /// The state of a table that was loaded up to `end`, at `version`.
+    /// Creates the progress of a table that was loaded up to `end`, at `version`.
     pub(super) fn at(end: End, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
         let End { position, entries } = end;
         Self { position, entries, chain, writers, links: [Link { position, entries, version, chain }].into() }
     }
 
-    /// Returns the number of entries up to a position, if that is still remembered. If there is no entry at `position`,
-    /// only those before it count.
+    /// Returns the number of entries up to and including `position`, if that position is still remembered.
     pub(super) fn entries_at(&self, position: Position) -> Option<u64> {
         let behind = self.links.partition_point(|link| link.position <= position);
         self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
     }
 
-    /// Classifies an entry. Only this decides whether the entry is applied, and every replica decides the same.
+    /// Classifies an entry. Only the class decides whether the entry is applied, and every replica finds the same
+    /// class.
     pub(super) fn order(&self, header: &Header) -> Order {
         let last = self.writers.last(header.writer);
         if last.is_none() && header.after < self.writers.forgotten {
@@ -83,13 +83,13 @@ impl Applied {
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
-            // The writer was idle so long that it was forgotten.
+            // The writer was forgotten because it was idle for long.
             _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Whether the writer of an entry had applied the same as this table, as far as is remembered.
+    /// Compares the table of an entry's writer with this table, as far as its positions are remembered.
     pub(super) fn agreement(&self, header: &Header) -> Agreement {
         if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
             return Agreement::Agrees;
@@ -154,7 +154,7 @@ impl Rejections {
     /// Adds the change at `index`.
     pub(super) fn push(&mut self, index: u64) {
         self.count += 1;
-        // The multiplier is odd, so that no index is lost.
+        // The multiplier is odd, so the multiplication loses no information.
         self.indexes = (self.indexes.rotate_left(5) ^ index.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
@@ -170,11 +170,11 @@ pub(super) struct Writer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     by_name: BTreeMap<u64, Writer>,
-    /// Position of the last entry of the writer that was forgotten last; 0 if none was.
+    /// Position of the last entry of the writer that was forgotten last; 0 before any writer is forgotten.
     pub(super) forgotten: Position,
 }
 
-/// Remembered writers: those that wrote most recently.
+/// Maximum number of remembered writers. The most recent writers are remembered.
 pub(super) const WRITERS_MAX: usize = 1024;
 
 impl Writers {
@@ -195,7 +195,7 @@ impl Writers {
         self.by_name.iter().map(|(name, writer)| (*name, *writer))
     }
 
-    /// Adds a writer that was stored.
+    /// Adds a writer that was read from the store.
     pub(super) fn insert(&mut self, name: u64, writer: Writer) {
         self.by_name.insert(name, writer);
     }

@@ -1,8 +1,8 @@
-//! Barriers: how a process learns that it has applied everything that any process had appended before.
+//! Barriers: a process checks that it has applied every entry that any process had appended before a request.
 //!
-//! A barrier asks the store for its last entry, and for the number of entries up to it. The barrier is passed when the
-//! table has applied all of them. One query runs at a time. Requests that arrive meanwhile share the next query, since
-//! the running one may miss a newer entry.
+//! A barrier queries the store for its last entry, and for the number of entries up to that entry. The barrier is
+//! passed when the table has applied all these entries. One query runs at a time. Requests that arrive during a query
+//! share the next query, since the running query may miss a newer entry.
 
 use super::applied::Applied;
 use super::port::End;
@@ -16,7 +16,8 @@ pub(super) struct Barriers {
     /// Number of the last barrier whose query has begun.
     begun: u64,
     is_looking: bool,
-    /// Barriers whose query has ended, with the last entry that it found; by number.
+    /// Barriers whose query has ended, each with the end of the journal that the query found, in the order of their
+    /// numbers.
     found: VecDeque<(u64, End)>,
     /// Number of the last passed barrier.
     passed: u64,
@@ -29,7 +30,7 @@ impl Barriers {
         self.asked
     }
 
-    /// Starts a query if one is due. Returns whether it did.
+    /// Starts a query if one is due. Returns whether a query was started.
     pub(super) fn begin_query(&mut self) -> bool {
         let is_due = self.has_work();
         if is_due {
@@ -54,7 +55,7 @@ impl Barriers {
     /// Passes the barriers that the table has reached.
     ///
     /// # Errors
-    /// The table misses an entry.
+    /// The table lacks an entry.
     pub(super) fn on_applied(&mut self, applied: &Applied) -> Result<(), String> {
         while let Some((number, end)) = self.found.pop_front_if(|(_, end)| end.position <= applied.position) {
             match applied.entries_at(end.position) {

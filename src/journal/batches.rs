@@ -1,11 +1,12 @@
-//! Changes in flight: those that wait, the batch that the worker has, and the batch that is being applied.
+//! Changes in flight: the waiting changes, the batch at the worker, and the batch that is being applied.
 //!
 //! ```text
 //!   queue_change ─► waiting ─► sent ─► applying ─► settled
 //!                          seal   durable
 //! ```
 //!
-//! Invariants: `keys` has the key of every change in flight; tickets are settled in the order of their numbers.
+//! Invariants: `keys` has the hash of the key of every change in flight. Tickets are settled in the order of their
+//! numbers.
 
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
@@ -46,21 +47,21 @@ impl Submitted {
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
-    /// Name of the writer whose batch failed last. An entry of this name may still arrive.
+    /// Name of the writer whose batch failed last. An entry of this writer may still arrive.
     failed_writer: Option<u64>,
     /// Sequence of the last durable batch.
     sequence: u64,
     waiting: VecDeque<Submitted>,
-    /// Estimated bytes that the waiting changes take in entries.
+    /// Estimated size of the waiting changes, in bytes.
     waiting_bytes: usize,
-    /// Waiting changes that are not renewals.
+    /// Number of waiting changes that are not renewals.
     waiting_others: usize,
     sent: Option<Sent>,
     applying: Option<Applying>,
-    /// An empty queue, kept for its memory.
+    /// An empty queue, reused to avoid allocations.
     spare: VecDeque<Submitted>,
     tickets: Tickets,
-    /// Hash of each key with a change in flight, and the number of its ticket.
+    /// Hash of each key with a change in flight, and the ticket number of that change.
     keys: HashTable<(u64, u64)>,
     hasher: FixedState,
     /// Number of the last ticket.
@@ -72,7 +73,7 @@ pub(super) struct Batches {
     holder_changes: Vec<HolderChange>,
 }
 
-/// A batch that the worker has.
+/// A batch at the worker.
 #[derive(Debug)]
 struct Sent {
     entry: EntryName,
@@ -104,7 +105,7 @@ pub(super) struct Sealed {
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// Creates an empty state for a writer that has not written.
+    /// Creates the state of a writer that has not written.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
@@ -130,7 +131,8 @@ impl Batches {
         self.writer
     }
 
-    /// Continues under a name that no writer has had, if `applied` remembers every writer.
+    /// Changes the writer's name if `applied` has a writer of this name, or if its batch has failed. The new name is
+    /// unused among the writers that `applied` remembers.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -139,7 +141,7 @@ impl Batches {
         }
     }
 
-    /// Whether no other change may wait.
+    /// Whether no more changes may wait.
     pub(super) fn is_full(&self, limits: &Limits) -> bool {
         self.waiting.len() >= limits.waiting_changes_max || self.waiting_bytes >= limits.waiting_bytes_max
     }
@@ -173,13 +175,13 @@ impl Batches {
         self.settled
     }
 
-    /// Returns the bytes of the quota that are reserved for changes in flight, in all namespaces and in this one.
+    /// Returns the bytes of the quota that are reserved for changes in flight, in all namespaces and in `namespace`.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.reservations.of(namespace)
     }
 
-    /// Returns the number of the ticket of this key's change in flight. A hash collision, once in 2^64, gives another
-    /// key's.
+    /// Returns the ticket number of the key's change in flight. A hash collision, with probability 2^-64, returns that
+    /// of another key.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         if self.keys.is_empty() {
@@ -202,10 +204,10 @@ impl Batches {
         state.finish()
     }
 
-    /// Adds a change, unless a change of its key is in flight: the second would be rejected.
+    /// Adds a change, unless a change of its key is in flight. The table would reject the second change.
     ///
     /// # Errors
-    /// Number of the ticket of the change in flight.
+    /// Ticket number of the change in flight.
     #[inline]
     pub(super) fn queue_change(
         &mut self,
@@ -230,7 +232,7 @@ impl Batches {
         Ok(ticket)
     }
 
-    /// Makes a batch from as many waiting changes as it may hold.
+    /// Makes a batch from as many waiting changes as a batch may hold.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
         // The last batch may be durable but not yet delivered.
@@ -271,12 +273,12 @@ impl Batches {
         times.unwrap_or(MicroTime(0))
     }
 
-    /// Returns the header of the entry of this name, if it is the batch that was sent.
+    /// Returns the header of the sent batch, if its entry has this name.
     pub(super) fn sent_header(&self, name: EntryName) -> Option<Header> {
         self.sent.as_ref().filter(|sent| sent.entry == name).map(|sent| sent.header)
     }
 
-    /// Starts to apply the sent batch, which is durable, to a table at version `base`.
+    /// Starts to apply the sent batch, which is now durable, to a table at version `base`.
     pub(super) fn begin_applying(&mut self, position: Position, base: ResourceVersion) {
         assert!(self.applying.is_none(), "one batch at a time is applied");
         let Some(Sent { entry, header, changes }) = self.sent.take() else { return };
@@ -284,8 +286,8 @@ impl Batches {
         self.applying = Some(Applying { entry, position, changes, index: 0, rejections: Rejections::default(), base });
     }
 
-    /// Applies up to `changes_max` changes of the durable batch and returns their number. `numbers` is kept current for
-    /// the changes of other writers, if there are any.
+    /// Applies up to `changes_max` changes of the durable batch, and returns their number. Updates `numbers`, which a
+    /// store with several writers needs.
     pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,
@@ -340,10 +342,10 @@ impl Batches {
         std::mem::take(&mut self.holder_changes)
     }
 
-    /// Fails all changes: the store had no space for the sent batch, and the waiting changes would fail too.
+    /// Fails all changes in flight. The store had no space for the sent batch, so the waiting changes would fail too.
     ///
-    /// If the batch was sent more than once, an earlier attempt may still take effect. The writer therefore changes its
-    /// name, so that no other batch reuses the sequence.
+    /// If the batch was sent more than once, an earlier attempt may still take effect. So the writer changes its name,
+    /// and no other batch has the same writer and sequence.
     pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
         let waiting = std::mem::take(&mut self.waiting);
         (self.waiting_bytes, self.waiting_others) = (0, 0);

@@ -16,13 +16,13 @@ use super::wire::FormError;
 use crate::engine::{EngineError, SnapshotId};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// Largest size of a piece, in bytes.
+/// Maximum size of a piece, in bytes.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// Largest size of a chunk that an engine must hold, in bytes.
+/// Maximum size of a chunk, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
 
-/// Upper bound of what deflate and the frame add to an incompressible piece, in bytes. The fixed code takes nine bits
-/// for a byte (RFC 1951 §3.2.6).
+/// Upper bound of the bytes that deflate, the header and the checksum add to an incompressible piece. Deflate's fixed
+/// code takes up to nine bits for a byte (RFC 1951 §3.2.6).
 const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
 const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 
@@ -34,7 +34,7 @@ pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
 /// Opens a chunk that was read from `store`.
 ///
 /// # Errors
-/// [`EngineError`] if the chunk is missing, is damaged, or is another one.
+/// [`EngineError`] if the chunk is missing or damaged, or if another chunk is in its place.
 pub(crate) fn open_piece(
     store: &str,
     snapshot: SnapshotId,
@@ -77,7 +77,7 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
     let damaged = reader.damaged("what cannot be decompressed");
     let compressed = reader.take(reader.remaining())?;
-    // The buffer has one byte more than expected, so that a longer piece is noticed.
+    // The buffer has one byte more than expected, so that a piece that is too long is noticed.
     let mut bytes = Vec::with_capacity(length + 1);
     let status = Decompress::new(false).decompress_vec(compressed, &mut bytes, FlushDecompress::Finish);
     if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {

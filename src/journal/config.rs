@@ -10,41 +10,42 @@ pub struct Config {
     pub store: String,
     /// Whether other processes write to the store too.
     pub is_shared: bool,
-    /// Wall clock when `now_ms` is 0, in microseconds. Also the table's first version if the store is new.
+    /// Wall-clock time when `now_ms` is 0, in microseconds. Also the table's first version in a new store.
     pub wall_us: u64,
-    /// Limits of size and time.
+    /// Limits of sizes and times.
     pub limits: Limits,
 }
 
-/// Limits of size and time.
+/// Limits of sizes and times.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Format in which values are written. Older releases cannot read a newer format.
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Fewest changes in a batch that may be held back while more arrive.
+    /// Minimum number of changes in a batch that may be held back while more changes arrive.
     pub gathered_changes_min: usize,
-    /// Longest time for which a batch is held back, in ms.
+    /// Maximum time for which a batch is held back, in ms.
     pub gather_ms_max: u64,
-    /// Longest time that renewals wait for more of them, in ms; 0 for none. Any other change is sent at once, together
-    /// with the waiting renewals.
+    /// Maximum time that renewals wait for more renewals, in ms; 0 to send them at once. Any other change is sent at
+    /// once, together with the waiting renewals.
     pub renewal_wait_ms: u64,
-    /// Largest entry with more than one change, in bytes.
+    /// Maximum size of an entry with more than one change, in bytes.
     pub batch_bytes_max: usize,
     /// Maximum number of changes that may wait for a batch.
     pub waiting_changes_max: usize,
-    /// Maximum number of bytes that the waiting changes may take in entries, about.
+    /// Approximate maximum size of the waiting changes, in bytes.
     pub waiting_bytes_max: usize,
-    /// Bytes of entries since the newest snapshot below which no snapshot is begun.
+    /// Size of the entries since the newest snapshot below which no snapshot is begun, in bytes.
     pub snapshot_bytes_min: u64,
-    /// Bytes of all entries above which those before the newest snapshot are deleted, whatever the watch window needs.
+    /// Size of all entries above which the entries before the newest snapshot are deleted even if the watch window
+    /// needs them, in bytes.
     pub journal_bytes_max: u64,
-    /// Bytes in use above which creations are refused; none for [`QUOTA_SHARE`] of the store's quota.
+    /// Size in use above which creations are refused, in bytes; `None` for [`QUOTA_SHARE`] of the store's quota.
     pub store_bytes_max: Option<u64>,
-    /// Entries deleted in one commit, about.
+    /// Approximate maximum number of entries deleted in one commit.
     pub truncated_entries_max: u64,
-    /// Chunks deleted in one commit.
+    /// Maximum number of chunks deleted in one commit.
     pub dropped_chunks_max: u32,
     /// Pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms: u64,
@@ -52,9 +53,9 @@ pub struct Limits {
     pub no_space_ms: u64,
     /// Pause of snapshots after a snapshot's commit that found no space, in ms.
     pub snapshot_retry_ms: u64,
-    /// Interval at which a process that shares a store checks whether it is behind, in ms.
+    /// Interval at which a process that shares a store checks whether its table is current, in ms.
     pub look_ms: u64,
-    /// Longest time without a passed barrier before a process counts as behind, in ms.
+    /// Time without a passed barrier after which a process's table no longer counts as current, in ms.
     pub behind_ms_max: u64,
     /// Period over which the writers of a shared store spread their attempts to claim a snapshot, in ms.
     pub claim_spread_ms: u64,
@@ -66,7 +67,7 @@ pub struct Limits {
 pub(super) const QUOTA_SHARE: u64 = 80;
 
 impl Config {
-    /// The configuration for a store of this name with one writer, at this time.
+    /// Creates the configuration of a store with one writer.
     #[must_use]
     pub fn new(store: &str, wall_us: u64) -> Self {
         Self { store: store.to_owned(), is_shared: false, wall_us, limits: Limits::default() }
@@ -76,7 +77,7 @@ impl Config {
         ResourceVersion(self.wall_us)
     }
 
-    /// Wall clock in microseconds.
+    /// Returns the wall-clock time at `now_ms`, in microseconds.
     pub(super) fn wall_us(&self, now_ms: u64) -> i64 {
         i64::try_from(self.wall_us.saturating_add(now_ms.saturating_mul(1000))).unwrap_or(i64::MAX)
     }

@@ -3,21 +3,22 @@
 //! ```text
 //!   0    start of a sealed value, kind `E`
 //!   2    u64   writer: a number that is new at each start of a process
-//!   10   u64   sequence: 1, 2, 3 and so on for each writer, without gaps
-//!   18   u64   after: position of the last entry that the writer had applied, 0 if none
-//!   26   u64   base: version of the writer's table then
-//!   34   u64   chain: hash of all that the writer had applied, see `applied`
+//!   10   u64   sequence: number of this entry among those of its writer, from 1
+//!   18   u64   after: position of the last entry that the writer had applied; 0 before the first entry
+//!   26   u64   base: version of the writer's table after that entry
+//!   34   u64   chain: hash of all entries that the writer had applied, see `applied`
 //!   42   i64   time, in microseconds, to which the times of renewals are relative
 //!   50   u32   number of changes
 //!   54   changes
 //!        checksum
 //! ```
 //!
-//! A change is a byte for its kind, followed by
+//! A change is a byte for its kind, followed by these fields. `number` is the version of the Lease's creation, `from`
+//! the version of the changed state:
 //!
 //! ```text
-//!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the seconds of the entry of
-//!                managedFields less those of `time`
+//!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the time of the last
+//!                managedFields entry minus `time`, both in seconds
 //!   replacement  base - number, base - from, bytes of the Lease, Lease
 //!   creation     bytes of the Lease, Lease
 //!   deletion     base - number, base - from
@@ -56,7 +57,7 @@ const RENEW: u8 = 0;
 const REPLACE: u8 = 1;
 const CREATE: u8 = 2;
 const DELETE: u8 = 3;
-/// Flag beside [`RENEW`]: the time of an entry of `managedFields` follows.
+/// Flag of a renewal: the time of an entry of `managedFields` follows.
 const HAS_MANAGED_TIME: u8 = 4;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -70,7 +71,7 @@ pub(super) struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// An entry without changes, in a format.
+    /// Begins an entry without changes.
     pub(super) fn new(header: Header, format: u8) -> Self {
         let mut bytes = Vec::with_capacity(4 * 1024);
         seal::begin(Kind::Entry, format, &mut bytes);
@@ -135,7 +136,7 @@ impl EntryWriter {
 }
 
 fn put_sized_lease(out: &mut Vec<u8>, lease: &Lease) {
-    // The length precedes the Lease, but is known only after it.
+    // The length precedes the Lease, but is known only after the Lease is encoded.
     let start = out.len();
     put_lease(out, lease);
     let end = out.len();
@@ -148,7 +149,7 @@ fn seconds(time: MicroTime) -> i64 {
     time.0.div_euclid(MICROS_PER_SECOND)
 }
 
-/// A change as stored in an entry: without a slot in a table.
+/// A change as stored in an entry. It names no slot in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoredChange {
     Create(Box<Lease>),
@@ -203,7 +204,7 @@ impl EntryReader {
         self.changes
     }
 
-    /// Returns the next change; none at the end.
+    /// Returns the next change; `None` at the end.
     ///
     /// # Errors
     /// [`FormError`]
@@ -259,7 +260,7 @@ pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
     peek(payload).map(|name| (name.writer, name.sequence))
 }
 
-/// Identifies a sealed entry without verifying its checksum: for entries that were just written.
+/// Identifies a sealed entry that was just written. Does not verify its checksum.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);
     let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);

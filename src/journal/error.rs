@@ -4,19 +4,20 @@ use super::seal::FORMAT;
 use super::wire::FormError;
 use crate::engine::EngineError;
 
-/// A value of `store` holds bytes that were never written.
+/// Returns the error for a value of `store` that holds bytes that were never written.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }
 }
 
-/// This process has lost track of `store`. The store itself is intact, and a restart may help.
+/// Returns the error for a contradiction between this process's state and `store`. The store is intact, and a restart
+/// may help.
 #[cold]
 pub(super) fn lost(store: &str, what: &str) -> EngineError {
     EngineError::Lost { store: store.to_owned(), what: what.to_owned() }
 }
 
-/// A value of `store` cannot be decoded.
+/// Returns the error for a value of `store` that cannot be decoded.
 #[cold]
 pub(super) fn unreadable(store: &str, value: &str, error: FormError) -> EngineError {
     match error {

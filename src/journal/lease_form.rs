@@ -4,7 +4,7 @@
 //! cannot hold 64 bits of microseconds, and it changes with the API.
 //!
 //! ```text
-//!   number   which fields follow, one bit for each, in the order below
+//!   number   set of the fields that follow, one bit for each, in this order:
 //!            name, generateName, namespace, selfLink, uid, resourceVersion   texts, absent if empty
 //!            generation                                                      absent if 0
 //!            creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds
@@ -29,7 +29,7 @@ struct Times<'l> {
     /// Version in built-in storage, which a renewal removes.
     resource_version: &'l str,
     renew_time: Option<MicroTime>,
-    /// Time of the last entry of `managedFields`; none to keep the entry's own.
+    /// Time of the last entry of `managedFields`; `None` to keep the time in the entry.
     managed_time: Option<Time>,
 }
 
@@ -117,9 +117,9 @@ fn mark(mark: Option<bool>) -> u8 {
     }
 }
 
-/// A byte of flags; then manager, apiVersion, fields and subresource as texts; then the time, if present; then, if
-/// known, a byte for the fields of the spec. Its bits from bit 0: acquireTime, holderIdentity, leaseDurationSeconds,
-/// leaseTransitions, preferredHolder, renewTime, strategy.
+/// A byte of flags; manager, apiVersion, fields and subresource as texts; the time, if present; if known, a byte for
+/// the fields of the spec. Its bits from bit 0: acquireTime, holderIdentity, leaseDurationSeconds, leaseTransitions,
+/// preferredHolder, renewTime, strategy.
 fn put_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry, time: Option<Time>) {
     let spec_bits = entry.fields.spec_bits();
     let marks = [
@@ -143,7 +143,7 @@ const IS_APPLY: u8 = 1;
 const HAS_TIME: u8 = 2;
 const HAS_SPEC_BITS: u8 = 4;
 
-/// Reads what [`put_lease`] or [`put_object`] appended.
+/// Reads a Lease that [`put_lease`] or [`put_object`] appended.
 pub(super) fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, FormError> {
     let start = reader.damaged("a field that no Lease has");
     let fields = Fields(reader.varint()?);
@@ -197,7 +197,7 @@ fn read_list<'b, T>(
     reader: &mut Reader<'b>,
     mut read: impl FnMut(&mut Reader<'b>) -> Result<T, FormError>,
 ) -> Result<Vec<T>, FormError> {
-    // An item takes at least one byte, but much more in memory, so a false count must not reserve it all.
+    // An item takes much more space in memory than its bytes, so a false count must not reserve memory for all items.
     let count = reader.length()?;
     let mut list = Vec::with_capacity(count.min(LIST_RESERVED_MAX));
     for _ in 0..count {
@@ -212,7 +212,7 @@ const LIST_RESERVED_MAX: usize = 64;
 fn read_map(reader: &mut Reader<'_>) -> Result<StringMap, FormError> {
     let error = reader.damaged("keys out of order");
     let pairs = read_list(reader, |reader| Ok((reader.text()?, reader.text()?)))?;
-    // Insertion in order is fast.
+    // Inserting sorted keys is fast.
     if !pairs.is_sorted_by(|(a, _), (b, _): &(CompactString, CompactString)| a < b) {
         return Err(error);
     }

@@ -1,6 +1,6 @@
-//! Loads a table from a store in steps: the base's Leases, then every later entry.
+//! Loads a table from a store in steps: first the Leases of the base, then every later entry.
 //!
-//! Entries are applied like any other change, so the event log fills as it did originally.
+//! The changes of entries are applied like new changes, so the event log gets the same events as before the restart.
 
 use super::applied::{Applied, Writers};
 use super::chunk::PIECE_BYTES;
@@ -30,23 +30,23 @@ pub(super) struct Loading {
     numbers: Numbers,
     applied: Applied,
     retained: Retained,
-    /// Entries after the newest snapshot.
+    /// Number and bytes of the entries after the newest snapshot.
     since: Amount,
     /// Number of applied entries.
     entries: u64,
-    /// Whether the last call stopped because its budget was used up.
+    /// Whether the last call used up its budget.
     is_cut: bool,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// The worker opens the store.
+    /// The worker is opening the store.
     Opening,
-    /// The worker writes the first manifest.
+    /// The worker is writing the first manifest.
     Creating,
-    /// The worker reads the base.
+    /// The worker is reading the base.
     Records(Records),
-    /// The worker reads the entries.
+    /// The worker is reading the entries.
     Entries(Entries),
 }
 
@@ -67,14 +67,14 @@ struct Entries {
     has_ended: bool,
 }
 
-/// Chunks requested in advance.
+/// Maximum number of chunks requested in advance.
 const CHUNKS_AHEAD: u32 = 2;
 
-/// Remaining work after a call.
+/// Whether work remains after a call.
 enum Left {
-    /// More: the next call continues after the worker's next event, or at once if [`Loading::has_work`].
+    /// Work remains. The next call continues it after the worker's next event, or at once if [`Loading::has_work`].
     More,
-    /// Nothing: the table is loaded.
+    /// No work remains: the table is loaded.
     Nothing,
 }
 
@@ -101,8 +101,8 @@ impl Loading {
         self.is_cut
     }
 
-    /// Loads about as many records and changes as `budget` allows, and deducts them. Returns whether the table is
-    /// loaded.
+    /// Loads at most about `budget` records and changes, and subtracts their number from `budget`. Returns whether the
+    /// table is loaded.
     ///
     /// # Errors
     /// [`EngineError`] if the store cannot be read, or holds bytes that were never written.
@@ -160,7 +160,7 @@ impl Loading {
                     }
                     Base::Snapshot(info) => {
                         table.start_at(info.version);
-                        // A false count cannot reserve more than the store has bytes.
+                        // The bytes of the snapshot bound the reserved memory if the count is wrong.
                         self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
                         self.step = Step::Records(Records::begin(info.clone(), port));
                     }
@@ -243,7 +243,7 @@ impl Loading {
                 if entry.position > newest {
                     self.since.add(entry.payload.len());
                 }
-                // Entries in the base are skipped; they wait to be deleted.
+                // Entries that the base contains are skipped; upkeep deletes them later.
                 if entry.position > base {
                     let expected = if config.is_shared { Expected::Stored } else { Expected::OneWriter };
                     let base = table.version();
@@ -339,7 +339,7 @@ impl Records {
     }
 }
 
-/// The error for an event that does not answer the last command.
+/// Returns the error for an event that does not answer the last command.
 #[cold]
 fn unexpected(config: &Config, event: Event) -> EngineError {
     match event {

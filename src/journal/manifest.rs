@@ -1,27 +1,27 @@
-//! The manifest: the stored state that a start loads, and the other valid parts of the store.
+//! The manifest: it names the base, which is loaded at startup, and the other valid parts of the store.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `M`
-//!   2    u8       0: an empty table is the base; 1: a snapshot is
+//!   2    u8       0: the base is an empty table; 1: the base is a snapshot
 //!        number   version of the empty table, or the snapshot as below
-//!        u8       1: a newer snapshot follows, as below; 0: there is none
+//!        u8       1: a newer snapshot follows, as below; 0: no newer snapshot
 //!        number   of the last snapshot that was claimed, since format 2
-//!        u8       1: the name of the writer that takes it follows (u64); 0: nobody takes one; since format 2
+//!        u8       1: the name of the writer that takes it follows (u64); 0: no writer takes it; since format 2
 //!        checksum
 //! ```
 //!
 //! A snapshot is described by these numbers:
 //!
 //! ```text
-//!   number of the snapshot, version of the table, position of the last entry that is in it, chain (u64), chunks,
-//!   records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, and of each
-//!   its name (u64), its last sequence, and the position of that; since format 2 the position up to which writers were
-//!   forgotten, and the number of entries up to the position of the last one, since the store was made
+//!   number of the snapshot, version of the table, position of its last entry, chain (u64), number of chunks,
+//!   number of records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, for each
+//!   writer its name (u64) and the sequence and position of its last entry; since format 2 the position up to which
+//!   writers were forgotten, and the number of entries from the creation of the store up to the snapshot's last entry
 //! ```
 //!
-//! Several writers may share a store. A writer claims a snapshot's number here before taking the snapshot. A manifest
-//! only replaces the revision that its writer knows. So one writer at a time takes a snapshot, and a writer whose claim
-//! was taken over cannot finish.
+//! Several writers may share a store. Before a writer takes a snapshot, it claims the snapshot's number in the
+//! manifest. A writer can replace a manifest only if it knows the current revision. So one writer at a time takes a
+//! snapshot, and a writer whose claim was taken over cannot finish its snapshot.
 
 use super::applied::{Writer, Writers};
 use super::seal::{self, Kind, Opened};
@@ -33,15 +33,15 @@ use crate::resource::ResourceVersion;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) base: Base,
-    /// A complete snapshot that becomes the base once the journal before it is no longer needed.
+    /// A complete snapshot that becomes the base once the entries before it are no longer needed.
     pub(super) newer: Option<SnapshotInfo>,
-    /// Number of the last claimed snapshot, which no other snapshot has.
+    /// Number of the last claimed snapshot. No other snapshot has this number.
     pub(super) last_claimed: SnapshotId,
-    /// Name of the writer that is taking that snapshot; none if nobody is.
+    /// Name of the writer that is taking that snapshot; `None` if no writer is.
     pub(super) taker: Option<u64>,
 }
 
-/// The state that a start loads first.
+/// The state that is loaded first at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// No Lease, at this version.
@@ -58,9 +58,9 @@ pub(super) struct SnapshotInfo {
     pub(super) version: ResourceVersion,
     /// Position of the last entry in the snapshot.
     pub(super) position: Position,
-    /// Number of entries up to that position since the store was created; 0 in format 1, where it is not needed.
+    /// Number of entries from the creation of the store up to `position`; 0 in format 1, where it is not needed.
     pub(super) entries: u64,
-    /// Chain at that position.
+    /// Chain at `position`.
     pub(super) chain: u64,
     /// Number of chunks.
     pub(super) chunks: u32,
@@ -68,7 +68,7 @@ pub(super) struct SnapshotInfo {
     pub(super) records: u64,
     /// Bytes of the chunks.
     pub(super) bytes: u64,
-    /// Wall clock when the snapshot was begun, in microseconds.
+    /// Wall-clock time when the snapshot was begun, in microseconds.
     pub(super) begun_us: i64,
     pub(super) writers: Writers,
 }

@@ -1,7 +1,7 @@
-//! Moves the Leases of one store to a new one while no server uses either.
+//! Copies the Leases of one store to a new store while no server uses either store.
 //!
-//! The new store begins with a snapshot of the Leases at the last version of the old one, and versions continue from
-//! there. The journal is not moved, and neither is the watch window: an earlier watch gets 410.
+//! The new store begins with a snapshot of the Leases at the last version of the old store, and versions continue from
+//! there. The journal and the watch window are not copied, so a watch from an older version gets 410.
 
 use super::Journal;
 use super::applied::Applied;
@@ -14,7 +14,7 @@ use crate::engine::{EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 
-/// A store and the wait for its port.
+/// A store, and a function that waits for its port.
 pub struct Place<'p> {
     /// Port to the store.
     pub port: Box<dyn Port>,
@@ -35,16 +35,16 @@ pub struct Migrated {
     pub bytes: u64,
 }
 
-/// Records and changes loaded by one call of [`Journal::advance`].
+/// Number of records and changes that one call of [`Journal::advance`] loads.
 const RECORDS_AT_ONCE: usize = 64 * 1024;
 /// Number of the new store's first snapshot.
 const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 
-/// Moves all Leases from one store to another. The old store is not changed.
+/// Copies all Leases from one store to a new store. The old store is not changed.
 ///
 /// # Errors
-/// [`EngineError`]: the old store is empty or unreadable, or the new one is in use or cannot be written. A failed
-/// attempt leaves no valid store, so it can be repeated.
+/// [`EngineError`]: the old store is empty or unreadable, or the new store is in use or cannot be written. A failed
+/// attempt leaves no valid new store, so it can be repeated.
 pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
     let table = load(from)?;
     to.prepare()?;
@@ -111,7 +111,7 @@ impl Place<'_> {
         }
     }
 
-    /// Checks that the store is new, and deletes the remains of an interrupted attempt.
+    /// Checks that the store is new, and deletes the chunks of an interrupted attempt.
     fn prepare(&mut self) -> Result<(), EngineError> {
         let Opened { has_manifest, has_entries, snapshots } = self.open()?;
         if has_manifest || has_entries {

@@ -1,4 +1,4 @@
-//! The journal makes every change durable, in one order, before anybody can see it.
+//! The journal makes every change durable, in one order, before any client can see it.
 //!
 //! ```text
 //!   Change ─► submit ─► batch ─► Port ─► Worker ─► Engine::commit
@@ -7,26 +7,27 @@
 //! ```
 //!
 //! The event loop owns a [`Journal`], which sends commits through a [`Port`] to a [`Worker`]. The worker owns the
-//! [`Engine`](crate::engine::Engine) and may block. While one batch is made durable, the next one fills. This module
-//! has no clock, thread or randomness of its own; only [`ThreadPort`] has a thread.
+//! [`Engine`](crate::engine::Engine) and may block. While the worker makes one batch durable, new changes wait in the
+//! next batch. This module reads no clock and no random number. Only [`ThreadPort`] has a thread.
 //!
-//! The store holds entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and one
-//! `manifest`. `seal` defines how each begins and ends, and `lease_form` the form of a Lease. Each value has the number
-//! of its format; a start refuses newer formats.
+//! The store holds entries (module `entry`, one batch each), chunks of snapshots (`chunk`, each a piece of a stream of
+//! `record`s), and one `manifest`. `seal` defines the first and last bytes of each stored value, and `lease_form` the
+//! form of a Lease. Each value has the number of its format. Loading refuses a newer format.
 //!
-//! A start loads the base that the manifest names and applies every later entry. Each entry says what its writer had
-//! applied. If that differs from the entries before it, the store is damaged, and the start fails with the place. This
-//! module never sees a torn end: an engine keeps a commit completely or not at all.
+//! At startup, the journal loads the base that the manifest names, and applies every later entry. Each entry records a
+//! hash of all entries that its writer had applied. With one writer, a hash that differs from the entries before it
+//! means damage. Startup then fails with an error that names the entry. This module never sees a torn end: an engine
+//! keeps a commit completely or not at all.
 //!
 //! # Several writers
 //!
-//! Processes that share a store are equal. Each appends entries, and each applies all entries, its own included, in the
-//! order of their positions. Only its writer's sequence and the earlier entries decide whether an entry is applied. So
-//! all tables at the same position are the same. Every replica rejects a change whose Lease another writer changed
-//! first. If an earlier entry is missing, or the writer had a different table, the process fails with
-//! [`EngineError::Lost`] and loads the store again.
+//! Processes that share a store have no leader. Each process appends entries. Each applies all entries, including those
+//! that it appended, in the order of their positions. Whether an entry is applied depends only on its sequence number
+//! and the earlier entries. So all tables at the same position are equal. Every replica rejects a change whose Lease
+//! another writer changed first. If an earlier entry is missing, or an entry's writer had a different table, the
+//! process fails with [`EngineError::Lost`] and loads the store again.
 //!
-//! A table may be older than what another process has acknowledged. A request that needs current data asks for a
+//! A table may lack writes that another process has acknowledged. A request that needs current data asks for a
 //! [barrier](Journal::ask_barrier).
 
 mod applied;
@@ -87,7 +88,8 @@ use upkeep::{Upkeep, Work};
 
 /// The event loop's side of the journal.
 ///
-/// Call order in each turn: [`Journal::advance`], then any number of [`Journal::submit`], then [`Journal::end_turn`].
+/// Call order in each turn of the event loop: [`Journal::advance`], then any number of [`Journal::submit`], then
+/// [`Journal::end_turn`].
 #[derive(Debug)]
 pub struct Journal {
     port: Box<dyn Port>,
@@ -99,14 +101,14 @@ pub struct Journal {
     delivered: VecDeque<Entry>,
     /// Another writer's entry that is being applied.
     replaying: Option<Replaying>,
-    /// Slots of the Leases, for the changes of other writers; none in a store with one writer.
+    /// Slots of the Leases, for the changes of other writers; `None` in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
-    /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
+    /// Whether the last call of [`Journal::advance`] used up its budget.
     is_cut: bool,
     /// When a barrier was last passed, in ms.
     passed_ms: Option<u64>,
-    /// When this process next asks for a barrier to check whether it is behind, in ms.
+    /// When this process next asks for a barrier to check whether its table is current, in ms.
     look_ms: u64,
     is_reachable: bool,
     /// The worker's current commit.
@@ -114,7 +116,7 @@ pub struct Journal {
     gathering: Option<Gathering>,
     /// When the first waiting change was submitted, in ms.
     waiting_since_ms: u64,
-    /// End of the time for which the waiting renewals are held back, in ms; `None` if they are not.
+    /// Time until which the waiting renewals are held back, in ms; `None` if they are not held back.
     held_until_ms: Option<u64>,
     /// When writes are tried again after a commit that found no space, in ms.
     no_space_until_ms: Option<u64>,
@@ -138,17 +140,18 @@ enum Phase {
 /// The worker's current commit.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// Changes and bytes of the batch; 0 without a batch.
+    /// Number of changes and of bytes in the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
-    /// A copy of the batch if the commit also has upkeep: alone the batch may find space.
+    /// A copy of the batch, if the commit also has upkeep. If that commit finds no space, the batch is sent again
+    /// alone.
     batch_again: Option<Vec<u8>>,
 }
 
 /// A batch that is held back while each turn brings more changes.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
-    /// Changes in the batch at the end of the last turn.
+    /// Number of changes in the batch at the end of the last turn.
     changes: usize,
     /// When the batch was first held back, in ms.
     since_ms: u64,
@@ -161,14 +164,14 @@ pub struct Advanced {
     pub settled: usize,
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
-    /// Whether a barrier was passed, or none can be passed because the store is unreachable.
+    /// Whether a barrier was passed, or no barrier can be passed because the store is unreachable.
     pub has_ended_barriers: bool,
     /// Whether this call completed the loading of the table.
     pub has_loaded: bool,
 }
 
 impl Journal {
-    /// Creates a journal that loads its table through `port`. `writer` is a number that no process has had before.
+    /// Creates a journal that loads its table through `port`. `writer` is a number that no earlier process used.
     #[must_use]
     pub fn new(mut port: Box<dyn Port>, config: Config, writer: u64) -> Self {
         let loading = Loading::begin(&mut *port, &config);
@@ -212,8 +215,9 @@ impl Journal {
         is_ready && self.is_reachable && self.no_space_until_ms.is_none() && !self.is_stopped
     }
 
-    /// Handles the worker's events. Loads about `records_max` Leases and changes into the table, which must be empty at
-    /// first. Once loaded, applies as many durable changes, in order, and settles their tickets.
+    /// Handles the worker's events. First loads the table, which must be empty, by about `records_max` Leases and
+    /// changes per call. Then applies up to about `records_max` durable changes per call, in order, and settles their
+    /// tickets.
     ///
     /// # Errors
     /// [`EngineError`], after which the journal can only be dropped. The process must report the error and exit.
@@ -272,7 +276,7 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.take_entry(entry, table)?;
-                // An entry takes time even without changes for this table.
+                // A skipped entry also counts, since it takes time.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.take_event(event, now_ms)?;
@@ -399,7 +403,7 @@ impl Journal {
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
     }
 
-    /// Whether the store has space for more Leases. Without space, renewals, changes and deletions may still go on.
+    /// Whether the store has space for more Leases. Without it, the server refuses only creations.
     #[must_use]
     pub fn takes_creations(&self) -> bool {
         let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };
@@ -444,14 +448,14 @@ impl Journal {
         }
     }
 
-    /// Whether nothing is in flight, so that the journal can be dropped without a loss.
+    /// Whether no change and no commit is in flight, so that dropping the journal loses nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.batches.len() == 0 && self.under_way.is_none()
     }
 
-    /// Returns the number of the ticket of this key's change in flight. Until it is settled, no other change of the key
-    /// can be made.
+    /// Returns the ticket number of the key's change in flight. Until that change is settled, the key accepts no other
+    /// change.
     #[inline]
     #[must_use]
     pub fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
@@ -467,8 +471,8 @@ impl Journal {
         self.submit_with(table, change, None, now_ms)
     }
 
-    /// Submits a change like [`Journal::submit`]. [`Journal::take_holder_changes`] returns `holder_change` once it is
-    /// applied.
+    /// Submits a change like [`Journal::submit`]. Once the change is applied, [`Journal::take_holder_changes`] returns
+    /// `holder_change`.
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
@@ -502,15 +506,16 @@ impl Journal {
         }
     }
 
-    /// Returns the number up to which all tickets have an outcome.
+    /// Returns the number of the last settled ticket. All earlier tickets are settled too.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.batches.settled()
     }
 
-    /// Returns the number of a barrier for a new request. Once it is [passed](Journal::passed_barrier), the table has
-    /// everything that any process had appended before this call. With one writer that is always so.
+    /// Returns the number of a barrier for a new request. Once the barrier is [passed](Journal::passed_barrier), the
+    /// table has every entry that any process had appended before this call. With one writer, the returned barrier is
+    /// passed already.
     pub fn ask_barrier(&mut self) -> u64 {
         if self.config.is_shared { self.barriers.ask() } else { 0 }
     }
@@ -522,7 +527,7 @@ impl Journal {
         self.barriers.passed()
     }
 
-    /// Whether a recent barrier was passed, so that the table is not behind. With one writer that is always so.
+    /// Whether a barrier was passed recently, so that the table is current. Always true with one writer.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;
@@ -530,7 +535,7 @@ impl Journal {
             || self.passed_ms.is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
     }
 
-    /// Whether the store is reachable, as far as the port knows.
+    /// Whether the store was reachable at the port's last report.
     #[inline]
     #[must_use]
     pub fn is_reachable(&self) -> bool {
@@ -552,13 +557,14 @@ impl Journal {
     }
 
     /// Returns the bytes of the quota that are reserved for creations and replacements in flight, in all namespaces and
-    /// in this one.
+    /// in `namespace`.
     #[must_use]
     pub fn reserved(&self, namespace: &str) -> Reserved {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn. If the worker is idle, sends it the waiting changes and a bounded amount of upkeep.
+    /// Ends a turn of the event loop. If the worker is idle, sends it the waiting changes and a bounded amount of
+    /// upkeep.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
@@ -603,8 +609,8 @@ impl Journal {
         }
     }
 
-    /// Returns the end of the time for which the waiting changes are held back, in ms, if all are renewals. No client
-    /// waits for a heartbeat, and a commit of many renewals costs the store no more than a commit of one.
+    /// Returns the time until which the waiting changes are held back, in ms, if all are renewals. A short delay harms
+    /// no heartbeat, and a commit of many renewals costs the store no more than a commit of one.
     fn renewals_held_until_ms(&self, now_ms: u64) -> Option<u64> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
@@ -615,8 +621,9 @@ impl Journal {
         is_held.then_some(until_ms)
     }
 
-    /// Holds a batch of many changes back for some milliseconds while each turn brings more. The cost of a commit
-    /// hardly depends on its size, so a busy loop commits less often. A batch of few changes is sent at once.
+    /// Holds a batch of many changes back for some milliseconds, while each turn adds changes. The cost of a commit
+    /// hardly depends on its size, so a busy event loop then commits less often. A batch of few changes is sent at
+    /// once.
     fn hold_batch(&mut self, now_ms: u64) -> bool {
         let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
         let changes = self.batches.waiting_len();
@@ -635,19 +642,19 @@ impl Journal {
         self.port.send(Command::Commit(commit));
     }
 
-    /// Stops accepting changes. Those in flight continue.
+    /// Stops accepting changes. Changes in flight continue.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Returns when [`Journal::end_turn`] must be called next, if no event arrives before.
+    /// Returns when [`Journal::end_turn`] must be called next, in ms, if no event arrives before.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match &self.phase {
             Phase::Ready(upkeep) => {
                 let look_ms = self.config.is_shared.then_some(self.look_ms);
                 let upkeep_ms = if self.under_way.is_none() { upkeep.due_ms() } else { None };
-                // The held renewals will show whether there is space again.
+                // The commit of the held renewals will show whether the store has space again.
                 let batch_ms = self.held_until_ms.or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
                 [look_ms, upkeep_ms, batch_ms].into_iter().flatten().min()
             }
@@ -673,12 +680,12 @@ impl Journal {
         stats
     }
 
-    /// Returns the changes of holder that were submitted here and applied since the last call.
+    /// Returns the changes of holder that this process submitted and that were applied since the last call.
     pub fn take_holder_changes(&mut self) -> Vec<HolderChange> {
         self.batches.take_holder_changes()
     }
 
-    /// Returns the batches that became durable since the last call, at most the first 1,024.
+    /// Returns statistics of the batches that became durable since the last call, at most of the first 1,024.
     pub fn take_commits(&mut self) -> Vec<CommitStats> {
         self.counts.take_commits()
     }

@@ -1,14 +1,15 @@
-//! Commands and events between the event loop and the worker, and the worker's thread.
+//! The event loop's commands to the worker, the worker's events, and the worker's thread.
 //!
-//! A port to a store with several writers follows more rules:
+//! A port to a store with several writers follows these additional rules:
 //!
 //! - [`Event::Delivered`], [`Event::Replaced`], [`Event::Reachable`] and [`Event::Size`] come without a command.
-//! - [`Command::FindEnd`] may be answered before an earlier commit.
-//! - Everything read from [`Command::Open`] to the end of the entries is one state of the store.
-//! - The first delivered entry and manifest directly follow that state. They come after the end of the entries.
-//! - No entry is skipped. A port that has missed one fails with [`EngineError::Lost`].
+//! - The answer to [`Command::FindEnd`] may come before the answer to an earlier commit.
+//! - All reads from [`Command::Open`] to the end of the entries see one state of the store.
+//! - The first delivered entry and manifest directly follow that state. They come after all entries of that state were
+//!   read.
+//! - No entry is skipped. A port that has missed an entry fails with [`EngineError::Lost`].
 //! - The answer to a commit with a manifest comes before any later manifest.
-//! - An attempt of a commit that is still in flight at the answer may take effect later, but only once.
+//! - An attempt of a commit may still be in flight when its answer comes. A commit takes effect only once.
 
 use super::worker::Worker;
 use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
@@ -22,7 +23,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// Commands to the worker, which runs them in order. Each is answered by one [`Event`].
+/// A command to the worker, which runs commands in order. One [`Event`] answers each command.
 #[derive(Debug)]
 pub enum Command {
     /// Reads the manifest, and lists the other stored values.
@@ -36,7 +37,7 @@ pub enum Command {
     },
     /// Reads the next entries of the journal, starting with the first.
     ReadEntries,
-    /// Makes writes durable, all of them or none.
+    /// Makes all writes durable, or none of them.
     Commit(Commit),
     /// Finds the last entry that any writer has appended. The query must begin after the command was sent.
     FindEnd,
@@ -51,7 +52,7 @@ pub struct Commit {
     pub piece: Option<Piece>,
     /// Other writes.
     pub writes: Vec<Write>,
-    /// Manifest that replaces the current one. It is committed alone.
+    /// Manifest that replaces the current manifest. A commit with a manifest has no other writes.
     pub manifest: Option<Box<StoredManifest>>,
 }
 
@@ -60,15 +61,15 @@ pub struct Commit {
 pub struct StoredManifest {
     /// Sealed bytes.
     pub bytes: Vec<u8>,
-    /// Revision of a manifest that was read. In a commit, the revision of the manifest that it replaces, 0 if there is
-    /// none. Always 0 in a store with one writer.
+    /// Revision of a manifest that was read. In a commit, the revision of the manifest to replace, or 0 to create the
+    /// first manifest. Always 0 in a store with one writer.
     pub revision: u64,
 }
 
 /// The end of a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// Position of the last entry; 0 if there is none.
+    /// Position of the last entry; 0 before the first entry.
     pub position: Position,
     /// Number of entries ever appended, including deleted ones.
     pub entries: u64,
@@ -77,11 +78,11 @@ pub struct End {
 /// Size of a store that has a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
-    /// Bytes of the database, free pages included.
+    /// Size of the database including free pages, in bytes.
     pub bytes: u64,
-    /// Bytes of the pages in use.
+    /// Size of the pages in use, in bytes.
     pub in_use_bytes: u64,
-    /// Bytes at which the store is full; none if unknown.
+    /// Size at which the store is full, in bytes; `None` if unknown.
     pub quota_bytes: Option<u64>,
 }
 
@@ -98,27 +99,27 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
-/// Events from the worker.
+/// An event from the worker.
 #[derive(Debug)]
 pub enum Event {
     /// The store is open.
     Opened {
-        /// The manifest; none in a new store.
+        /// The manifest; `None` in a new store.
         manifest: Option<StoredManifest>,
         /// Snapshots that have chunks.
         snapshots: Vec<SnapshotId>,
-        /// Whether there are entries.
+        /// Whether the store has entries.
         has_entries: bool,
     },
     /// A piece of a snapshot was read.
     Piece(Piece),
-    /// The next entries were read; none at the end of the journal.
+    /// The next entries were read; an empty list at the end of the journal.
     Entries(Vec<Entry>),
     /// A commit is durable.
     Committed {
         /// New entries of the journal, in order. A store with several writers delivers them separately.
         entries: Vec<Entry>,
-        /// Revision of the new manifest; 0 without one, or with one writer.
+        /// Revision of the new manifest; 0 without a manifest, or in a store with one writer.
         revision: u64,
         /// Size of the piece's chunk, in bytes.
         chunk_bytes: usize,
@@ -133,7 +134,7 @@ pub enum Event {
     Delivered(Vec<Entry>),
     /// A writer has written a manifest.
     Replaced(StoredManifest),
-    /// Whether the store is reachable. It is when the port is created.
+    /// Whether the store is reachable. The first event is sent when it becomes unreachable.
     Reachable(bool),
     /// Size of the store, reported from time to time.
     Size(StoreSize),
@@ -143,14 +144,14 @@ pub enum Event {
 
 /// The event loop's connection to the worker.
 pub trait Port: fmt::Debug {
-    /// Sends a command. Never blocks: at most [`COMMANDS_MAX`] are under way.
+    /// Sends a command. Never blocks, since at most [`COMMANDS_MAX`] commands may be in flight.
     fn send(&mut self, command: Command);
 
     /// Returns the worker's next event, if there is one.
     fn next(&mut self) -> Option<Event>;
 }
 
-/// Maximum number of commands under way at one time.
+/// Maximum number of commands in flight.
 pub const COMMANDS_MAX: usize = 4;
 
 /// A worker on its own thread.
@@ -162,7 +163,7 @@ pub struct ThreadPort {
 }
 
 impl ThreadPort {
-    /// Starts the thread. `waker` wakes the loop after each event.
+    /// Starts the thread. `waker` wakes the event loop after each event.
     ///
     /// # Errors
     /// The system's error if the thread cannot start.
@@ -190,7 +191,7 @@ impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
         assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "more commands than may be under way");
-        // A thread that has ended has panicked, which ends the process too.
+        // The thread ends early only by a panic, which also ends the process.
     }
 
     fn next(&mut self) -> Option<Event> {
@@ -199,7 +200,7 @@ impl Port for ThreadPort {
 }
 
 impl Drop for ThreadPort {
-    /// Waits until the worker has finished its command and closed the store, so that the next process finds it closed.
+    /// Waits until the worker has finished its command and closed the store, so that the next process can open it.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take()

@@ -1,11 +1,11 @@
-//! The records of a snapshot: a byte stream with one record for each Lease, in any order. The stream is cut into pieces
-//! at any byte.
+//! The records of a snapshot: a byte stream with one record for each Lease, in any order. A piece of the stream may end
+//! inside a record.
 //!
 //! ```text
 //!   number   bytes of the record
 //!   number   version of the Lease's creation
-//!   number   version of its state less that
-//!            Lease, with the times that it was renewed to
+//!   number   version of the Lease's state minus that of its creation
+//!            Lease, with the times of its last renewal
 //! ```
 
 use super::lease_form::{put_object, read_lease};
@@ -39,11 +39,11 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
 /// Reads records from pieces.
 #[derive(Debug, Default)]
 pub(super) struct RecordReader {
-    /// Bytes of the pieces that are not dropped yet.
+    /// Bytes of the added pieces, without the dropped bytes.
     bytes: Vec<u8>,
     /// Number of these bytes that have been read.
     at: usize,
-    /// Bytes that were dropped before.
+    /// Number of dropped bytes, all of which were read.
     offset: usize,
 }
 
@@ -61,13 +61,13 @@ impl RecordReader {
         self.at == self.bytes.len()
     }
 
-    /// Returns the next record; none if it is not complete yet.
+    /// Returns the next record; `None` if it is not complete yet.
     ///
     /// # Errors
     /// [`FormError`], with the offset in the stream.
     pub(super) fn next(&mut self) -> Result<Option<Record>, FormError> {
         let mut reader = Reader::new(&self.bytes, self.at);
-        // A length or a record may be cut off by the end of a piece; more bytes complete it.
+        // A piece may end inside a length or a record; the next piece completes it.
         let Ok(length) = reader.varint() else {
             return if reader.remaining() == 0 { Ok(None) } else { Err(self.moved(reader.damaged("a wrong length"))) };
         };

@@ -1,4 +1,4 @@
-//! Replays stored changes to a table: those of another process, or of this one before it restarted.
+//! Replays stored changes to a table: changes of another process, or of this process before a restart.
 
 use super::applied::{Agreement, Applied, EntryName, Order, Rejections};
 use super::entry::{EntryReader, Header, Origin, StoredChange};
@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tracing::warn;
 
-/// Slot of each Lease by its number, kept up to date while stored changes are applied.
+/// Slot of each Lease by the version of its creation, kept up to date while changes are applied.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(HashMap<ResourceVersion, Slot, FixedState>);
 
@@ -57,7 +57,7 @@ impl Numbers {
         }
     }
 
-    /// Applies a stored change. Returns whether it was installed; if not, the table is unchanged.
+    /// Applies a stored change. Returns whether the change was applied; a rejected change leaves the table unchanged.
     ///
     /// # Errors
     /// The reason why no writer can have made the change.
@@ -98,32 +98,33 @@ pub(super) struct Replaying {
     base: ResourceVersion,
 }
 
-/// Expectations of an entry.
+/// The source of an entry, which decides the meaning of a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// The writer had applied every earlier entry.
     OneWriter,
-    /// The entry was read together with the whole store. Another start would read the same.
+    /// The entry was read at startup, with the whole store. Loading the store again would read the same entry.
     Stored,
-    /// The entry was delivered to a table that follows the journal. Another start can repair the table.
+    /// The entry was delivered to a loaded table. Loading the store again can correct the table.
     Delivered,
 }
 
-/// The decision about an entry.
+/// The decision whether an entry is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     /// The entry is applied.
     Apply,
-    /// The entry is skipped: it was applied before.
+    /// The entry is skipped, since it was applied before.
     PassOver,
-    /// The entry is skipped: its writer is not remembered.
+    /// The entry is skipped, since its writer is forgotten.
     Reject,
 }
 
-/// Decides about the entry at `position` by its header.
+/// Decides by its header whether the entry at `position` is applied.
 ///
 /// # Errors
-/// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this one, at `version`.
+/// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at
+/// `version`.
 pub(super) fn judge(
     store: &str,
     position: Position,
@@ -160,7 +161,8 @@ pub(super) fn judge(
     );
     match expected {
         Expected::OneWriter | Expected::Delivered => Err(wrong(&what)),
-        // The store is authoritative. The writer's table was wrong, and the writer has noticed by now.
+        // The store is authoritative. The writer's table was wrong, and the writer notices it when it receives its
+        // entry.
         Expected::Stored => {
             warn!(position = position.0, "an entry of a writer with another table: {what}");
             Ok(Judgement::Apply)
@@ -169,10 +171,10 @@ pub(super) fn judge(
 }
 
 impl Replaying {
-    /// Begins an entry that is to be applied. A skipped entry is recorded in `applied`.
+    /// Begins to apply an entry. Records a skipped entry in `applied` and returns `None`.
     ///
     /// # Errors
-    /// [`EngineError`] if it is damaged, or as for [`judge`].
+    /// [`EngineError`] if the entry is damaged, and the errors of [`judge`].
     pub(super) fn begin(
         store: &str,
         entry: Entry,
@@ -191,7 +193,7 @@ impl Replaying {
         }
     }
 
-    /// Applies up to `changes_max` of the next changes; returns their number.
+    /// Applies up to `changes_max` of the next changes, and returns their number.
     ///
     /// # Errors
     /// [`EngineError`] if the next bytes are damaged.
@@ -222,10 +224,10 @@ impl Replaying {
         self.reader.remaining() == 0
     }
 
-    /// Completes an entry whose changes are all applied, and records it in `applied`.
+    /// Completes an entry after its last change, and records the entry in `applied`.
     ///
     /// # Errors
-    /// [`EngineError`] if the entry has more bytes than its changes.
+    /// [`EngineError`] if bytes follow the last change.
     pub(super) fn finish(mut self, store: &str, table: &Table, applied: &mut Applied) -> Result<(), EngineError> {
         assert!(self.is_done(), "an entry with changes that are not applied");
         self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;

@@ -5,7 +5,7 @@ use crate::table::change::Change;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// Reserved bytes, of all namespaces and of each that has some.
+/// Reserved bytes: the total, and those of each namespace with reserved bytes.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     bytes: usize,
@@ -18,12 +18,12 @@ impl Reservations {
         self.bytes == 0 && self.by_namespace.is_empty()
     }
 
-    /// Returns the reserved bytes of all namespaces and of this one.
+    /// Returns the reserved bytes of all namespaces and of `namespace`.
     pub(super) fn of(&self, namespace: &str) -> Reserved {
         Reserved { bytes: self.bytes, in_namespace: self.by_namespace.get(namespace).copied().unwrap_or(0) }
     }
 
-    /// Reserves `bytes` for a change. Most changes need none.
+    /// Reserves `bytes` for a change. Most changes need no bytes.
     #[inline]
     pub(super) fn add(&mut self, change: &Change, bytes: usize) {
         if bytes > 0
@@ -34,7 +34,7 @@ impl Reservations {
         }
     }
 
-    /// Releases what was reserved for a change.
+    /// Releases the bytes that were reserved for a change.
     #[inline]
     pub(super) fn release(&mut self, change: &Change, bytes: usize) {
         if bytes > 0
@@ -50,7 +50,7 @@ impl Reservations {
     }
 }
 
-/// Returns the namespace of a change that may need room.
+/// Returns the namespace of a change that may need bytes of the quota.
 fn namespace_of(change: &Change) -> Option<&str> {
     match change {
         Change::Create(lease) | Change::Replace(_, lease) => Some(&lease.metadata.namespace),

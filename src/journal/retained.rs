@@ -1,4 +1,5 @@
-//! The entries in the store, in segments: enough to delete them in bounded amounts and to report their size.
+//! The number and size of the entries in the store, counted in segments. Truncations delete whole segments, which
+//! bounds their work.
 
 use crate::engine::Position;
 use std::collections::VecDeque;
@@ -34,7 +35,7 @@ struct Segment {
 }
 
 impl Retained {
-    /// Creates an empty record. A segment gets about `segment_entries_max` entries.
+    /// Creates an empty count. A segment gets up to `segment_entries_max` entries.
     pub(super) fn new(segment_entries_max: u64) -> Self {
         Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
     }
@@ -60,8 +61,8 @@ impl Retained {
         }
     }
 
-    /// Returns the position up to which to delete next, if all entries up to `unwanted` are to go. The last segment
-    /// stays, so that the engine knows the last position.
+    /// Returns the position up to which to delete entries next, if all entries up to `unwanted` are unneeded. The last
+    /// segment stays, so that the engine knows the last position.
     pub(super) fn truncation(&self, unwanted: Position) -> Option<Position> {
         let first = self.segments.front()?;
         (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)
@@ -77,7 +78,7 @@ impl Retained {
         since
     }
 
-    /// Forgets the entries that another writer deletes: all that [`Retained::truncation`] would name.
+    /// Forgets the entries that another writer deletes: all segments that [`Retained::truncation`] would return.
     pub(super) fn forget(&mut self, unwanted: Position) {
         while let Some(up_to) = self.truncation(unwanted) {
             self.on_truncated(up_to);

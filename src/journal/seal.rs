@@ -1,13 +1,13 @@
-//! The start and end of every stored value: kind and format, and a checksum.
+//! The first and last bytes of every stored value: its kind and format, and its checksum.
 //!
 //! ```text
 //!   0       kind: `E` an entry, `C` a chunk of a snapshot, `M` a manifest
 //!   1       number of the format of this kind
-//!   2       what the kind says
+//!   2       content, which depends on the kind
 //!   n - 8   XXH3 of all bytes before, 64 bits
 //! ```
 //!
-//! Kind, format and checksum will stay the same in all later formats. So a newer format is not mistaken for damage.
+//! Kind, format and checksum stay at these places in all later formats. So a newer format is not mistaken for damage.
 
 use super::wire::{FormError, Reader};
 use twox_hash::XxHash3_64;
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// Number of the newest format, of every kind. In format 1 a manifest had no claim and no forgotten writers.
+/// Number of the newest format, for every kind. In format 1, a manifest had no claim and no forgotten writers.
 pub const FORMAT: u8 = 2;
 /// Number of the oldest format that this release can write.
 pub const FORMAT_WRITTEN_MIN: u8 = 2;
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Stores outlive releases: the hash of these bytes must stay as it is.
+    /// Stores outlive releases, so the hash of these bytes must never change.
     #[test]
     fn the_checksum_is_xxh3() {
         assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);

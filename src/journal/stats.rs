@@ -6,36 +6,36 @@ use crate::resource::ResourceVersion;
 /// The state of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Whether the table is loaded and the last commit had space.
+    /// Whether a change submitted now can become durable.
     pub is_writable: bool,
     /// Version of the last applied change.
     pub applied_version: ResourceVersion,
-    /// Changes that are submitted and not settled.
+    /// Number of changes that are submitted and not settled.
     pub changes_in_flight: usize,
-    /// Entries in the store.
+    /// Number of entries in the store.
     pub journal_entries: u64,
     /// Bytes of the entries in the store.
     pub journal_bytes: u64,
-    /// Entries since the newest snapshot, or since the beginning if there is none.
+    /// Number of entries after the newest snapshot; of all entries without a snapshot.
     pub journal_entries_since_snapshot: u64,
-    /// Bytes of the entries since the newest snapshot, or since the beginning if there is none.
+    /// Bytes of the entries after the newest snapshot; of all entries without a snapshot.
     pub journal_bytes_since_snapshot: u64,
-    /// Snapshots finished since the start.
+    /// Number of snapshots finished since startup.
     pub snapshots: u64,
-    /// The newest snapshot in the store, if there is one.
+    /// The newest snapshot in the store; `None` without a snapshot.
     pub snapshot: Option<SnapshotStats>,
-    /// Size of the store, if it reports one.
+    /// Size of the store, if the store reports it.
     pub store: Option<StoreSize>,
     /// Bytes in use above which creations are refused, if there is a limit.
     pub store_bytes_max: Option<u64>,
-    /// Commits that found no space, since the start.
+    /// Number of commits since startup that found no space.
     pub storage_errors: u64,
 }
 
 /// Statistics of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStats {
-    /// Age of the snapshot since it was begun, in ms, by the journal's clock.
+    /// Time since the snapshot was begun, in ms.
     pub age_ms: u64,
     /// Time from the beginning of the snapshot until it was durable, in ms.
     pub duration_ms: u64,
@@ -50,13 +50,13 @@ pub struct SnapshotStats {
 pub struct CommitStats {
     /// Duration of the commit, in microseconds.
     pub took_us: u64,
-    /// Changes in the batch.
+    /// Number of changes in the batch.
     pub changes: usize,
     /// Bytes of the entry.
     pub bytes: usize,
 }
 
-/// Maximum number of commits that are kept until they are taken.
+/// Maximum number of commits that are kept until [`Counts::take_commits`].
 const COMMITS_MAX: usize = 1024;
 
 /// Counters.

@@ -1,4 +1,5 @@
-//! Takes a snapshot of the table: the loop reads it in steps and hands it over in pieces.
+//! A snapshot of the table in progress. The event loop reads the table in steps and sends the snapshot in pieces to the
+//! worker.
 
 use super::applied::Applied;
 use super::chunk::PIECE_BYTES;
@@ -16,27 +17,27 @@ use crate::table::snapshot::Stepped;
 #[derive(Debug)]
 pub(super) struct Taking {
     id: SnapshotId,
-    /// Format of its chunks.
+    /// Format of the snapshot's chunks.
     format: u8,
     copy: TableCopy,
     applied: Applied,
-    /// Bytes of records that are not handed over yet.
+    /// Bytes of records that are not in a piece yet.
     records: Vec<u8>,
     record_count: u64,
     /// Whether all Leases have been read.
     is_read: bool,
-    /// Number of pieces handed over.
+    /// Number of returned pieces.
     pieces: u32,
-    /// Bytes of their chunks.
+    /// Bytes of the durable chunks.
     bytes: u64,
     pub(super) begun_ms: u64,
     begun_us: i64,
-    /// Entries since the snapshot was begun.
+    /// Number and bytes of the entries since the snapshot was begun.
     pub(super) since: Amount,
 }
 
 impl Taking {
-    /// Begins a snapshot of the table's current state, which is that of `applied`.
+    /// Begins a snapshot of the table's current state. `applied` is the journal's progress in that state.
     pub(super) fn begin(
         (id, format): (SnapshotId, u8),
         table: &Table,
@@ -64,17 +65,17 @@ impl Taking {
         self.id
     }
 
-    /// Returns the number of pieces handed over.
+    /// Returns the number of returned pieces.
     pub(super) fn pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Whether there is work besides handing over a piece: Leases to read, or the manifest to write.
+    /// Whether Leases must be read for the next piece, or the manifest must be written.
     pub(super) fn has_work(&self) -> bool {
         self.is_short() || self.is_complete()
     }
 
-    /// Whether all pieces were handed over.
+    /// Whether all pieces were returned.
     fn is_complete(&self) -> bool {
         self.is_read && self.records.is_empty()
     }
@@ -95,7 +96,7 @@ impl Taking {
         self.is_read = stepped == Stepped::Done;
     }
 
-    /// Reads some Leases if needed. Returns the next piece if there are enough records, or if it is the last.
+    /// Reads some Leases if needed. Returns the next piece if it is full or the last one.
     pub(super) fn piece(&mut self, table: &Table) -> Option<Piece> {
         if self.is_short() {
             self.step(table);
@@ -114,7 +115,7 @@ impl Taking {
         self.bytes += chunk_bytes as u64;
     }
 
-    /// Returns the snapshot's part of the manifest, once all pieces are handed over.
+    /// Returns the snapshot's part of the manifest, once all pieces were returned.
     pub(super) fn info(&self) -> Option<SnapshotInfo> {
         self.is_complete().then(|| SnapshotInfo {
             id: self.id,

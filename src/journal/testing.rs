@@ -29,7 +29,7 @@ struct State {
     /// Content after each commit, if recorded.
     history: Option<Vec<Stored>>,
     commits: Vec<Vec<Write>>,
-    /// Number of next commits that find no space.
+    /// Number of further commits that find no space.
     no_space: u32,
     /// Whether commits with a chunk find no space.
     no_space_for_chunks: bool,
@@ -162,7 +162,7 @@ struct Shared {
     lost: BTreeSet<Position>,
     /// Every manifest that was written. The revision of each is its index plus 1.
     manifests: Vec<Vec<u8>>,
-    /// Number of next batches that find no space.
+    /// Number of further batches that find no space.
     no_space: u32,
     /// The last batch that found no space.
     refused: Option<Vec<u8>>,
@@ -179,7 +179,7 @@ pub(crate) struct SharedPort {
     answers: VecDeque<Event>,
     /// Number of delivered entries and manifests.
     delivered: Option<(usize, usize)>,
-    /// State of the store that a start reads.
+    /// State of the store at [`Command::Open`].
     opened: Stored,
     /// Whether all entries of that state were read.
     is_read: bool,
@@ -193,7 +193,7 @@ impl SharedStore {
         shared.appended.push(Entry { position, payload });
     }
 
-    /// Appends an entry again, like a repeated request whose first entry was truncated meanwhile.
+    /// Appends an entry again, like a late copy of a request whose entry was truncated in the meantime.
     pub(crate) fn append_again(&self, position: Position) {
         let again = self.0.borrow().appended.iter().find(|entry| entry.position == position).cloned();
         self.append(again.expect("an entry").payload);
@@ -210,7 +210,7 @@ impl SharedStore {
         self.append(payload.expect("a batch without room"));
     }
 
-    /// Withholds an entry from the ports that have not had it.
+    /// Withholds an entry from the ports that have not delivered it.
     pub(crate) fn lose(&self, position: Position) {
         self.0.borrow_mut().lost.insert(position);
     }

@@ -1,4 +1,4 @@
-//! Tickets: the outcome of a submitted change, for its submitter.
+//! Tickets: each gives the submitter of a change the outcome of the change.
 
 use crate::table::object::Object;
 use std::cell::Cell;
@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-/// A handle on one submitted change. The change continues if the handle is dropped.
+/// A handle to one submitted change. The change continues if the handle is dropped.
 #[derive(Debug)]
 pub struct Ticket(Rc<Shared>);
 
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
-    /// Whether a [`Tickets`] holds it for reuse.
+    /// Whether a [`Tickets`] keeps this value for reuse.
     is_kept: bool,
 }
 
@@ -29,31 +29,32 @@ pub(super) struct Tickets {
 pub enum Outcome {
     /// The change is neither durable nor failed yet.
     Pending,
-    /// The change is durable and in the table. For a deletion, the last state with the version of the deletion.
+    /// The change is durable and in the table. Contains the new state; for a deletion, the last state with the version
+    /// of the deletion.
     Applied(Object),
-    /// Another write came first. The table has the state of that write.
+    /// Another write changed the Lease first. The table has the state after that write.
     Rejected,
     /// The change did not happen.
     Failed(Failure),
 }
 
-/// Why a change failed.
+/// The reason why a change failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The store had no space.
     NoSpace,
 }
 
-/// Why a change is refused.
+/// The reason why a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A change of the same Lease is in flight: the one with this ticket number.
+    /// A change of the same Lease is in flight; it has this ticket number.
     Busy(u64),
     /// Too many changes are waiting.
     Full,
     /// The table is not loaded yet.
     Loading,
-    /// The store had no space a moment ago.
+    /// The store had no space for a recent commit.
     NoSpace,
     /// The store is unreachable at present.
     Unreachable,
@@ -74,7 +75,7 @@ impl Ticket {
         self.0.number
     }
 
-    /// Whether there is an outcome to take.
+    /// Whether the outcome is known and not yet taken.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let outcome = self.0.outcome.replace(Outcome::Pending);
@@ -83,7 +84,7 @@ impl Ticket {
         is_settled
     }
 
-    /// Takes the outcome. It is pending before there is one, and after it has been taken.
+    /// Takes the outcome. Returns [`Outcome::Pending`] before the change is settled, and after the outcome was taken.
     #[must_use]
     pub fn take(&self) -> Outcome {
         self.0.outcome.replace(Outcome::Pending)
@@ -94,7 +95,7 @@ impl Tickets {
     /// Creates a ticket, and the handle that settles it.
     pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
         let shared = Shared { number, outcome: Cell::new(Outcome::Pending), is_kept: true };
-        // Tickets end roughly in order. One that lasts longer moves to the back of the queue.
+        // Tickets are dropped roughly in order. A ticket that is still in use moves to the back of the queue.
         let mut oldest = self.kept.pop_front();
         let shared = match oldest.as_mut().and_then(Rc::get_mut) {
             Some(place) => {

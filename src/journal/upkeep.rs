@@ -1,18 +1,19 @@
-//! Keeps the store small: takes snapshots, switches from one base to the next, and deletes what precedes the base.
+//! Keeps the store small: takes snapshots, replaces the base by a newer snapshot, and deletes the entries and chunks
+//! before the base.
 //!
 //! ```text
 //!   base ──────── entries ──────── newer ──────── entries ────────►
-//!        │ a start fills the watch window from here
-//!        └ goes when the event log has forgotten all up to `newer`, which then is the base
+//!        │ at startup, the watch window is filled from here
+//!        └ deleted when the event log has dropped all events up to `newer`, which becomes the base
 //! ```
 //!
-//! A commit has at most one task of upkeep beside the waiting batch, so that no batch waits long. A manifest is
-//! replaced in a commit of its own.
+//! A commit has at most one task of upkeep beside the waiting batch, so that no batch waits long. A commit that
+//! replaces the manifest has no other writes.
 //!
 //! Several writers may share a store. The writer that replaces the manifest gets the task: to take the snapshot that it
-//! claimed, or to delete what precedes its new base. The others receive the new manifest. A writer that was away for
-//! minutes does no harm. It can only replace the manifest that it knows, it deletes only what was already unneeded
-//! then, and the number of its snapshot is unique.
+//! claimed, or to delete the entries and chunks before its new base. The other writers receive the new manifest. A
+//! writer that was paused for minutes does no harm. It can only replace the manifest that it knows. It deletes only
+//! entries and chunks that were unneeded before the pause. The number of its snapshot is unique.
 
 use super::applied::Applied;
 use super::config::Config;
@@ -30,28 +31,29 @@ use tracing::{info, warn};
 /// The upkeep of a store.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// The manifest in the store, as far as this writer knows.
+    /// The last manifest that this writer put or received.
     manifest: Manifest,
     /// Revision of the manifest.
     revision: u64,
     /// When the manifest was put or received, in ms.
     put_ms: u64,
     retained: Retained,
-    /// Entries since the newest snapshot.
+    /// Number and bytes of the entries since the newest snapshot.
     since: Amount,
     taking: Option<Taking>,
     drops: VecDeque<Drop>,
     /// The task in the worker's current commit.
     under_way: Option<Task>,
-    /// Snapshot that is claimed but not begun.
+    /// Snapshot that this writer has claimed but not begun.
     claimed: Option<SnapshotId>,
     /// Whether this writer deletes the entries that precede the base.
     truncates: bool,
     /// When this writer found that the manifest must be replaced, in ms.
     wanted_ms: Option<u64>,
-    /// Time that this writer then waits for another writer to replace it, in ms.
+    /// Time from `wanted_ms` on for which this writer waits for another writer to replace the manifest, in ms.
     patience_ms: u64,
-    /// Time before which no upkeep is done, in ms: a commit found no space, or another writer was faster.
+    /// Time before which no upkeep is done, in ms. Set after a commit found no space, or after another writer replaced
+    /// the manifest first.
     retry_ms: Option<u64>,
     /// Time before which no snapshot is begun, in ms.
     snapshot_retry_ms: Option<u64>,
@@ -86,17 +88,17 @@ enum Task {
     Truncate(Position),
 }
 
-/// The upkeep for the next commit.
+/// The task of upkeep for the next commit.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A commit of its own.
+    /// A commit without a batch.
     Alone(Commit),
     /// Writes that go beside a batch.
     Beside(Commit),
 }
 
 impl Upkeep {
-    /// The upkeep of a store with this manifest and these entries. Some of the `stored` snapshots may be obsolete.
+    /// Creates the upkeep of a loaded store. Some of the `stored` snapshots may be obsolete.
     pub(super) fn new(
         config: &Config,
         (manifest, revision): (Manifest, u64),
@@ -109,7 +111,7 @@ impl Upkeep {
             is_claimed || manifest.snapshots().any(|info| info.id == *id)
         };
         let stale = stored.iter().filter(|id| !is_wanted(id));
-        // The number of chunks is not known; one step deletes them all.
+        // The number of chunks is unknown, so one step deletes all of them.
         let drops = stale.map(|id| Drop { snapshot: *id, done: 0, chunks: u32::MAX, step: u32::MAX }).collect();
         Self {
             manifest,
@@ -141,30 +143,31 @@ impl Upkeep {
         }
     }
 
-    /// Whether a snapshot continues without an event of the worker, so that the next turn must come at once.
+    /// Whether a snapshot can continue before the next event of the worker. The next turn of the event loop must then
+    /// come at once.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
         is_free && (self.claimed.is_some() || self.taking.as_ref().is_some_and(Taking::has_work))
     }
 
-    /// Returns when something must be tried again.
+    /// Returns the time of the next upkeep that waits for a time, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let wanted_ms = self.wanted_ms.map(|since_ms| since_ms.saturating_add(self.patience_ms));
         self.retry_ms.or_else(|| [self.snapshot_retry_ms, self.pause_ms, wanted_ms].into_iter().flatten().min())
     }
 
-    /// Returns a commit of the unchanged manifest, to find out whether there is space again.
+    /// Returns a commit of the unchanged manifest, to find out whether the store has space again.
     pub(super) fn probe(&self, config: &Config) -> Commit {
         self.replacement(config, &self.manifest)
     }
 
-    /// Returns a commit that replaces the manifest that this writer knows.
+    /// Returns a commit of `manifest`, which replaces the manifest that this writer knows.
     fn replacement(&self, config: &Config, manifest: &Manifest) -> Commit {
         let manifest = StoredManifest { bytes: manifest.encode(config.limits.format), revision: self.revision };
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
-    /// Returns the next work, if there is any. `applied` is the state of the table.
+    /// Returns the next work, if any. `applied` is the journal's progress in `table`.
     pub(super) fn next(
         &mut self,
         config: &Config,
@@ -185,7 +188,7 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
-        // A manifest of this writer may have been put although its commit was given up.
+        // This writer's manifest may be in the store although its commit failed. Its snapshots must then stay.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
@@ -224,7 +227,7 @@ impl Upkeep {
             if let Some(newer) = taking.info() {
                 return Some(Manifest { newer: Some(newer), taker: None, ..self.manifest.clone() });
             }
-            // The renewal keeps other writers from taking over the claim.
+            // Putting the manifest again renews the claim, so that no other writer takes it over.
             let is_due = config.is_shared && now_ms.saturating_sub(self.put_ms) > config.limits.claim_ms_max / 3;
             return is_due.then(|| self.manifest.clone());
         }
@@ -260,7 +263,7 @@ impl Upkeep {
 
     fn is_snapshot_due(&self, config: &Config) -> bool {
         let last = self.manifest.newest().map_or(0, |info| info.bytes);
-        // Half of the journal's budget, so that the other half lasts until the snapshot is finished.
+        // At most half of the maximum size, so that the other half lasts until the snapshot is finished.
         let due = last.max(config.limits.snapshot_bytes_min).min(config.limits.journal_bytes_max / 2);
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
@@ -307,7 +310,7 @@ impl Upkeep {
         self.wanted_ms = None;
         if self.manifest.last_claimed != old.last_claimed {
             self.claimed = Some(self.manifest.last_claimed);
-            // The previous claimant cannot finish.
+            // The previous taker can no longer finish its snapshot.
             if old.taker.is_some() && old.taker != self.manifest.taker {
                 self.drops.push_back(Drop { snapshot: old.last_claimed, done: 0, chunks: u32::MAX, step: u32::MAX });
             }
@@ -382,7 +385,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Handles that another writer replaced the manifest first. The port delivers that manifest.
+    /// Handles a commit that failed because another writer replaced the manifest first. The port delivers that
+    /// manifest.
     pub(super) fn on_overtaken(&mut self, config: &Config, now_ms: u64) {
         self.under_way = None;
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));

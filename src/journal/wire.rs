@@ -1,12 +1,12 @@
-//! Binary encoding of numbers and texts. Reading never panics: any bytes give a value, or an error with its offset.
+//! Binary encoding of numbers and texts. Reading never panics: it returns a value, or an error with its offset.
 //!
 //! A number is a varint in base 128, lowest seven bits first. A signed number is zigzag-encoded first, so that small
-//! ones are short on both sides of zero. Numbers of fixed width are little-endian.
+//! negative numbers are short too. Numbers of fixed width are little-endian.
 
 use compact_str::CompactString;
 use std::fmt;
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormError {
     /// No release has written such bytes.
@@ -16,9 +16,9 @@ pub(super) enum FormError {
         /// The kind of damage.
         what: &'static str,
     },
-    /// A newer release wrote them.
+    /// A newer release wrote the bytes.
     Newer {
-        /// Number of their format.
+        /// Number of the bytes' format.
         found: u32,
     },
 }
@@ -157,7 +157,7 @@ impl<'b> Reader<'b> {
         i32::try_from(self.signed()?).map_err(|_| error)
     }
 
-    /// Reads the length of what follows, or a count of items of at least one byte each.
+    /// Reads the length of the following bytes, or a count of items of at least one byte each.
     pub(super) fn length(&mut self) -> Result<usize, FormError> {
         let error = self.damaged("a length beyond the end");
         let length = usize::try_from(self.varint()?).map_err(|_| error)?;

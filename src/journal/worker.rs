@@ -1,6 +1,6 @@
-//! The engine's side of the journal: runs the loop's commands one by one, and may block.
+//! The engine's side of the journal. It runs the event loop's commands one by one, and may block.
 //!
-//! Slow work that needs no Lease is done here: compression, and the checksums of what is read.
+//! It also does slow work that needs no Lease: compression, and verifying the checksums of chunks.
 
 use super::chunk;
 use super::error::damaged;
@@ -17,11 +17,11 @@ pub struct Worker {
     read: Position,
 }
 
-/// Bytes of entries that are read at once, about.
+/// Approximate size of the entries that are read at once, in bytes.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl Worker {
-    /// Creates a worker for a store of this name.
+    /// Creates a worker for an engine. `store` is the name of its store.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, store: &str) -> Self {
         Self { engine, store: store.to_owned(), read: Position::default() }

@@ -12,7 +12,7 @@ use crate::resource::ResourceVersion;
 /// A write of one Lease.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Creates a Lease, decided while none of its name existed.
+    /// Creates a Lease. No Lease of this name existed when the change was made.
     Create(Box<Lease>),
     /// Replaces the current state.
     Replace(Target, Box<Lease>),
@@ -23,7 +23,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The state that the change was made from; none for a creation.
+    /// The state that the change was made from; `None` for a creation.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         match self {
@@ -44,6 +44,6 @@ pub struct Target {
     pub from: ResourceVersion,
 }
 
-/// The table has moved on since the change was made: another write came first.
+/// The table no longer holds the state that the change was made from: another write came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected;

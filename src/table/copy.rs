@@ -1,12 +1,12 @@
-//! A copy of all Leases at one version, read in steps while the table goes on changing, in no particular order.
+//! A copy of all Leases at one version. It is read in steps while the table changes. Its order is arbitrary.
 //!
-//! A copy walks the Leases by key. A change of a Lease ahead of the walk hands the previous state to the copy, which
-//! gives out that state instead. So a change costs one more queued state, however many Leases there are. The walk skips
-//! states of later versions. A list must be ordered; it uses a [`Snapshot`].
+//! The copy walks the table by key. A change of a Lease ahead of the walk queues the previous state in `overtaken`. The
+//! copy returns the queued state, and the walk skips the newer one. So a change costs one queued state, however many
+//! Leases exist. A list needs an order, so it uses a [`Snapshot`].
 //!
 //! ```text
 //!   table now:   a  b  c' d  e'        c was at version 5, the copy is of version 7, c' is at version 8
-//!                      ^ start         a and b are given out
+//!                      ^ start         a and b are returned
 //!   overtaken:   c  e
 //! ```
 //!
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::rc::{Rc, Weak};
 
-/// The running copies of a table. Some may have ended since the last change.
+/// The running copies of a table. Copies that ended since the last change may remain.
 #[derive(Debug, Default)]
 pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 
@@ -29,9 +29,9 @@ pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 #[derive(Debug)]
 struct Progress {
     version: ResourceVersion,
-    /// First key that the walk has not reached; none once the walk is done.
+    /// Lower bound of the keys that the walk has not reached; `None` at the end of the walk.
     start: Option<String>,
-    /// States that a change removed ahead of the walk, not yet given out.
+    /// States that a change removed ahead of the walk, not yet returned.
     overtaken: States,
 }
 
@@ -40,7 +40,8 @@ struct Progress {
 pub struct TableCopy(Rc<RefCell<Progress>>);
 
 impl Copies {
-    /// Begins a copy of the table at `version`, the current one. States left in the copy go to `discard`.
+    /// Begins a copy of the table at `version`, the current version. When the copy is dropped, its queued states go to
+    /// `discard`.
     pub(super) fn begin(&self, version: ResourceVersion, discard: Discard) -> TableCopy {
         let progress = Progress { version, start: Some(String::new()), overtaken: States::new(discard) };
         let progress = Rc::new(RefCell::new(progress));
@@ -48,7 +49,7 @@ impl Copies {
         TableCopy(progress)
     }
 
-    /// Hands `before`, which a change removed, to the copies that need it. Must be called for each change.
+    /// Queues `before`, the state that a change removed, in the copies that need it. Must be called for each change.
     #[inline]
     pub(super) fn on_change(&mut self, before: Option<&Object>) {
         let copies = self.0.get_mut();
@@ -76,8 +77,8 @@ impl TableCopy {
         self.0.borrow().version
     }
 
-    /// Gives the next states to `each`, which says whether to continue. Examines at most `states_max` states. Returns
-    /// [`Stepped::Done`] if none are left.
+    /// Passes the next states to `each`, which returns whether to continue. Examines at most `states_max` states.
+    /// Returns [`Stepped::Done`] if no state is left.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.0.borrow_mut();
         let mut looked_at = 0;
@@ -146,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A copy, the states it must give out, and those it has given out.
+    /// A copy, the states that it must return, and the states that it has returned.
     struct Running {
         copy: TableCopy,
         expected: States,
@@ -154,7 +155,8 @@ mod tests {
     }
 
     impl Running {
-        /// Takes a step; returns whether the copy is done. Then it must have given out what was expected.
+        /// Runs one step, and returns whether the copy is done. A copy that is done must have returned the expected
+        /// states.
         fn step(&mut self, table: &Table, states_max: usize, mut wanted: u8) -> bool {
             let Self { copy, expected, given } = self;
             let stepped = copy.next(table, states_max, |object| {
@@ -170,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Goal: whatever changes between the steps, each copy gives out each state of its version once.
+    /// Goal: each copy returns each state of its version once, whatever changes between the steps.
     #[test]
     fn a_copy_gives_out_the_states_of_its_version_once() {
         for seed in 0..500 {

@@ -1,25 +1,25 @@
 //! Unneeded states, freed a few at a time.
 //!
-//! A running list may hold a handle of each of a million Leases, and after a deletion the last one of each. Freeing
-//! them all at once when the client leaves takes half a second, and every renewal would wait. So an owner of many
-//! states hands them over when dropped, wherever that happens, and the event loop frees some in each turn.
+//! A running list may hold a handle to each of a million Leases, and the last handle to a deleted Lease. Freeing a
+//! million states at once takes half a second, and every renewal would wait. So an owner of many states moves them to a
+//! [`Discard`] when it is dropped. Each turn of the event loop frees some of them.
 
 use crate::table::object::{Key, Object};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// States by key; none where no Lease existed.
+/// States by key; `None` where no Lease existed.
 pub(super) type Changes = BTreeMap<Key, Option<Object>>;
 
-/// Queue of states to be freed. A clone is another handle of the same queue.
+/// Queue of states to be freed. A clone is another handle to the same queue.
 #[derive(Clone, Debug, Default)]
 pub struct Discard(Rc<RefCell<Heaps>>);
 
 #[derive(Debug, Default)]
 struct Heaps {
     heaps: VecDeque<Heap>,
-    /// States in all heaps.
+    /// Number of states in all heaps.
     len: usize,
 }
 
@@ -130,7 +130,7 @@ impl Drop for States {
 #[derive(Debug)]
 pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 
-/// States in a piece.
+/// Maximum number of states in a piece.
 const PIECE_STATES: usize = 1024;
 
 impl<T> Default for Pieces<T> {

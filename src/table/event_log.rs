@@ -9,14 +9,15 @@ use std::collections::VecDeque;
 /// One change of the table.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The object before; none if this change created it.
+    /// State before the change; `None` for a creation.
     pub before: Option<Object>,
-    /// The object after. For a deletion, its last state with the deletion's version.
+    /// State after the change. For a deletion, the last state with the deletion's version.
     pub after: Object,
     /// Whether the change deleted the object.
     pub deleted: bool,
-    /// Estimate of the memory held, in bytes: the event's own, and that of a state that the table lost by this change.
-    /// Other shared memory is the table's, or is counted in the later event by which the table lost it.
+    /// Estimate of the memory that the event holds, in bytes. It includes the previous state, unless the change is a
+    /// renewal. A state that a renewal replaces shares its memory with the table, or with a later event that counts
+    /// this memory.
     bytes: u32,
 }
 
@@ -46,7 +47,7 @@ impl Event {
 #[derive(Debug)]
 pub struct EventLog {
     events: VecDeque<Event>,
-    /// Version of the last event that was dropped; the table's first version if none was.
+    /// Version of the last dropped event; the table's first version before any event is dropped.
     floor: ResourceVersion,
     /// Memory that the events hold, in bytes.
     bytes: usize,
@@ -57,7 +58,7 @@ pub struct EventLog {
     undelivered_bytes: usize,
 }
 
-/// How far long work may grow the log before its events are delivered.
+/// How much long work may append to the log before the events must be delivered to watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
     /// Number of events.
@@ -89,7 +90,7 @@ impl EventLog {
         }
     }
 
-    /// Sets another version; the log must be empty.
+    /// Sets the version of an empty log.
     pub(super) fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.events.is_empty(), "a log with events has its versions");
         (self.floor, self.delivered) = (version, version);
@@ -132,15 +133,15 @@ impl EventLog {
         self.events.get(usize::try_from(index).ok()?)
     }
 
-    /// Returns all events after `version`, oldest first; `None` if some of them were dropped, or if `version` was never
-    /// given out.
+    /// Returns all events after `version`, oldest first; `None` if some of them were dropped, or if `version` is in the
+    /// future.
     #[must_use]
     pub fn since(&self, version: ResourceVersion) -> Option<impl ExactSizeIterator<Item = &Event>> {
         let skip = usize::try_from(version.0.checked_sub(self.floor.0)?).ok()?;
         (skip <= self.events.len()).then(|| self.events.range(skip..))
     }
 
-    /// How far resumable work may grow the log now, so that no watcher at the head falls off it.
+    /// How much resumable work may append to the log now, so that no watcher at the head misses a dropped event.
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);
@@ -152,14 +153,14 @@ impl EventLog {
         }
     }
 
-    /// Notes that the events so far are delivered. Call it after all watchers have taken as many events as they have
-    /// room for.
+    /// Records that all events so far are delivered. Call it after every watcher has taken as many events as it has
+    /// space for.
     pub(super) fn mark_delivered(&mut self) {
         (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }
 
-    /// Reads some shared memory of the oldest `count` events, if the log is full, so that it is in the caches when they
-    /// are dropped. The result has no meaning.
+    /// If the log is full, reads some shared memory of the oldest `count` events. It is then in the processor's caches
+    /// when the events are dropped. The result has no meaning.
     pub(super) fn touch_oldest(&self, count: usize) -> usize {
         let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
         if !is_full {
@@ -168,7 +169,8 @@ impl EventLog {
         self.events.iter().take(count).map(|event| event.after.handles()).fold(0, usize::wrapping_add)
     }
 
-    /// Appends the next event and drops the oldest ones past the bounds. The newest one is always kept.
+    /// Appends the next event, and drops the oldest events while the log exceeds its bounds. The newest event is always
+    /// kept.
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.bytes as usize;

@@ -1,9 +1,11 @@
-//! States that the table has lost and snapshots still need, kept once for all snapshots.
+//! Lost states: a change removed them from the table, and snapshots still need them. Each is kept once for all
+//! snapshots.
 //!
-//! A state that a change removes is needed by readers of a version at which it existed. Each change reports one, and it
-//! is kept if there is such a reader; the cost does not depend on the number of running lists. The state is charged to
-//! the newest of these readers. When that reader ends, the state is charged to the next older one that needs it, or is
-//! freed. This happens in steps, like all freeing after a list ([`discard`](crate::table::discard)).
+//! Each snapshot has a hold on its version and keys. A hold needs a removed state of one of its keys if the state
+//! existed at its version. If a hold needs a removed state, the state is kept and charged to the newest such hold. So
+//! the cost of a change does not depend on the number of running lists. When the hold ends, the state is charged to the
+//! next older hold that needs it, or is freed. This happens in steps, like all freeing after a list
+//! ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7
@@ -21,11 +23,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// The lost states. A clone is another handle of the same history.
+/// The lost states. A clone is another handle to the same history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Rc<RefCell<Inner>>);
 
-/// States that were lost, and the holds that need them.
+/// The lost states, and the holds that need them.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// The kept states. Each is charged to one hold, which may have ended.
@@ -33,19 +35,19 @@ pub(super) struct Inner {
     holds: BTreeMap<HoldId, Held>,
     /// Number of holds ever made.
     numbered: u64,
-    /// Losses charged to holds that ended while others remained.
+    /// Losses charged to ended holds, while other holds remained.
     released: VecDeque<Pieces<Loss>>,
-    /// Kept states and their losses from the time when the last hold ended: nobody needs them.
+    /// Kept states and their losses from each time when the last hold ended. No snapshot needs them.
     unneeded: VecDeque<(Lost, VecDeque<Pieces<Loss>>)>,
     /// Number of losses in `released` and `unneeded`.
     released_len: usize,
 }
 
-/// The state at a key at some version; the inner `None` means that there was no Lease. The outer `None` means that
-/// another source has the state.
+/// The state of a key at a version, if this source has it. The outer `None` means that another source has the state.
+/// The inner `None` means that no Lease existed.
 pub(super) type Stood<'t> = Option<Option<&'t Object>>;
 
-/// States by the change that ended each; none where no Lease existed.
+/// Each state by the change that removed it; `None` where no Lease existed.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
 /// A change of the state at a key. Ordered by key, then by version.
@@ -80,7 +82,7 @@ pub(super) struct Hold {
 }
 
 impl History {
-    /// Keeps the states between `start` and `end` that changes after `version`, the current one, remove.
+    /// Begins to keep the states between `start` and `end` that changes after `version`, the current version, remove.
     pub(super) fn hold(&self, version: ResourceVersion, start: &str, end: &Bound<String>) -> Hold {
         let inner = &mut *self.0.borrow_mut();
         inner.numbered += 1;
@@ -97,7 +99,7 @@ impl History {
             return;
         }
         let Some(id) = inner.holder(key, since(before), at) else { return };
-        // The absence of a Lease may have begun after the hold did.
+        // The Lease may have existed at the hold's version, and been deleted since.
         if before.is_none() && inner.loss_after(key, id.version) {
             return;
         }
@@ -111,7 +113,7 @@ impl History {
         self.0.borrow().released_len
     }
 
-    /// Re-examines up to `states_max` of them, and frees those that no hold needs.
+    /// Re-examines up to `states_max` states of ended holds, and frees those that no hold needs.
     pub(super) fn step(&self, states_max: usize) {
         let inner = &mut *self.0.borrow_mut();
         for _ in 0..states_max {
@@ -131,14 +133,15 @@ impl History {
     }
 }
 
-/// Returns the first version of a state. The version from which a key has had no Lease is unknown.
+/// Returns the first version of a state. Returns 0 for the absence of a Lease, whose first version is unknown.
 fn since(state: Option<&Object>) -> ResourceVersion {
     state.map_or(ResourceVersion(0), |object| object.version)
 }
 
 impl Inner {
-    /// The newest hold of a version from `since` on and before `until` that needs the state at `key`. If many hold
-    /// other keys, it may be one that does not need it: the cost of a change must not grow with their number.
+    /// The newest hold that needs the state at `key` and whose version is from `since` on and before `until`. Checks
+    /// the keys of a few holds only, so that the cost of a change does not grow with their number. If none of these
+    /// holds has the key, returns the next hold unchecked.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();
@@ -146,13 +149,13 @@ impl Inner {
         looked_at.or_else(|| holds.next()).map(|(id, _)| *id)
     }
 
-    /// Whether a state that a change after `version` removed at `key` is kept.
+    /// Whether the history keeps a state at `key` that a change after `version` removed.
     fn loss_after(&self, key: &Key, version: ResourceVersion) -> bool {
         let bound = |at| Bound::Excluded(Loss { key: key.clone(), at });
         self.lost.range((bound(version), bound(ResourceVersion(u64::MAX)))).next().is_some()
     }
 
-    /// Takes the next loss that was charged to an ended hold. Frees a state of `unneeded` with it, if there is one.
+    /// Takes the next loss that was charged to an ended hold. Also frees one state of `unneeded`, if one is left.
     fn pop_released(&mut self) -> Option<Loss> {
         let accounts = match self.unneeded.front_mut() {
             Some((lost, accounts)) => {
@@ -181,8 +184,8 @@ impl Inner {
         }
     }
 
-    /// The keys within `bounds` where something was lost, in order, each with its state at `version` if that was lost
-    /// since. Keys where it was not are included too, so that the reader can count its work.
+    /// The keys within the bounds that have lost states, in order. Each comes with its state at `version`, if that
+    /// state was lost after `version`. Keys without such a state are included, so that the reader can count its work.
     pub(super) fn changes(
         &self,
         (start, end): (Bound<&str>, Bound<&str>),
@@ -198,7 +201,7 @@ impl Inner {
         let mut losses = self.lost.range((start.map(|key| loss(key, 0)), end)).peekable();
         std::iter::from_fn(move || {
             let (Loss { key, at }, before) = losses.next()?;
-            // The first loss after that version: later losses are of later states.
+            // The first loss after `version` is that of the state at `version`.
             let mut stood = (*at > version).then_some(before.as_ref());
             while let Some((Loss { at, .. }, before)) = losses.next_if(|(loss, _)| loss.key == *key) {
                 stood = stood.or_else(|| (*at > version).then_some(before.as_ref()));
@@ -226,7 +229,7 @@ impl Hold {
         self.id.version
     }
 
-    /// Gives up the keys before `start`.
+    /// Releases the keys before `start`.
     pub(super) fn advance(&self, start: &str) {
         if let Some(held) = self.history.0.borrow_mut().holds.get_mut(&self.id) {
             start.clone_into(&mut held.start);

@@ -12,9 +12,9 @@ pub struct HolderChange {
     pub namespace: CompactString,
     /// Name of the Lease.
     pub name: CompactString,
-    /// The holder before; empty if there was none.
+    /// Holder before the change; empty without a holder.
     pub from: CompactString,
-    /// The holder after; empty if there is none.
+    /// Holder after the change; empty without a holder.
     pub to: CompactString,
     /// Name of the user who made the change.
     pub user: CompactString,
@@ -23,7 +23,7 @@ pub struct HolderChange {
 }
 
 impl HolderChange {
-    /// The change of holder in `change`; none if the holder stays. `author` returns the user and the user agent.
+    /// The change of holder in `change`; `None` if the holder stays. `author` returns the user and the user agent.
     #[inline]
     #[must_use]
     pub fn of<'a>(table: &Table, change: &Change, author: impl FnOnce() -> (&'a str, &'a [u8])) -> Option<Box<Self>> {
@@ -60,13 +60,13 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.holder_identity.as_deref().unwrap_or_default()
 }
 
-/// Cuts a text that a client may have made long, for the log.
+/// Shortens a text from a client, for the log.
 #[must_use]
 pub fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
-/// Maximum of each text, in bytes.
+/// Maximum length of each text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

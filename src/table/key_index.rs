@@ -1,7 +1,8 @@
 //! A hash index from name to slot that never grows as a whole.
 //!
-//! A growing hash table moves all its entries at once, which takes 17 ms for a million, and every request would wait.
-//! So there are many small tables, chosen by the key's hash. Each grows by itself, in some tens of microseconds.
+//! A growing hash table moves all its entries at once. With a million entries this takes 17 ms, and every request would
+//! wait. So the index consists of many small tables, and the key's hash selects one. Each table grows by itself, in
+//! some tens of microseconds.
 
 use super::Slot;
 use foldhash::fast::RandomState;
@@ -35,13 +36,13 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The table of this hash, chosen by bits that the table itself hardly uses: it uses the lowest bits and the
-    /// highest seven.
+    /// The index of this hash's table. It depends on bits that the table hardly uses: a table uses the lowest bits and
+    /// the highest seven.
     fn shard(self) -> usize {
         (self.0 >> 17) as usize % SHARDS
     }
 
-    /// The hash as the table takes it.
+    /// The hash in the 64 bits that a table needs.
     fn in_shard(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -61,13 +62,13 @@ impl KeyIndex {
         KeyHash::of(&self.hasher, namespace, name)
     }
 
-    /// Returns the slot of a key with this hash, possibly another key.
+    /// Returns the slot of a key with this hash. Several keys may have the same hash.
     #[inline]
     pub(super) fn find_by_hash(&self, hash: KeyHash) -> Option<Slot> {
         self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
-    /// Returns the slot of this key; `is_it` tells it from others with the same hash.
+    /// Returns the slot of this key. `is_it` excludes other keys with the same hash.
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(namespace, name);
@@ -113,7 +114,7 @@ mod tests {
             assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
-        // A hundred each, within seven standard deviations.
+        // Each table has about a hundred slots, within seven standard deviations.
         assert!(index.shards.iter().all(|shard| (30..170).contains(&shard.len())));
         for (at, name) in (0..).zip(&names).skip(1) {
             index.remove("n", name, Slot(at));

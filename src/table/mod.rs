@@ -1,9 +1,9 @@
 //! The table of Leases: slab, indexes, resourceVersion and event log.
 //!
-//! The table owns the only state that matters. Taking the next version, changing the table and appending the event are
-//! one call that cannot be half done. Nothing here knows requests, sockets or the clock.
+//! One call takes the next version, changes the table and appends the event, so none of these steps happens alone. This
+//! module knows no requests, sockets or clock.
 //!
-//! Invariant: slab, hash index, ordered index and counts describe the same Leases; every version after the first has
+//! Invariants: slab, hash index, ordered index and counts describe the same Leases. Every version after the first has
 //! exactly one event.
 
 pub mod change;
@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use usage::Usage;
 
-/// A place in the slab, valid until its Lease is deleted.
+/// Index of a Lease in the slab, valid until the Lease is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -95,8 +95,8 @@ impl Table {
         &self.log
     }
 
-    /// Notes that the log's events so far are delivered, which resets [`EventLog::headroom`]. Call it after all
-    /// watchers have taken as many events as they have room for.
+    /// Records that all events so far are delivered, which resets [`EventLog::headroom`]. Call it after every watcher
+    /// has taken as many events as it has space for.
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
     }
@@ -107,13 +107,13 @@ impl Table {
         self.copies.begin(self.version(), self.discard.clone())
     }
 
-    /// Number of states that were kept for lists and watches, and wait to be freed.
+    /// Number of states that ended lists, watches and copies kept, and that wait to be freed.
     #[must_use]
     pub fn discarded_len(&self) -> usize {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` of the states that wait to be freed.
+    /// Frees up to `states_max` waiting states of each of the two queues.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
@@ -155,15 +155,17 @@ impl Table {
         self.usage.metered()
     }
 
-    /// Re-examines some of the lost Leases, if running lists seem to hold too much of them.
+    /// Re-examines some of the long Leases that the table no longer holds, if running lists may hold too many bytes of
+    /// them.
     pub fn sweep_outlived(&mut self) {
         if self.has_too_much_outlived() {
             self.outlived.sweep(OUTLIVED_SWEPT_PER_WRITE);
         }
     }
 
-    /// Whether a write of a long Lease must be refused because running lists hold too much that the table has lost. The
-    /// Lease is long if `lease`, or the one that it replaces in `slot`, is. Call [`Table::sweep_outlived`] before.
+    /// Whether a write must be refused because running lists hold too many long Leases that the table no longer holds.
+    /// Never true unless `lease`, or the Lease in `slot` that it replaces, is long. Call [`Table::sweep_outlived`]
+    /// first.
     #[must_use]
     pub fn must_refuse_long(&self, slot: Option<Slot>, lease: &Lease) -> bool {
         let is_long = |lease: &Lease| Object::memory_bytes_max(lease.text_bytes()) > METERED_BYTES_MIN;
@@ -175,14 +177,14 @@ impl Table {
         self.outlived.bytes() > self.log.bytes() + OUTLIVED_BYTES_MAX
     }
 
-    /// Returns the namespace that has most of the bytes that count towards the quota. Examines every namespace.
+    /// Returns the namespace with the most bytes that count towards the quota. Examines every namespace.
     #[must_use]
     pub fn fullest_namespace(&self) -> NamespaceQuota {
         self.usage.fullest_namespace()
     }
 
-    /// Checks that the quota has space for `lease`, in place of the one in `slot` or as a new one. `reserved` bytes are
-    /// already promised to other writes.
+    /// Checks that the quota has space for `lease`, which replaces the Lease in `slot` or is new. `reserved` bytes are
+    /// reserved for other writes.
     ///
     /// # Errors
     /// [`QuotaExceeded`]. A Lease that does not grow always fits.
@@ -197,7 +199,7 @@ impl Table {
         Some((slot, self.object(slot)))
     }
 
-    /// The current Leases of a range, in order. For a range that may be long, and can wait, see
+    /// The current Leases of a range, in the order of their keys. To read a long range in steps, use a
     /// [`Snapshot`](snapshot::Snapshot).
     pub fn iter<'t>(&'t self, range: &Range) -> impl Iterator<Item = &'t Object> + use<'t> {
         let (start, end) = range.bounds();
@@ -206,7 +208,7 @@ impl Table {
     }
 
     /// Applies a change at the next version, if the table still holds the state that the change was made from. No other
-    /// method changes Leases.
+    /// method changes existing Leases.
     ///
     /// # Errors
     /// [`Rejected`]; the table is unchanged.
@@ -223,7 +225,7 @@ impl Table {
         }
     }
 
-    /// Sets an empty table to the version of a stored state, before its Leases are restored.
+    /// Sets the version of an empty table, before the Leases of a stored state are restored.
     ///
     /// # Panics
     /// If the table holds a Lease, or its log an event.
@@ -232,7 +234,8 @@ impl Table {
         self.log.start_at(version);
     }
 
-    /// Restores a Lease of a stored state into a table without events. `number` and `version` are the Lease's own.
+    /// Restores a Lease of a stored state into a table without events. `number` is the version of the Lease's creation,
+    /// and `version` that of its state.
     ///
     /// # Errors
     /// [`Rejected`] if a Lease of this name exists, or if no Lease of this table can have these versions.
@@ -298,7 +301,7 @@ impl Table {
         Ok(target.slot)
     }
 
-    /// Adds a Lease that does not exist.
+    /// Adds a Lease whose name is free.
     fn add(&mut self, lease: Lease) -> Object {
         let version = self.next_version();
         let (_, after) = self.insert(version, version, lease);
@@ -309,7 +312,7 @@ impl Table {
     /// Inserts a Lease into slab, indexes and counts.
     ///
     /// # Panics
-    /// If a Lease of this name exists: two objects of one name would be given out.
+    /// If a Lease of this name exists: a list would return two objects of one name.
     fn insert(&mut self, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> (Slot, Object) {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
@@ -386,7 +389,7 @@ impl Table {
         ResourceVersion(self.version().0 + 1)
     }
 
-    /// Counts must match after every change. Checks of the whole table run only while it is small.
+    /// Checks the invariants in a debug build. Checks of the whole table run only while the table is small.
     fn check_invariants(&self) {
         if cfg!(debug_assertions) {
             assert_eq!(self.entries.len(), self.ordered.len(), "slab and ordered index");

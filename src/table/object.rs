@@ -1,8 +1,9 @@
 //! One state of one Lease, with its encoding, shared by the table, the event log, responses and watchers.
 //!
-//! Nearly all states are renewals, which change only two times of the Lease. So a state is the two times and a
-//! [`Base`], which all states share that differ only by renewals. The base also holds the encoding, from which a
-//! state's bytes are made on demand. So a renewal writes a few words, and not a body that nobody may read.
+//! Nearly all writes are renewals, which change only two times of the Lease. So a state consists of these two times and
+//! a [`Base`]. States that differ only by renewals share one base. The base also holds a template of the encoding, from
+//! which a state's body is made on demand. So a renewal writes a few words instead of a body that perhaps no client
+//! reads.
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
@@ -21,8 +22,8 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-/// `namespace/name`, in the order of lists over all namespaces. etcd's keys end in the same text, so `a-b/x` precedes
-/// `a/x` here as there. Neither part can contain a slash.
+/// The key of a Lease, `namespace/name`. Keys are ordered like a list over all namespaces. kube-apiserver's keys in
+/// etcd end in the same text, so both orders are equal: `a-b/x` precedes `a/x`. Neither part can contain a slash.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Rc<str>);
 
@@ -33,7 +34,7 @@ impl Key {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// Returns a position in the order of keys, for any text.
+    /// Creates a key from any text, as a bound in the order of keys.
     #[must_use]
     pub(super) fn from_text(text: &str) -> Self {
         Self(text.into())
@@ -54,7 +55,7 @@ impl Key {
         }
     }
 
-    /// Whether this is the key of `namespace` and `name`; builds no key.
+    /// Whether this is the key of `namespace` and `name`. Allocates no memory.
     #[must_use]
     pub fn is(&self, namespace: &str, name: &str) -> bool {
         self.0.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) == Some(name)
@@ -73,17 +74,17 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A Lease at one version. Immutable; a clone is another handle of the same state.
+/// A Lease at one version. Immutable; a clone is another handle to the same state.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Version of the change that made this state; for the last state in a deletion's event, the deletion's version.
+    /// Version of the change that made this state. The last state of a deleted Lease has the version of the deletion.
     pub version: ResourceVersion,
     base: Rc<Base>,
-    /// Times that replace those of the base.
+    /// Times of the last renewal, which replace those of the base; `None` without a renewal.
     renewed: Option<RenewedTimes>,
 }
 
-/// A trace of a Lease: shows whether an [`Object`] of it, or a renewal of that, is still held.
+/// A weak reference to a state's base. It shows whether an [`Object`] with this base is still in memory.
 #[derive(Debug)]
 pub(super) struct Trace(Weak<Base>);
 
@@ -99,11 +100,11 @@ struct Base {
     key: Key,
     /// Version of the Lease's creation.
     number: ResourceVersion,
-    /// The first of these states, without a version of its own.
+    /// The first of these states, without its version in the table.
     lease: Lease,
-    /// Template in the format needed first: that of the answer to the last write other than a renewal, and so usually
-    /// that of the renewals. The other format is encoded on demand: a second template would cost each Lease its memory
-    /// for good because of one list.
+    /// Template in the first format that was needed. That is usually the format of the last create or update, which its
+    /// renewals use too. A response in the other format is encoded anew. Otherwise one list would make each Lease keep
+    /// a second template in memory.
     template: OnceCell<Template>,
 }
 
@@ -112,16 +113,16 @@ struct Base {
 pub struct RenewedTimes {
     /// `spec.renewTime`
     pub renew_time: MicroTime,
-    /// The time of the last entry of `managedFields`; none if there is no entry.
+    /// The time of the last entry of `managedFields`; `None` without entries.
     pub managed_time: Option<Time>,
 }
 
-/// Maximum length of the longest encoding, JSON, without its strings, in bytes: member names, times, numbers.
+/// Maximum length of the JSON encoding, the longest one, without the Lease's strings, in bytes.
 const ENCODED_BYTES: usize = 1024;
 /// Maximum difference in length between two states that differ only by renewals, in bytes.
 const TIMES_BYTES: usize = 16;
 
-/// Bytes of the JSON object before the members that a list item also has: `{"kind":…,"apiVersion":…,`.
+/// Length of the start of a JSON object that a list item omits, in bytes: `{"kind":…,"apiVersion":…,`.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
 
 impl Object {
@@ -133,7 +134,7 @@ impl Object {
         Self { version, base, renewed: None }
     }
 
-    /// Returns the same state at another version: the last state of a deleted Lease.
+    /// Returns the same state at another version, for the last state of a deleted Lease.
     pub(super) fn at_version(&self, version: ResourceVersion) -> Self {
         Self { version, ..self.clone() }
     }
@@ -147,8 +148,8 @@ impl Object {
         Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
     }
 
-    /// Whether only renewals lie between this state and `other`, a state of the same Lease. Such states share their
-    /// memory.
+    /// Whether this state and `other`, a state of the same Lease, differ only by renewals. Such states share their
+    /// base.
     pub(crate) fn is_renewal_of(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.base, &other.base)
     }
@@ -157,12 +158,13 @@ impl Object {
         Trace(Rc::downgrade(&self.base))
     }
 
-    /// Number of handles of its shared part.
+    /// Number of handles to the base.
     pub(super) fn handles(&self) -> usize {
         Rc::strong_count(&self.base)
     }
 
-    /// Reads some of the memory that a renewal needs, to bring it into the caches. The result has no meaning.
+    /// Reads some of the memory that a renewal needs, to bring it into the processor's caches. The result has no
+    /// meaning.
     #[inline]
     pub(super) fn touch(&self) -> usize {
         let key = usize::from(*self.base.key.as_str().as_bytes().first().unwrap_or(&0));
@@ -183,7 +185,7 @@ impl Object {
         self.base.number
     }
 
-    /// The object, without a version of its own. Cloned if it was renewed; for the values that no renewal changes, see
+    /// The Lease, without its version. A renewed Lease is cloned. To read values that no renewal changes, use
     /// [`Object::unrenewed`].
     #[must_use]
     pub fn lease(&self) -> Cow<'_, Lease> {
@@ -197,13 +199,13 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// The object, except that `renewTime` and the times of `managedFields` may be older ones.
+    /// The Lease, but possibly with an older `renewTime` and older times of `managedFields`.
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// The metadata, except that the times of `managedFields` may be older ones.
+    /// The metadata, but possibly with older times of `managedFields`.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
@@ -215,14 +217,14 @@ impl Object {
         selector.is_everything() || selector.matches(self.metadata())
     }
 
-    /// Version of this state in kube-apiserver's built-in storage, if the state was copied from there and nothing has
-    /// been written since.
+    /// Version of this state in kube-apiserver's built-in storage, if the state was copied from there and the Lease has
+    /// not been written since.
     #[must_use]
     pub fn built_in_version(&self) -> Option<u64> {
         self.built_in_version_text().parse().ok()
     }
 
-    /// The version in built-in storage, as text; empty if there is none.
+    /// The version in built-in storage, as text; empty if the state has no such version.
     pub(crate) fn built_in_version_text(&self) -> &str {
         if self.renewed.is_some() { "" } else { &self.metadata().resource_version }
     }
@@ -246,9 +248,9 @@ impl Object {
         self.renewed.map_or_else(of_base, |times| times.managed_time)
     }
 
-    /// Returns the `renewTime` of `body` if the rest of it is exactly this state's encoding in `format`, which must be
-    /// the template's format. The time may be unchanged. `is_renewable` is called once for all states that differ only
-    /// by renewals.
+    /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. Returns
+    /// `None` if the template has another format. The time may be unchanged. `is_renewable` is called once for all
+    /// states that differ only by renewals.
     #[inline]
     pub fn renew_time_in(
         &self,
@@ -280,8 +282,8 @@ impl Object {
         self.template(format).format() == format
     }
 
-    /// Maximum number of bytes that [`Object::push_body`] appends; a few too many if the template has this format, else
-    /// several times too many.
+    /// Upper bound of the bytes that [`Object::push_body`] appends. It is a few bytes too high if the template has this
+    /// format, else several times too high.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);
@@ -296,7 +298,7 @@ impl Object {
     pub fn push_json(&self, out: &mut Vec<u8>, version: ApiVersion) {
         let from = push_type_meta(out, version);
         self.push_from(out, Format::Json, from);
-        // The line feed.
+        // Removes the line feed.
         out.pop();
     }
 
@@ -316,7 +318,7 @@ impl Object {
         }
     }
 
-    /// Appends without the template: the format differs, or a version or a time has another length than in the
+    /// Appends without the template, if the format differs or a version or time has another length than in the
     /// template.
     #[inline(never)]
     fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
@@ -342,20 +344,20 @@ impl Object {
         Values { version, renew_time, managed_time }
     }
 
-    /// Whether finalizers hold an object whose deletion was asked for.
+    /// Whether the object's deletion was requested and finalizers still prevent it.
     #[must_use]
     pub fn is_being_deleted(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// Whether the Lease is so long that a request about it takes long; a renewal does not change that.
+    /// Whether the Lease is so long that its requests take long. A renewal does not change the result.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
-    /// Estimate of the memory that a Lease with `text_bytes` of text may come to take in a table, in bytes, with its
-    /// longest possible encoding.
+    /// Estimate of the most memory that a Lease with `text_bytes` of text takes, in bytes, with its longest possible
+    /// encoding.
     pub(super) fn memory_bytes_max(text_bytes: usize) -> usize {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
@@ -367,8 +369,8 @@ impl Object {
         self.memory_bytes()
     }
 
-    /// Estimate of the memory that the object takes with all renewals of it, in bytes: the object and its encoding, or
-    /// its longest possible encoding.
+    /// Estimate of the memory that the object and its renewals share, in bytes. Before the object is encoded, the
+    /// estimate includes its longest possible encoding.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let Base { lease, template, .. } = &*self.base;

@@ -1,25 +1,27 @@
-//! Long Leases that the table has lost and the event log or running lists may still hold.
+//! Long Leases that the table no longer holds, and that the event log or running lists may still hold.
 //!
-//! The log's memory is bounded, and one list needs one state of each Lease. But lists of many versions need many states
-//! of it. So a client that rewrites a long Lease beside lists that nobody reads could fill the memory before their
-//! deadlines. Short Leases cannot add up to as much in that time, and are not tracked.
+//! The event log's memory is bounded, and one list needs one state of each Lease. But lists at many versions need many
+//! states of one Lease. So a client could start lists without reading them, and rewrite a long Lease meanwhile. It
+//! could fill the memory before the deadlines of the lists. Short Leases cannot take as much memory in that time, and
+//! are not tracked.
 
 use crate::limits::METERED_BYTES_MIN;
 use crate::table::object::{Object, Trace};
 use std::collections::VecDeque;
 
-/// Traces of these Leases, which keep none of them in memory.
+/// Traces of these Leases. A trace keeps no Lease in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// Traces with their bytes. Unordered, since those that are checked and still held go to the back.
+    /// Traces, each with the memory of its Lease in bytes. A trace moves to the back if its Lease is still held at a
+    /// check.
     traces: VecDeque<(Trace, usize)>,
-    /// Memory that they took, in bytes.
+    /// Sum of these bytes.
     bytes: usize,
 }
 
 impl Outlived {
-    /// Adds `object`, which the table has lost with all its renewals. Checks two other traces, so that their number
-    /// stays near that of the Leases still held.
+    /// Adds `object`, which the table no longer holds, nor any renewal of it. Checks two traces, so that the number of
+    /// traces stays near that of the Leases still held.
     pub(super) fn push(&mut self, object: &Object) {
         let bytes = object.memory_bytes();
         if bytes <= METERED_BYTES_MIN {
@@ -30,7 +32,7 @@ impl Outlived {
         self.sweep(2);
     }
 
-    /// Checks the next `states_max` traces, and drops those that nobody holds.
+    /// Checks the next `states_max` traces, and drops those whose Lease is not held.
     pub(super) fn sweep(&mut self, states_max: usize) {
         for _ in 0..states_max.min(self.traces.len()) {
             let Some((trace, bytes)) = self.traces.pop_front() else { return };
@@ -42,7 +44,7 @@ impl Outlived {
         }
     }
 
-    /// Estimate of the memory that the traced Leases take, in bytes. Those freed since their last check still count.
+    /// Estimate of the memory that the traced Leases take, in bytes. Leases freed since their last check still count.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

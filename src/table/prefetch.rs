@@ -1,10 +1,10 @@
-//! Prefetching: brings Leases that will soon be needed into the caches together.
+//! Prefetching: brings several Leases that are needed soon into the processor's caches at once.
 //!
-//! One Lease among many is in no cache. Each step to it (index, slab, object, encoding) must wait for memory before the
-//! next address is known. Request by request these waits add up: with a million Leases, to half of a renewal. Here each
-//! step is made for several Leases before the next step, so that the processor waits for many at a time. The same is
-//! done for the events that a full log will drop. The only effect is on the caches: a wrong or needless prefetch does
-//! no harm.
+//! With many Leases, a single Lease is rarely in a cache. Each step to it (index, slab, object, encoding) waits for
+//! memory before the next address is known. With a million Leases, these waits take half the time of a renewal. A
+//! prefetch makes each step for several Leases before the next step, so that the processor waits for all of them at
+//! once. It does the same for the events that a full log will drop. It affects only the caches, so a wrong or needless
+//! prefetch does no harm.
 
 use super::change::Target;
 use super::key_index::KeyHash;
@@ -12,11 +12,11 @@ use super::object::Object;
 use super::{Slot, Table};
 use std::hint::black_box;
 
-/// The hashed key of a Lease that will be needed, if it exists.
+/// The hashed key of a Lease that a request will need, if the Lease exists.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchKey(KeyHash);
 
-/// Leases prefetched together: the processor cannot wait for more at once.
+/// Maximum number of Leases to prefetch together. The processor cannot wait for more at once.
 pub const PREFETCH_MAX: usize = 16;
 
 impl Table {

@@ -1,9 +1,9 @@
-//! The table at one version, read in steps while the table goes on changing.
+//! The table at one version, read in steps while the table changes.
 //!
-//! A list must be of one version, and a list of a million Leases must not stop the event loop. So a [`Snapshot`] copies
-//! nothing. It walks the ordered index together with the states that the table has lost since ([`History`]), which are
-//! kept for it. States of an older version that were lost before the snapshot was made come from the event log, in
-//! steps.
+//! A list must show one version, and a list of a million Leases must not stop the event loop. So a [`Snapshot`] copies
+//! nothing. It walks the ordered index together with the lost states: changes have removed them from the table since,
+//! and [`History`] keeps them. A snapshot of an older version also needs states that were lost before the snapshot was
+//! made. These come from the event log, in steps.
 //!
 //! ```text
 //!   table now:    a  b' c' e  f'
@@ -27,7 +27,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::ops::Bound;
 
-/// Leases that a list or a watch covers, before selectors.
+/// Leases that a list or a watch covers, before its selectors apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Range {
     /// All Leases.
@@ -60,7 +60,7 @@ impl Range {
 }
 
 impl fmt::Display for Range {
-    /// The prefix of its keys, or its only key. No two ranges have the same.
+    /// Writes the prefix of the range's keys, or its only key. No two ranges have the same text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => Ok(()),
@@ -96,17 +96,18 @@ pub struct Snapshot {
     /// States of keys from `start` on, lost before the snapshot was made and found in the log up to `caught_up`.
     lost_before: Changes,
     discard: Discard,
-    /// Version up to which the log is in `lost_before`. No Lease is returned before it reaches the hold's version.
+    /// Version up to which the log's events are in `lost_before`. No Lease is returned before this reaches the hold's
+    /// version.
     caught_up: ResourceVersion,
-    /// Whether the snapshot began within the range. Then the counts of the whole range do not give `remaining`.
+    /// Whether the snapshot began within the range. The counts of the whole range then do not give `remaining`.
     is_page: bool,
-    /// Leases added to the range, and removed from it, between the version and the snapshot's making.
+    /// Number of Leases added to the range, and removed from it, after `version` and before the snapshot was made.
     added: usize,
     removed: usize,
-    /// Unread Leases of the range at its version. Valid once the snapshot has caught up; none if it began within the
-    /// range and the caller gave no number.
+    /// Number of unread Leases of the range at `version`. Valid once the snapshot has caught up. `None` if the snapshot
+    /// began within the range and the caller gave no number.
     remaining: Option<usize>,
-    /// Leases of the range when the snapshot was made.
+    /// Number of Leases of the range when the snapshot was made.
     initial_count: usize,
 }
 
@@ -134,7 +135,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns a snapshot of the range at `version`, which is not in the future, caught up at once.
+    /// Returns a caught-up snapshot of the range at `version`, which must not be in the future.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -145,8 +146,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Returns a snapshot of the range at `version`, which is not in the future. [`Snapshot::next`] reads the later
-    /// changes from the log in steps, since they may be many.
+    /// Returns a snapshot of the range at `version`, which must not be in the future. [`Snapshot::next`] reads the
+    /// later changes from the log in steps, since they may be many.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -159,7 +160,8 @@ impl Snapshot {
         }
     }
 
-    /// Reads some of the changes between the snapshot's version and its making. No Lease comes out before all are read.
+    /// Reads some of the changes from the snapshot's version until the snapshot was made. No Lease is returned before
+    /// all of them are read.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has dropped the next change; the snapshot is then useless.
@@ -177,13 +179,13 @@ impl Snapshot {
             return Ok(Stepped::More);
         }
         if !self.is_page {
-            // The Leases at the making, less those added, plus those removed.
+            // The Leases when the snapshot was made, minus the added ones, plus the removed ones.
             self.remaining = Some((self.initial_count + self.removed).saturating_sub(self.added));
         }
         Ok(Stepped::Done)
     }
 
-    /// Number of changes after the snapshot's version and before its creation that are not read from the log yet.
+    /// Number of changes from the snapshot's version until the snapshot was made that are not read from the log yet.
     fn lag_events(&self) -> usize {
         usize::try_from(self.hold.version().0.saturating_sub(self.caught_up.0)).unwrap_or(usize::MAX)
     }
@@ -200,8 +202,8 @@ impl Snapshot {
         }
     }
 
-    /// Continues at `start`, a key in the range or text that follows one, where `remaining` Leases are left if known.
-    /// Returns `None` if `start`, which a client sends, is not in the range.
+    /// Continues at `start`, a key in the range or a text that follows a key. `remaining` is the number of Leases from
+    /// there, if known. Returns `None` if `start`, which a client sends, is not in the range.
     #[must_use]
     pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
@@ -219,8 +221,8 @@ impl Snapshot {
         Some(self)
     }
 
-    /// Whether reading it, or `keys_max` of its keys, takes more than one step of `keys_per_step` keys. Ignores the
-    /// number of remaining Leases that a client claims: a token can claim anything.
+    /// Whether reading the snapshot, or `keys_max` of its keys, takes more than one step of `keys_per_step` keys.
+    /// Ignores the number of remaining Leases in a `continue` token, which a client can forge.
     #[must_use]
     pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
         self.initial_count.min(keys_max) > keys_per_step || self.lag_events() > CATCH_UP_EVENTS_PER_STEP
@@ -238,7 +240,7 @@ impl Snapshot {
         &self.range
     }
 
-    /// Unread Leases of the range, if known.
+    /// Number of unread Leases of the range, if known.
     #[must_use]
     pub fn remaining(&self) -> Option<usize> {
         self.remaining
@@ -250,15 +252,15 @@ impl Snapshot {
         States::new(self.discard.clone())
     }
 
-    /// Where the next snapshot of this version must start to continue this one.
+    /// Start for a later snapshot of the same version that continues this one.
     #[must_use]
     pub fn start(&self) -> &str {
         &self.start
     }
 
-    /// Gives the next Leases, in order, to `each`, which says whether to continue. Examines at most about `keys_max`
-    /// keys. Returns [`Stepped::More`] if more are left. Also returns it if more may be left: after `keys_max` keys, or
-    /// while the snapshot is still catching up.
+    /// Passes the next Leases, in order, to `each`, which returns whether to continue. Examines at most about
+    /// `keys_max` keys. Returns [`Stepped::More`] if Leases are left. Also returns it if Leases may be left: after
+    /// `keys_max` keys, or while the snapshot catches up.
     ///
     /// # Errors
     /// As [`Snapshot::catch_up`], which it calls.
@@ -274,7 +276,7 @@ impl Snapshot {
         if let Bound::Included(end) = &self.end
             && self.start > *end
         {
-            // A range of one name that was read: `BTreeMap::range` panics on bounds that cross.
+            // The range is one name, which was read. `BTreeMap::range` panics if the start is after the end.
             return Ok(Stepped::Done);
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
@@ -292,7 +294,7 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // None: no Lease existed at the version, or neither then nor now. Skipping a key is work too.
+            // `None`: no Lease existed at the version. Skipping a key is work too.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;
@@ -306,7 +308,7 @@ impl Snapshot {
             self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(1));
             wanted = each(object);
         }
-        // The last key examined may have been the last of all.
+        // The last examined key may have been the last key of the range.
         may_be_more &= is_one_more || keys.peek().is_some();
         drop(keys);
         drop(history);
@@ -315,7 +317,7 @@ impl Snapshot {
             self.start.push_str(last.as_str());
             self.start.push('\0');
             self.hold.advance(&self.start);
-            // The entries are removed one by one, since `BTreeMap::split_off` counts all the rest.
+            // The entries are removed one by one, since `BTreeMap::split_off` counts all remaining entries.
             while let Some(first) = self.lost_before.first_entry()
                 && first.key().as_str() < self.start.as_str()
             {

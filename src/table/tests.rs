@@ -1,6 +1,6 @@
-//! The table against a naive model. Goal: whatever the interleaving of writes, every version can be read as it was, in
-//! steps and during further writes. The log tells how each version became the next. Method: seeded random operations on
-//! the table and on a list of plain maps, one map per version.
+//! The table compared with a naive model. Goal: every version can be read as it was, in steps and during further
+//! writes. The log shows how each version became the next. Method: seeded random operations on the table and on a list
+//! of plain maps, one map per version.
 
 use super::*;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP, LARGE_LEASE_BYTES_MIN};
@@ -122,7 +122,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                     break;
                 }
                 if model.rng.u8(0..4) == 0 {
-                    // The same page again, by a request with version and start.
+                    // Reads the same page again, by its version and start.
                     let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
                     let again =
                         Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
@@ -276,8 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// Versions without readers, keys that all readers have passed, and ranges of others cost nothing. A state that several
-/// readers need is kept once.
+/// The history keeps no state of a version without a reader, or of a key that no reader still has to read. A state that
+/// several readers need is kept once.
 #[test]
 fn only_what_a_snapshot_can_still_come_to_is_kept() {
     let mut model = Model::new(1, 5);

@@ -1,11 +1,11 @@
-//! Leases of each namespace, and the memory that counts towards the quota.
+//! The number of Leases in each namespace, and the memory that counts towards the quota.
 //!
-//! Without a quota, a client that may write in one namespace could fill the memory that all Leases share. The system
-//! would then kill the process. An ordinary Lease of [`CLUSTER_NAMESPACES`] does not count: a cluster must be able to
-//! renew, and new nodes to join, however much the others hold.
+//! Without a quota, a client with write access to one namespace could fill the memory that all Leases share. The OOM
+//! killer would then end the process. An ordinary Lease of [`CLUSTER_NAMESPACES`] does not count. So nodes can join and
+//! renew, however much memory the other namespaces hold.
 //!
-//! One namespace may hold at most half of what the others leave of the quota. So a namespace that fills all that it may
-//! leaves as much again for the next one, and a namespace with few Leases always finds room for more.
+//! One namespace may hold at most half of the quota that the other namespaces leave. So a namespace at its limit leaves
+//! the same amount for other namespaces. A namespace with few Leases always has space for more.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;
@@ -34,12 +34,12 @@ struct NamespaceUsage {
     metered_bytes: usize,
 }
 
-/// Bytes of the quota that are promised to writes in flight.
+/// Bytes of the quota that are reserved for writes in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// Bytes for writes in all namespaces.
     pub bytes: usize,
-    /// Bytes for writes in the namespace in question.
+    /// Bytes for writes in one namespace.
     pub in_namespace: usize,
 }
 
@@ -48,9 +48,9 @@ pub struct Reserved {
 pub struct NamespaceQuota {
     /// The namespace.
     pub namespace: String,
-    /// Bytes of the namespace's Leases that count.
+    /// Bytes of the namespace's Leases that count towards the quota.
     pub used: usize,
-    /// Maximum of those bytes, as long as the other namespaces do not change.
+    /// Maximum of `used`, as long as the other namespaces do not change.
     pub limited: usize,
 }
 
@@ -59,9 +59,9 @@ pub struct NamespaceQuota {
 pub struct QuotaExceeded {
     /// Additional bytes that the write needs.
     pub requested: usize,
-    /// Bytes of the namespace that count now, including promised ones.
+    /// Bytes of the namespace that count now, including reserved bytes.
     pub used: usize,
-    /// Bytes of the namespace that may count.
+    /// Maximum of the namespace's bytes that count.
     pub limited: usize,
 }
 
@@ -133,20 +133,21 @@ impl Usage {
         (self.metered_bytes, self.metered_bytes_max)
     }
 
-    /// Returns the namespace that has most of the bytes that count towards the quota.
+    /// Returns the namespace with the most bytes that count towards the quota.
     pub(super) fn fullest_namespace(&self) -> NamespaceQuota {
         let largest = self.namespaces.iter().max_by_key(|(_, usage)| usage.metered_bytes);
         let (namespace, used) = largest.map_or(("", 0), |(name, usage)| (name.as_str(), usage.metered_bytes));
         NamespaceQuota { namespace: namespace.to_owned(), used, limited: self.limit_of(used, self.metered_bytes) }
     }
 
-    /// Returns the share of a namespace that holds `in_namespace` of all `used` bytes: half of what the others leave.
+    /// Returns the limit of a namespace that holds `in_namespace` of all `used` bytes: half of the quota that the other
+    /// namespaces leave.
     fn limit_of(&self, in_namespace: usize, used: usize) -> usize {
         self.metered_bytes_max.saturating_sub(used.saturating_sub(in_namespace)) / 2
     }
 
-    /// Checks that `after` may replace `before`. A Lease that does not grow always fits: no holder may lose it
-    /// because others have many.
+    /// Checks that `after` may replace `before`. A Lease that does not grow always fits. So no holder loses its Lease
+    /// because other clients have many Leases.
     pub(super) fn check_quota(
         &self,
         before: Option<&Object>,

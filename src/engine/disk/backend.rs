@@ -1,9 +1,9 @@
 //! The backend of redb: a file, a guard that remembers which operation failed, and the part of the file after the log.
 //!
-//! redb reports failed writes and failed syncs alike, and refuses all work after either. But they differ: a full disk
-//! can be waited out, while after a failed sync nobody knows which pages are on the disk. So the guard records the
-//! operation. It also keeps the backend open when redb closes it, so that the database can be reopened on the same
-//! file.
+//! redb reports failed writes and failed syncs with the same error, and refuses all work after either. But the store
+//! can continue after a full disk. After a failed sync it cannot, since it is unknown which pages are on the disk. So
+//! the guard records the operation. It also keeps the backend open when redb closes it, so that the database can be
+//! reopened on the same file.
 
 use std::fs::File;
 use std::io;
@@ -97,7 +97,7 @@ impl Guard {
         self.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the recorded failure: that of a sync if there was one, else the last.
+    /// Takes the recorded failure: the first failed sync, or the last failure if no sync failed.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

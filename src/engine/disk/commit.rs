@@ -1,4 +1,4 @@
-//! One commit of redb: its positions, its transaction, and a later check whether it happened.
+//! One commit of redb: its positions, its transaction, and a check whether it is in the store.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
@@ -21,17 +21,17 @@ pub(super) struct Commit {
 }
 
 impl Commit {
-    /// Creates the commit of `writes`, with `next` and `marks` of the previous commit. If it moves the log's entries to
-    /// the database, `log_generation` is the log's next generation.
+    /// Creates the commit of `writes`. `next` and `marks` are those of the previous commit. `log_generation` is the
+    /// log's next generation, if this commit moves the log's entries to the database.
     pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
-        // A mark costs one more page write.
+        // A commit that only appends is not marked, since a mark costs one more page write.
         let is_marked = log_generation.is_some() || appended < writes.len();
         let (next, marks) = (next + appended as u64, marks + u64::from(is_marked));
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }
     }
 
-    /// Makes the writes and the log's entries durable. After an error it is unknown whether they are.
+    /// Makes the writes and the log's entries durable. After an error, it is unknown whether they are durable.
     pub(super) fn write(&self, database: &Database, log: &[Entry], writes: &[Write]) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;

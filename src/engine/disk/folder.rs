@@ -9,7 +9,7 @@ use crate::engine::EngineError;
 
 /// Creates `folder` and its missing parents, and takes its lock.
 ///
-/// The lock is held until the file is dropped or the process ends.
+/// The lock is held until the returned file is dropped or the process ends.
 pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     create(folder)?;
     let path = folder.join(LOCK);
@@ -24,15 +24,15 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     if !try_lock(&file, &path)? {
         return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
     }
-    // An interrupted start may have created names without syncing them.
+    // An earlier process may have ended after it created a file and before it synced the folder.
     sync(folder)?;
-    // The process id is for operators. A full disk must not prevent a start because of it.
+    // The process id is for operators. An error is ignored, so that a full disk does not prevent startup.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Opens and locks the store's file for reading and writing; `None` if there is none. The file's own lock holds even if
-/// the folder's lock file is deleted.
+/// Opens and locks the store's file for reading and writing; `None` if the file does not exist. The lock of this file
+/// remains if the folder's lock file is deleted.
 pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     Ok(Some(file))
 }
 
-/// Takes the lock of a file, unless another process has it. Returns whether it was taken.
+/// Takes the lock of a file, unless another process holds it. Returns whether the lock was taken.
 fn try_lock(file: &File, path: &Path) -> Result<bool, EngineError> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -60,10 +60,10 @@ fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
     Err(EngineError::Busy { store: path.display().to_string(), holder: None })
 }
 
-/// Makes later reads of the file come from the disk.
+/// Syncs the file and drops its pages from the page cache on Linux, so that later reads come from the disk.
 ///
-/// The previous process may have ended because a sync failed. The kernel then treats pages as clean that are not on the
-/// disk, and still serves them. A store built on such pages would be lost in the next power failure.
+/// The previous process may have ended because a sync failed. The kernel then marks unwritten pages as clean and still
+/// returns them to reads. A store that relies on such pages would be lost in the next power failure.
 fn read_from_disk(file: &File) -> io::Result<()> {
     file.sync_all()?;
     #[cfg(target_os = "linux")]
@@ -71,7 +71,7 @@ fn read_from_disk(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates an empty file in the folder, replacing any that an interrupted start left.
+/// Creates an empty file, or empties the file that an interrupted creation left.
 pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
     let file = OpenOptions::new()
         .read(true)
@@ -87,7 +87,7 @@ pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
     Ok(file)
 }
 
-/// Renames a finished file to its name, and makes the name durable.
+/// Renames a finished file to its final name, and makes the name durable.
 pub(super) fn publish(unfinished: &Path, path: &Path) -> Result<(), EngineError> {
     std::fs::rename(unfinished, path).map_err(|cause| refused("cannot create", path, cause))?;
     path.parent().map_or(Ok(()), sync)
@@ -116,13 +116,13 @@ fn sync(folder: &Path) -> Result<(), EngineError> {
 
 fn holder(lock: &mut File) -> Option<u32> {
     let mut text = String::new();
-    // No process id is longer; the file may hold anything.
+    // A process id is shorter than this. The file may hold any bytes.
     lock.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
 /// Name of the lock file.
 const LOCK: &str = "lock";
-/// Leases name their holders, which is private.
+/// Access only for the owner, since the names of Lease holders are private.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

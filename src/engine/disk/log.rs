@@ -1,9 +1,9 @@
 //! The log: a region of fixed size before the database, for commits of one entry.
 //!
 //! A commit of redb writes about ten pages and takes over a hundred microseconds of processor time, however small it
-//! is. Most commits are one short entry. In the log such a commit is one write and one sync. When the log is full, one
-//! commit of redb moves all of its entries to the database and begins the next generation. The records of the previous
-//! generation are then void, and new ones overwrite them.
+//! is. Most commits are one short entry. In the log, such a commit is one write and one sync. When the log is full, one
+//! commit of redb moves all entries of the log to the database and begins the next generation. The records of the
+//! previous generation are then void, and new records overwrite them.
 //!
 //! ```text
 //! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
@@ -11,11 +11,11 @@
 //!
 //! Numbers are little-endian. The checksum is XXH3 of the rest of the record, without padding. Its seed is a random
 //! number of the store, so no client can write a payload that contains a valid record. `marks` is the number of the
-//! database's commits that did more than append. A database with fewer has lost one.
+//! database's commits that did more than append. A database with a lower number has lost a commit.
 //!
-//! Records follow each other from the start of the log. One commit is under way at a time, so only the last record can
+//! Records follow each other from the start of the log. One commit is in flight at a time, so only the last record can
 //! be torn. A valid record after an invalid one shows that the disk has damaged the log. A stop that cannot move the
-//! entries to the database writes an end record, so that damage of the last entry is noticed too.
+//! entries to the database writes an end record, so that the next open also notices damage of the last entry.
 
 use std::io;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(super) struct Log {
     records: Vec<Record>,
     /// Offset of the end of the last record, in bytes.
     end: usize,
-    /// The last encoded record, kept for its memory.
+    /// Buffer for encoding a record, reused to avoid allocations.
     buffer: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Record {
     place: Range<usize>,
 }
 
-/// The database's information about the log.
+/// The information about the log in the database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Seed of the checksums.
@@ -71,7 +71,7 @@ struct Found<'a> {
 }
 
 impl Log {
-    /// A log without a record.
+    /// Creates a log without records.
     pub(super) fn new(seed: u64, generation: u64) -> Self {
         Self { seed, generation, records: Vec::new(), end: 0, buffer: Vec::new() }
     }
@@ -79,7 +79,7 @@ impl Log {
     /// Reads the log from `region`.
     ///
     /// # Errors
-    /// A description of the damage.
+    /// Description of the damage.
     pub(super) fn find(region: &[u8], origin: Origin) -> Result<Self, String> {
         let Origin { seed, generation, marks } = origin;
         let mut log = Self::new(seed, generation);
@@ -110,7 +110,7 @@ impl Log {
         }
     }
 
-    /// Returns all payloads from a generation on in a log that may be damaged, with their positions.
+    /// Returns the payloads of `generation` and later generations, with their positions. The log may be damaged.
     pub(super) fn salvage(region: &[u8], seed: u64, generation: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let offsets = (0..region.len()).step_by(ALIGNMENT);
         let found = offsets.filter_map(move |offset| record_at(region, offset, seed));
@@ -133,7 +133,8 @@ impl Log {
         payload_bytes <= LOG_BYTES && padded(self.end + HEADER_BYTES + payload_bytes) <= LOG_BYTES
     }
 
-    /// Writes a durable entry, for which there must be space. After an error its state is unknown until [`Log::erase`].
+    /// Appends a durable entry. The log must have space for it. After an error, the entry may be in the log until
+    /// [`Log::erase`].
     ///
     /// # Errors
     /// The backend's error.
@@ -146,7 +147,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a durable end record, if there is space. The next entry overwrites it.
+    /// Writes a durable end record, if the log has space. The next entry overwrites it.
     ///
     /// # Errors
     /// The backend's error.
@@ -173,7 +174,7 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Undoes an append whose write failed: none of it remains when this call returns.
+    /// Overwrites the record of a failed append with zeros, durably.
     ///
     /// # Errors
     /// The backend's error.
@@ -231,7 +232,8 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Size of the log, from the start of the file, in bytes. Moving a full log delays a commit by some milliseconds.
+/// Size of the log at the start of the file, in bytes. Moving the entries of a full log delays a commit by some
+/// milliseconds.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Size of a record's header, in bytes.

@@ -5,25 +5,25 @@
 //! ```
 //!
 //! A commit of one entry is a record of the [log]. Any other commit is one transaction of redb, so all of its writes
-//! are on the disk or none is. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and
-//! `meta`. An entry is in the log or in the database. Positions have no gaps from the first to the last, so an open
-//! notices a lost entry.
+//! are on the disk or none. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and `meta`.
+//! An entry is in the log or in the database. The positions of the stored entries have no gaps, so an open notices a
+//! lost entry.
 //!
-//! A commit syncs the file once. redb calls that a one-phase commit. It writes new pages, never over pages of the last
-//! commit, and a header that names the new root; then it syncs. If the power fails before that, any part of these
-//! writes may be on the disk. Each page holds a checksum of the pages below it, and the header that of the root. So the
-//! next open notices that the last commit is torn and returns to the previous one, which the header still names. The
-//! torn commit was never acknowledged. A two-phase commit would sync twice. It helps only against an attacker who can
-//! forge the checksum through the bytes of a value, and cut the power in the right millisecond.
+//! A commit syncs the file once; redb calls this a one-phase commit. redb writes new pages, never over pages of the
+//! last commit, and a header that names the new root. Then it syncs the file. If the power fails before the sync, any
+//! part of these writes may be on the disk. Each page holds checksums of the pages below it, and the header holds the
+//! root's checksum. So the next open notices a torn commit and returns to the previous commit, which the header still
+//! names. The torn commit was never acknowledged. A two-phase commit would sync twice. It helps only against an
+//! attacker who forges the checksum through the bytes of a value, and cuts the power in the right millisecond.
 //!
-//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. It accepts
-//! only what a commit wrote. Two kinds of damage go unnoticed:
+//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. Two kinds
+//! of damage go unnoticed:
 //!
-//! - After a crash, a damaged page or record of only the last commit looks like one that did not reach the disk. That
-//!   commit is dropped, as every log drops a torn end. After a clean stop such a page is reported. A stop moves the
-//!   log's entries to the database.
-//! - A page that changes on the disk while the store is open is noticed at the next open. redb keeps the pages that it
-//!   changes in memory, and reads few others.
+//! - After a crash, a damaged page or record of the last commit looks like one that did not reach the disk. The open
+//!   drops that commit, as every log drops a torn end. After a clean stop, the open reports such a page. A clean stop
+//!   moves the log's entries to the database.
+//! - A page may change on the disk while the store is open. Only the next open notices it, since redb keeps most pages
+//!   that it needs in memory.
 
 mod backend;
 mod commit;
@@ -57,19 +57,19 @@ use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
 /// One process at a time uses it. The store remains usable after [`EngineError::NoSpace`], but not after other errors.
 pub struct Disk {
     store: Store,
-    /// The database; none after a fatal failure.
+    /// The database; `None` after a fatal failure.
     database: Option<Database>,
     /// Position of the next entry; it never decreases.
     next: u64,
-    /// Number of commits that did more than append. Each of them stores it.
+    /// Number of commits that did more than append. Each such commit stores this number.
     marks: u64,
     log: Log,
-    /// Lock of the folder. Fields are dropped in order, so it is released after the database is closed.
+    /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
     _lock: Option<File>,
 }
 
 impl Disk {
-    /// Opens the store in `folder`, and creates both if they do not exist.
+    /// Opens the store in `folder`. Creates the folder and the store if they do not exist.
     ///
     /// All pages of the store are read and verified.
     ///
@@ -86,8 +86,8 @@ impl Disk {
         let file = match folder::open(&path)? {
             Some(file) => file,
             None => {
-                // The file gets its name when it is complete. So a file of this name without a store is damaged, never
-                // the remains of an interrupted creation.
+                // The file gets its final name when it is complete. So a file of this name without a store is damaged;
+                // it is never an interrupted creation.
                 let unfinished = folder.join(UNFINISHED);
                 let file = folder::create_file(&unfinished)?;
                 let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;
@@ -99,10 +99,11 @@ impl Disk {
         Self::attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
     }
 
-    /// Opens the store in a backend, and creates it if there is none. `name` is the name of the store in messages.
+    /// Opens the store in a backend, or creates it if the backend is empty. `name` is the name of the store in
+    /// messages.
     ///
-    /// The caller must ensure that nobody else uses the backend. A creation that a power failure interrupted is
-    /// repeated.
+    /// The caller must ensure that nothing else uses the backend. If a power failure interrupts the creation, the next
+    /// open repeats it.
     ///
     /// # Errors
     /// Those of [`Disk::open`], except `Busy`.
@@ -129,7 +130,7 @@ impl Disk {
 
     /// Checks the format, and reads the log and the next position.
     fn load(&mut self) -> Result<(), EngineError> {
-        // A newer format may store anything else, so the format is checked first.
+        // A newer format may store everything else in another form, so the format is checked first.
         self.store.check_format(self.read(Summary::format)?)?;
         let summary = self.read(Summary::of)?;
         self.marks = summary.marks;
@@ -172,7 +173,8 @@ impl Disk {
         Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
     }
 
-    /// Whether a commit must move the log's entries to the database: the log is full, or will be truncated.
+    /// Whether a commit must move the log's entries to the database, because the log is full or the commit truncates
+    /// it.
     fn must_take_log(&self, writes: &[Write]) -> bool {
         let Some(first) = self.log.records().first() else { return false };
         matches!(writes, [Write::Append(_)])
@@ -203,18 +205,18 @@ impl Disk {
 
     /// Handles a failed commit. If the disk was full, the database is reopened.
     ///
-    /// redb refuses all work after a failed write. The remains in the file look like a torn commit, and an open drops
-    /// them. If all writes are there despite the failure, the open keeps the commit, and it counts as done.
+    /// redb refuses all work after a failed write. An open drops the written part as a torn commit. If the file has all
+    /// writes despite the failure, the open keeps the commit, and the commit counts as done.
     fn recover(&mut self, error: redb::Error, commit: Commit) -> Result<(), EngineError> {
-        // redb refuses to write anything during this drop.
+        // After the failure, redb writes nothing during this drop.
         self.database = None;
         let failure = match self.store.guard.take_failure() {
             Some(failure) if failure.is_no_space() => failure,
             Some(failure) => return Err(self.store.refused(failure)),
             None => return Err(self.store.error("cannot write", error)),
         };
-        // On a copy-on-write file system, this open can lack space too. It is then unknown whether the writes happened,
-        // so the error must not be `NoSpace`.
+        // On a copy-on-write file system, this open can lack space too. Whether the writes happened is then unknown, so
+        // the error must not be `NoSpace`.
         self.database = Some(self.store.open(Absent::Refuse).map_err(|error| match error {
             EngineError::NoSpace { store, cause } => {
                 EngineError::Io { what: format!("cannot open {store} again on a full disk"), cause }
@@ -304,14 +306,14 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Moves the log's entries to the database, so that the next open notices any damage. Without space for that, the
-    /// log gets an end record.
+    /// Moves the log's entries to the database, so that the next open notices any damage. If the database lacks space,
+    /// writes an end record to the log.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;
         }
         if let Err(EngineError::NoSpace { .. }) = self.commit_to_database(&[], true) {
-            // A failure here cannot be reported, and the next start works without the end record.
+            // A failure here cannot be reported. The next open works without the end record.
             let _ = self.log.mark_end(&self.store.guard, self.next, self.marks);
         }
     }

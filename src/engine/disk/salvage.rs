@@ -1,4 +1,4 @@
-//! Reads what is left of a file that may be damaged, for an operator.
+//! Reads the intact parts of a file that may be damaged, for an operator.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,8 @@ pub struct Salvage {
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if every page is intact.
     ///
-    /// If not empty, the other fields may hold bytes that were never written, or outdated ones. Their seals tell.
+    /// If not empty, the other fields may hold outdated bytes, or bytes that were never written. The seals reveal the
+    /// latter.
     pub complaints: Vec<String>,
 }
 
@@ -47,7 +48,7 @@ pub struct Chunk {
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be read.
 pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
-    // redb repairs the file that it opens, so it gets a copy.
+    // redb repairs the file that it opens, so it opens a copy.
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
     let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
     match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {

@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) guard: Guard,
 }
 
-/// The information that an open needs.
+/// The information from the database that an open needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     /// Position of the next entry.
@@ -59,8 +59,8 @@ impl Store {
 
     /// Reads the log and derives the position of the next entry.
     ///
-    /// Every entry is in the log or in the database, without gaps from the first to the last: a missing position is a
-    /// lost entry.
+    /// Every entry is in the log or in the database, and the positions have no gaps. So a missing position is a lost
+    /// entry.
     pub(super) fn open_log(&self, summary: &Summary) -> Result<(Log, u64), EngineError> {
         let mut region = vec![0; LOG_BYTES];
         self.guard.read(0, &mut region).map_err(|cause| self.refused_io("cannot read", cause))?;
@@ -93,7 +93,8 @@ impl Store {
         self.write_tables(database).map_err(|error| self.error("cannot create", error))
     }
 
-    /// Creates the tables in one commit, and reserves the space of the log, so that a full disk cannot take it later.
+    /// Creates the tables in one commit. Also writes the whole log, so that a full disk cannot prevent later writes to
+    /// it.
     fn write_tables(&self, database: &Database) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         self.guard.write(0, &[0; LOG_BYTES])?;
@@ -107,7 +108,8 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    /// Checks for files that redb would treat as new, or would refuse without a reason.
+    /// Rejects a file that redb would overwrite with a new store. Also rejects a file for which redb's error gives no
+    /// cause.
     fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
         let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
         let (log, length) = (length.min(LOG_BYTES as u64), length.saturating_sub(LOG_BYTES as u64));
@@ -138,8 +140,8 @@ impl Store {
             }
             return Err(self.damaged(if is_whole { "it is no file of redb" } else { "the file is too short" }));
         }
-        // Both commits in the header have a format version. A newer redb changes one at a time, but so does a flipped
-        // bit. So a single newer version counts as damage, which redb will report.
+        // Each of the two commits in the header has a format version. A newer redb changes one version at a time, and a
+        // flipped bit changes one version too. So a single newer version counts as damage, which redb reports.
         let [first, second] = VERSIONS.map(|place| header.get(place).copied().unwrap_or_default());
         if first == second && first > REDB_FORMAT {
             let (found, known) = (first.into(), REDB_FORMAT.into());
@@ -148,7 +150,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file is an interrupted creation. redb writes the magic bytes last, and before them nothing after the
+    /// Whether the file is an interrupted creation. Before redb writes the magic bytes, it writes nothing after the
     /// first page. The write of the magic bytes can be torn.
     fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
         if header.iter().zip(&MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
@@ -196,7 +198,7 @@ impl Store {
                 self.refused_io(what, io::Error::other("an earlier operation failed"))
             }
             redb::Error::ValueTooLarge(_) => self.refused_io(what, io::Error::from(io::ErrorKind::InvalidInput)),
-            // All other errors mean that redb did not leave the file like this.
+            // All other errors mean that redb did not write the file in this state.
             error => self.damaged(&error.to_string()),
         }
     }
@@ -280,16 +282,16 @@ pub(super) const LOG_GENERATION: &str = "log-generation";
 /// The format that this release writes, and the newest that it reads.
 pub(super) const FORMAT_NUMBER: u64 = 2;
 
-/// Memory for pages of the database, in bytes. A commit keeps its new pages there; half may be dirty.
+/// Size of redb's page cache, in bytes. A commit keeps its new pages there; half of the cache may be dirty.
 const CACHE_BYTES: usize = 32 << 20;
 
 /// Size of a page of redb, in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
 /// Size of redb's header, in bytes.
 const HEADER_BYTES: usize = 320;
-/// First bytes of a file of redb.
+/// First bytes of a redb file.
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-/// Offsets of redb's format version in the header, one for each of two commits.
+/// Offsets of redb's format version in the header, one for each of the two commits.
 const VERSIONS: [usize; 2] = [64, 192];
 /// Format version that the linked redb reads and writes.
 const REDB_FORMAT: u8 = 3;

@@ -1,5 +1,5 @@
-//! Walks through the pages of a file that redb refuses. It trusts nothing and never stops early: an invalid page costs
-//! the pages below it, and a complaint.
+//! Walks through the pages of a file that redb refuses. It verifies each offset and never stops early. An invalid page
+//! adds a complaint, and the walk skips the pages below it.
 //!
 //! The database follows the [log](super::log). Its header names the roots of two commits. Each root is the tree of
 //! tables, whose leaves name the roots of the tables. A page is a leaf or a branch:
@@ -26,8 +26,8 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
     let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
     let mut walk = Walk { bytes: database, ..Walk::default() };
     let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
-    // The previous commit may have what the last one lacks. The last commit goes first, since the first value found is
-    // kept.
+    // The previous commit may have values that the last commit lacks. The last commit comes first, since the first
+    // value found is kept.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
     for slot in slots {
         let complaints = walk.complaints.len();
@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Adds the pairs of a leaf to `pairs`; `None` if some could not be found.
+/// Adds the pairs of a leaf to `pairs`; `None` if some pairs are outside the page.
 fn leaf<'a>(page: &'a [u8], key_bytes: Option<usize>, pairs: &mut Vec<Pair<'a>>) -> Option<()> {
     let count = usize::from(u16_at(page, 2)?);
     let value_ends = if key_bytes.is_some() { 4 } else { 4 + 4 * count };

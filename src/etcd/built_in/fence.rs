@@ -1,4 +1,4 @@
-//! The fence of all writes: the APIService of Leases, which must name a Service.
+//! The fence of all writes to built-in storage: the APIService of Leases must name a Service.
 
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{Compare, Compared, RangeRequest};
@@ -9,7 +9,7 @@ use tonic::Status;
 #[derive(Debug)]
 pub(super) struct Fence {
     key: Vec<u8>,
-    /// Revision of its last write; none if it names no Service.
+    /// Revision of the APIService's last write; `None` if it names no Service.
     revision: Option<i64>,
 }
 
@@ -44,7 +44,7 @@ impl Fence {
         Ok(std::mem::replace(&mut self.revision, revision) != revision)
     }
 
-    /// Returns the condition for a write; none if the APIService names no Service.
+    /// Returns the condition for a write; `None` if the APIService names no Service.
     pub(super) fn compare(&self) -> Option<Compare> {
         self.revision.map(|revision| unchanged(self.key.clone(), revision))
     }
@@ -53,14 +53,14 @@ impl Fence {
 /// Whether an APIService names a Service. kube-apiserver stores APIServices as JSON.
 ///
 /// # Errors
-/// It is not valid JSON.
+/// `value` is not valid JSON.
 fn names_service(value: &[u8]) -> Result<bool, Failure> {
     serde_json::from_slice(value)
         .map(|ApiService { spec }| spec.service.is_some())
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
-/// Requires that a key has this mod revision; 0 if it must not exist.
+/// Requires that a key has this mod revision; 0 if the key must not exist.
 pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
     /// Target of a comparison: the revision of the last write.
     const MOD_REVISION: i32 = 2;

@@ -1,14 +1,14 @@
-//! kube-apiserver's built-in Leases, in the cluster's etcd. They are read for a takeover. They are written while this
-//! server serves the Leases and old watches of built-in storage are open.
+//! Built-in storage: kube-apiserver's Leases in the cluster's etcd. This server reads them for a takeover. While it
+//! serves the Leases and old watches of built-in storage are open, it also writes them.
 //!
 //! ```text
-//!   loop ── Command ──► BuiltInPort ──► thread: read    what has changed since the read before
+//!   loop ── Command ──► BuiltInPort ──► thread: read    changes since the previous read
 //!        ◄── Event ────                         write   transactions with two fences
 //! ```
 //!
-//! Each write compares two revisions in the same transaction. The Lease must be unchanged since this process last saw
-//! it. So must the APIService, which must have named a Service then. So nothing is written after the APIService is
-//! given back, by whomever, and however long this process was paused.
+//! Each write compares two revisions in its transaction. The Lease must be unchanged since this process last saw it.
+//! The APIService must be unchanged since this process saw it name a Service. So this process writes nothing after
+//! anyone returns the APIService to kube-apiserver, however long this process was paused.
 
 mod fence;
 mod storage;
@@ -44,7 +44,7 @@ pub struct StoredLease {
 pub struct Wanted {
     /// `namespace/name`
     pub key: String,
-    /// Object; none to delete the Lease.
+    /// Object; `None` to delete the Lease.
     pub value: Option<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ pub struct Wanted {
 pub enum BuiltInCommand {
     /// Reads the changes since the previous read.
     Read {
-        /// Whether to read everything.
+        /// Whether to read all Leases.
         is_complete: bool,
     },
     /// Checks whether the APIService names a Service.
@@ -62,7 +62,7 @@ pub enum BuiltInCommand {
     Write {
         /// The Leases.
         leases: Vec<Wanted>,
-        /// Whether to delete all others.
+        /// Whether to delete all other Leases.
         is_complete: bool,
         /// Whether to write unchanged Leases too. Other clients' updates of the older state then fail.
         is_forced: bool,
@@ -78,7 +78,7 @@ pub enum BuiltInEvent {
         changed: Vec<StoredLease>,
         /// Keys of Leases that were deleted since the previous read.
         deleted: Vec<String>,
-        /// Whether everything was read.
+        /// Whether all Leases were read.
         is_complete: bool,
     },
     /// The result of a write.
@@ -89,23 +89,23 @@ pub enum BuiltInEvent {
     },
     /// The APIService names a Service.
     Ours,
-    /// The APIService names no Service, and nothing more was written.
+    /// The APIService names no Service, so the remaining Leases were not written.
     NotOurs,
     /// The command has failed.
     Failed(String),
 }
 
-/// The loop's port to built-in storage.
+/// The event loop's port to built-in storage.
 #[derive(Debug)]
 pub struct BuiltInPort {
     commands: UnboundedSender<BuiltInCommand>,
     events: Updates<BuiltInEvent>,
-    /// The thread. If a write in flight takes effect after the drop, it has passed both fences.
+    /// The thread. A write in flight may take effect after the drop, but only if both comparisons hold.
     _thread: Background,
 }
 
 impl BuiltInPort {
-    /// Starts the thread. `config` is that of the cluster's etcd; its prefix is kube-apiserver's. `waker` wakes the
+    /// Starts the thread. `config` is for the cluster's etcd, with kube-apiserver's prefix. `waker` wakes the event
     /// loop after each event.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, 
             Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
                 Ok(Ok(event)) => event,
                 Ok(Err(failure)) => {
-                    // Nothing is known about a restored etcd.
+                    // etcd was restored, so the known state is discarded.
                     let is_lost = matches!(failure, Failure::Lost(_));
                     let event = BuiltInEvent::Failed(failure.into_error(&config).to_string());
                     if is_lost {

@@ -1,4 +1,4 @@
-//! Reads and writes of the Leases in built-in storage, and their last known state.
+//! Reads and writes of the Leases in built-in storage, and the state of each Lease that this process last saw.
 
 use super::fence::{Fence, unchanged};
 use super::{BuiltInCommand, BuiltInEvent, StoredLease, Wanted};
@@ -13,13 +13,13 @@ use twox_hash::XxHash3_64;
 
 /// Keys per page.
 const PAGE_KEYS: i64 = 2_000;
-/// Leases per transaction. etcd accepts 128 operations.
+/// Maximum number of Leases per transaction. etcd accepts 128 operations.
 const BATCH_LEASES_MAX: usize = 100;
-/// Bytes per transaction, about. etcd accepts 1.5 MiB.
+/// Approximate maximum of bytes per transaction. etcd accepts 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
-/// Concurrent transactions.
+/// Maximum number of concurrent transactions.
 const BATCHES_AT_ONCE: usize = 8;
-/// Attempts of a write without a definite answer.
+/// Maximum number of attempts of a write without a definite answer.
 const ATTEMPTS_MAX: u32 = 4;
 
 /// Built-in storage, as this process last saw it.
@@ -38,7 +38,7 @@ pub(super) struct BuiltInStorage {
 /// A Lease as this process last saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    /// Revision of its last write.
+    /// Revision of the Lease's last write.
     revision: i64,
     /// Hash of the object.
     hash: u64,
@@ -87,7 +87,7 @@ impl BuiltInStorage {
     async fn read(&mut self, is_complete: bool) -> Result<BuiltInEvent, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
-            // Nothing is known until the read has succeeded.
+            // After a failed read, the next read is complete too.
             self.seen.clear();
             self.revision = 0;
         }
@@ -113,7 +113,8 @@ impl BuiltInStorage {
         Ok(BuiltInEvent::Read { changed, deleted, is_complete })
     }
 
-    /// Returns all Leases written since `since`, at `revision` or the newest for 0; and the revision.
+    /// Returns all Leases written at or after `since`, and the revision of the read. Reads at `revision`, or at the
+    /// newest revision if it is 0.
     async fn range(&self, revision: i64, keys_only: bool, since: i64) -> Result<(Vec<KeyValue>, i64), Failure> {
         let mut request = RangeRequest {
             key: self.prefix.clone(),
@@ -225,8 +226,8 @@ impl BuiltInStorage {
                     let revision = answer.header.map_or(0, |header| header.revision);
                     return Ok(Done::Written { revision });
                 }
-                // This includes a second copy of a transaction that took effect. The next read then finds this
-                // process's own write.
+                // The first copy of the transaction may have taken effect. The next read then finds this process's
+                // write.
                 Ok(_) => return Ok(Done::Overtaken),
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");

@@ -1,4 +1,4 @@
-//! The Leases without their content: enough to tell which Lease a change affects, and whether it was applied.
+//! The Leases without their content. They show which Lease a change affects, and whether the change was applied.
 
 use crate::journal::entry::{Origin, StoredChange};
 use crate::journal::record::Record;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// Namespace and name.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// Leases by number, and their names.
+/// Leases by the version of their creation, and by name.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     leases: HashMap<ResourceVersion, (Key, ResourceVersion)>,
@@ -44,8 +44,8 @@ impl Known {
         }
     }
 
-    /// Whether a change was applied, which then led to version `next`. If the known state is not exact, every change
-    /// counts as applied.
+    /// Returns whether a change was applied. An applied change led to version `next`. If the known state is not exact,
+    /// every change counts as applied.
     pub(super) fn apply(&mut self, change: &StoredChange, next: ResourceVersion, is_exact: bool) -> bool {
         let origin = match change {
             StoredChange::Create(_) => None,

@@ -28,7 +28,7 @@ impl EntryLine {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
-    /// Version that the change led to; none if it was rejected.
+    /// Version that the change led to; `None` if the change was rejected.
     version: Option<u64>,
     position: u64,
     writer: String,
@@ -54,7 +54,7 @@ struct Damage {
     damage: String,
 }
 
-/// Formats a change that led to `version`, or was rejected.
+/// Formats a change that led to `version`, or that was rejected.
 pub(super) fn change_line(
     entry: EntryLine,
     change: &StoredChange,

@@ -1,7 +1,7 @@
-//! Inspects a store for an operator while no server runs, as far as the store can be read.
+//! Inspects a store for an operator while no server runs. Reads the store as far as possible.
 //!
-//! Nothing here writes. Damage becomes a complaint, and reading continues. After damage it is unknown which changes
-//! were applied. Every change then counts as applied, and the next entry corrects the version.
+//! The inspection never writes. Damage becomes a complaint, and reading continues. After damage, it is unknown which
+//! changes were applied. Every later change then counts as applied, and the next entry corrects the version.
 
 mod known;
 mod line;
@@ -22,7 +22,7 @@ use std::fmt::{Display, Write as _};
 /// The content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Number of the format; none if no manifest could be read.
+    /// Number of the newest format that this release reads; `None` if the manifest cannot be read.
     pub format: Option<u32>,
     /// Snapshots in the manifest, the base first.
     pub snapshots: Vec<SnapshotSummary>,
@@ -32,13 +32,13 @@ pub struct Summary {
     pub first_version: u64,
     /// Version of the last change.
     pub last_version: u64,
-    /// Whether nothing is damaged, so that version and Leases are what a server would load.
+    /// Whether nothing is damaged. A server would then load this version and these Leases.
     pub is_exact: bool,
     /// Number of Leases after the last change.
     pub leases: usize,
     /// Number of entries, including those that the base already contains.
     pub entries: u64,
-    /// Number of bytes of the entries.
+    /// Size of the entries, in bytes.
     pub entry_bytes: u64,
     /// Position of the first entry.
     pub first_position: Option<u64>,
@@ -92,9 +92,9 @@ pub struct SnapshotSummary {
     pub leases: u64,
     /// Number of chunks.
     pub chunks: u32,
-    /// Number of bytes of the chunks.
+    /// Size of the chunks, in bytes.
     pub bytes: u64,
-    /// Wall clock when the snapshot was begun, in microseconds.
+    /// Wall-clock time when the snapshot was begun, in microseconds.
     pub begun_us: i64,
 }
 
@@ -113,7 +113,7 @@ pub struct Inspection<'e> {
     has_ended: bool,
 }
 
-/// Bytes of entries that are read at once, about.
+/// Approximate size of the entries that are read at once, in bytes.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl<'e> Inspection<'e> {
@@ -170,7 +170,7 @@ impl<'e> Inspection<'e> {
             Err(error) => self.complain("snapshots", &error),
         }
         if let Some(newer) = &manifest.newer {
-            // The Leases do not matter, only whether they can be read.
+            // The Leases are not used; the read only finds damage.
             self.read_snapshot(newer, &mut Known::default());
         }
         match manifest.base {

@@ -1,4 +1,4 @@
-//! Damage stops the start, with the place in the error.
+//! Damage prevents startup, and the error names the damaged place.
 
 use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
@@ -121,7 +121,7 @@ fn an_entry_that_was_appended_twice_is_applied_once() {
     changed.entries.insert(Position(9), again);
     let mut rig = load(&changed, 50).expect("a store");
     assert_eq!(rig.dump(), dump);
-    // The start continues after the duplicate.
+    // Loading continues after the duplicate.
     rig.write(rig.renewal("n", "a", 77));
     let dump = rig.dump();
     assert_eq!(rig.restart(Limits::default(), 100).dump(), dump);

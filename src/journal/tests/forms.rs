@@ -1,4 +1,4 @@
-//! Encoding and decoding: every written value can be read, and anything else is refused.
+//! Encoding and decoding: every written value can be read, and any other bytes are refused.
 
 use super::super::applied::{Writer, Writers};
 use super::super::chunk;
@@ -129,7 +129,8 @@ fn every_entry_comes_back_as_it_was() {
     }
 }
 
-/// Goal: reading is total. Method: real values with some changed bytes, sealed again so that they are read.
+/// Goal: reading never panics. Method: real values with some changed bytes, sealed again so that their checksum is
+/// valid.
 #[test]
 fn bytes_that_were_never_written_give_an_error_or_a_value() {
     let (mut random, slot) = (Rng::with_seed(4), slot());

@@ -1,4 +1,4 @@
-//! After a crash at any moment, the next start has everything that was acknowledged, and nothing else.
+//! After a crash at any moment, the next startup has every acknowledged change.
 
 use super::super::Limits;
 use super::super::testing::{Store, Stored};
@@ -107,7 +107,7 @@ fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
         }
         let history = store.history();
         for (index, stored) in history.iter().enumerate() {
-            // The earlier commits may have been answered.
+            // The changes of the earlier commits may have been acknowledged.
             let acknowledged = past.acknowledged.get(index).copied().unwrap_or(rig::FIRST_VERSION);
             past.check(stored, acknowledged, window);
         }

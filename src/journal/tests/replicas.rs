@@ -179,7 +179,7 @@ fn lost(replica: &mut Replica) -> String {
 
 #[test]
 fn an_entry_that_does_not_come_is_noticed() {
-    // The error is noticed by the writer's sequence, and by what another writer had applied.
+    // The gap shows in the writer's sequence, and in the entries that another writer had applied.
     for second in [0, 1] {
         let (store, mut replicas) = two();
         drop(replicas[0].submit(create("n", "a")));
@@ -236,7 +236,7 @@ fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
     );
     replicas[1].turn();
     assert_eq!(replicas[1].table.len(), 2);
-    // Both continue while the flag names the older format.
+    // Both replicas continue while the limits name the older format.
     let store = SharedStore::default();
     let mut replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
     drop(replicas[1].submit(create("n", "b")));

@@ -1,4 +1,4 @@
-//! A table, its journal and a store, driven turn by turn, with a history of all versions.
+//! A table, its journal and a store, driven by single turns of the event loop, with a history of all versions.
 
 use super::super::testing::{Store, Stored};
 use super::super::{CallPort, Config, Journal, Limits, Outcome, Refusal, Ticket, Worker};
@@ -62,7 +62,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Ends like a crash, and starts again from the stored content.
+    /// Ends as after a crash, and opens the stored content again.
     pub(super) fn restart(self, limits: Limits, writer: u64) -> Self {
         let Self { store, window, .. } = self;
         Self::open(&store, limits, window, writer)

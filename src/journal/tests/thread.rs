@@ -1,4 +1,4 @@
-//! The worker on its own thread, and the cost of a change for the loop.
+//! The worker on its own thread, and the cost of a change for the event loop.
 
 use super::super::testing::Store;
 use super::super::{Config, Journal, Limits, Outcome, ThreadPort, Worker};
@@ -40,7 +40,7 @@ fn a_worker_on_its_thread_wakes_the_loop() {
     assert_eq!(Rig::open(&store, Limits::default(), 100, 2).table.len(), 50);
 }
 
-/// Prints the time of a renewal on the loop, with a worker that does nothing.
+/// Prints the time that a renewal takes on the event loop, with a worker that does nothing.
 #[test]
 #[ignore = "a measurement; it says something in a release build only"]
 fn what_a_renewal_costs_the_loop() {

@@ -1,10 +1,10 @@
-//! The power fails at any moment. Afterwards every acknowledged commit is there; any other commit is there completely
-//! or not at all.
+//! The power fails at any moment. Afterwards the store has every acknowledged commit. It has any other commit
+//! completely or not at all.
 
 use super::fake::{Change, Cut};
 use super::*;
 
-/// Returns a disk image after a power failure: each unsynced change is there completely, in part or not at all.
+/// Returns a disk image after a power failure. It has each unsynced change completely, in part or not at all.
 fn image(random: &mut fastrand::Rng, cut: &Cut) -> Vec<u8> {
     let mut bytes = cut.synced.clone();
     let style = random.u8(..4);
@@ -47,7 +47,8 @@ fn run(seed: u64, commits: usize, images: usize) {
         content.apply(&writes, &mut next);
         let delivered = commit(&mut disk, writes).unwrap();
         assert_eq!(delivered.len() as u64, next - before_next, "{context}");
-        // Before its last sync the commit may be there or not. After it, the commit must be there.
+        // Before the commit's last sync, the store may have the commit or not. After it, the store must have the
+        // commit.
         let cuts = fake.take_earlier_cuts().into_iter().map(|cut| (cut, true)).chain([(fake.cut(), false)]);
         let mut survivor = None;
         for (cut, is_open) in cuts {
@@ -73,7 +74,7 @@ fn run(seed: u64, commits: usize, images: usize) {
         match survivor {
             Some(survivor) => (fake, disk, content, next) = survivor,
             None if random.u8(..30) == 0 => {
-                // A stop and a start also write.
+                // Closing and opening the store also write.
                 fake.take_earlier_cuts();
                 drop(disk);
                 disk = fake.open();

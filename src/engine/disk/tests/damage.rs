@@ -28,7 +28,7 @@ fn sample(seed: u64, is_clean: bool) -> Sample {
 }
 
 impl Sample {
-    /// Whether the damage is noticed. Anything but an error or the right content fails the test.
+    /// Returns whether the damage is noticed. The test fails unless the open returns an error or the right content.
     fn is_refused(&self, bytes: Vec<u8>, context: &str) -> bool {
         let fake = Fake::new(bytes);
         let mut disk = match Disk::attach(Arc::new(fake), "fake", Absent::Refuse, None) {

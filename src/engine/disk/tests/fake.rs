@@ -55,7 +55,7 @@ impl Change {
             Self::Length(length) => bytes.resize(usize::try_from(*length).expect("tests are small"), 0),
             Self::Bytes(offset, data) => {
                 let offset = usize::try_from(*offset).expect("tests are small");
-                // Bytes after the end belong to a length that was lost.
+                // The bytes may be after the end, if the power failure lost a change of the length.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }
@@ -78,12 +78,12 @@ impl Fake {
         self.state().bytes.clone()
     }
 
-    /// Returns what a power failure can leave now.
+    /// Returns the state that a power failure can leave now.
     pub(super) fn cut(&self) -> Cut {
         self.state().now.clone()
     }
 
-    /// Returns what power failures could have left, one state for each sync since the last call.
+    /// Returns the states that power failures could have left, one for each sync since the last call.
     pub(super) fn take_earlier_cuts(&self) -> Vec<Cut> {
         std::mem::take(&mut self.state().earlier)
     }

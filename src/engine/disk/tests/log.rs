@@ -29,7 +29,7 @@ fn the_database_takes_in_a_full_log() {
     assert_eq!(append_each(&mut disk, 5000, 60), expected);
     assert_eq!(positions(&mut disk), expected);
     assert!(disk.log.generation() > 2 && !disk.log.records().is_empty());
-    // First after a crash, then after a stop.
+    // The store is opened after a crash, and then after a stop.
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), expected);
     drop(disk);
     let mut disk = fake.open();
