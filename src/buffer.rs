@@ -1,4 +1,5 @@
-//! Byte buffers that idle connections do not hold: [`ByteBuf`] is a connection's input, [`Pool`] lends the memory.
+//! Byte buffers: [`ByteBuf`] holds a connection's received bytes, [`Pool`] lends memory. Idle connections own none of
+//! it.
 
 use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 
@@ -9,8 +10,8 @@ use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 ///         0        start     end    data.len()
 /// ```
 ///
-/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory. Any other owns
-/// at most [`POOLED_BYTES_MAX`] or four times its waiting bytes.
+/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory. A buffer with
+/// waiting bytes owns at most [`POOLED_BYTES_MAX`] or four times its waiting bytes.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -25,7 +26,7 @@ impl ByteBuf {
         &self.data[self.start..self.end]
     }
 
-    /// Like [`filled`](Self::filled), for decoding in place.
+    /// Returns the bytes not consumed yet, for decoding in place.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         &mut self.data[self.start..self.end]
     }
@@ -52,8 +53,8 @@ impl ByteBuf {
         }
     }
 
-    /// Returns room for at least one byte; takes memory from `pool` or doubles the buffer. Never more than
-    /// [`BUFFER_BYTES`], so that little is read beyond the end of a long message.
+    /// Returns room for 1 to [`BUFFER_BYTES`] bytes; takes memory from `pool` or doubles the buffer. The upper bound
+    /// keeps a read from going far beyond the end of a long message.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
             self.data = pool.take_filled();
@@ -86,8 +87,8 @@ impl ByteBuf {
         self.end -= gap;
     }
 
-    /// Returns the memory to `pool` if nothing waits. A short rest of a long message moves to a smaller buffer. The
-    /// large one would otherwise stay as long as the rest waits: behind a watch, until the watch ends.
+    /// Returns the memory to `pool` if no byte waits. A short rest of a long message moves to a smaller buffer. The
+    /// large buffer would otherwise stay as long as the rest waits, for example until a watch ends.
     pub fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.data.is_empty() {
             pool.give_filled(std::mem::take(&mut self.data));
@@ -111,7 +112,7 @@ const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 pub struct Pool {
     /// Empty buffers, to append to.
     idle: Vec<Vec<u8>>,
-    /// Buffers of full length, to read into: zeroing one each time costs more than a request.
+    /// Buffers of full length, to read into: zeroing a buffer for each read would cost more than a request.
     filled: Vec<Vec<u8>>,
 }
 

@@ -1,6 +1,6 @@
 //! Build information for `--version`, `/version` and the metric `kubernetes_build_info`.
 //!
-//! Builds are reproducible, so it contains no date.
+//! Builds are reproducible, so the build information contains no date.
 
 use serde::Serialize;
 use std::env::consts::{ARCH, OS};
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// The Kubernetes version whose Lease API this is, with the version of this program as build metadata.
 const GIT_VERSION: &str = concat!("v1.37.2+coordination-apiserver-", env!("CARGO_PKG_VERSION"));
 
-/// `version.Info` of apimachinery, in its order.
+/// The fields of apimachinery's `version.Info`, in the same order.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildInfo {
@@ -31,9 +31,9 @@ pub struct BuildInfo {
     pub git_commit: &'static str,
     /// `clean` if the build named a commit, which promises a clean tree; else empty.
     pub git_tree_state: &'static str,
-    /// Always the epoch.
+    /// Always the Unix epoch, so that builds are reproducible.
     pub build_date: &'static str,
-    /// Empty, since this is not a Go program.
+    /// Version of Go: empty, since this is not a Go program.
     pub go_version: &'static str,
     /// Name of the compiler.
     pub compiler: &'static str,
@@ -49,7 +49,7 @@ impl BuildInfo {
         &INFO
     }
 
-    /// The version of this program and its commit, for `--version`.
+    /// Returns the version of this program and its commit, for `--version`.
     #[must_use]
     pub fn version() -> &'static str {
         static VERSION: LazyLock<String> = LazyLock::new(|| BuildInfo::get().described());

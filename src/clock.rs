@@ -1,10 +1,10 @@
-//! The time, read once per turn and passed down, so all decisions of a turn use the same time. Only code that bounds
-//! the work of a turn reads the clock again (`server`, `serve::pace`).
+//! The time, read once per turn of the event loop and passed down, so all decisions of a turn use the same time. Only
+//! code that bounds the work of a turn reads the clock again (`server`, `serve::pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A moment by both clocks.
+/// A moment by the monotonic clock and the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the server started; never goes back.
@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// Returns the microseconds since the epoch, at which resourceVersions start.
+/// Returns the wall-clock time in µs since the epoch, at which resourceVersions start.
 #[must_use]
 pub fn wall_micros() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -8,10 +8,11 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Parses settings such as `ShardedListAndWatch=true`. The last setting of a gate counts; empty ones are ignored.
+    /// Parses settings such as `ShardedListAndWatch=true`. The last setting of a gate counts. Empty settings are
+    /// ignored.
     ///
     /// # Errors
-    /// The first setting that is wrong (component-base `featuregate`, `Set`).
+    /// The first wrong setting, as an error message (component-base `featuregate`, `Set`).
     pub fn parse(settings: &[impl AsRef<str>]) -> Result<Self, String> {
         let mut gates = Self::default();
         for setting in settings.iter().map(AsRef::as_ref).filter(|setting| !setting.is_empty()) {

@@ -2,8 +2,8 @@
 //! stores them.
 //!
 //! The Lease is in this server's own store, so every replica sees the same phase at the same version, even after a
-//! restart. Commands write the phase. A replica writes the step that it has reached. A second Lease has the progress of
-//! that replica while clients use both sides. It changes many times a second, and a command's write must not conflict.
+//! restart. Commands write the phase. A replica writes the step that it has reached. A second Lease has the replica's
+//! progress while clients use both sides. It changes many times a second, and must not make a command's write conflict.
 //!
 //! ```text
 //!   takeover   import ─► imported ─► serve ─► serving             the APIService is replaced after `imported`
@@ -30,7 +30,7 @@ pub const MESSAGE: &str = "coordination-apiserver/message";
 pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
 /// Annotation with the number of reads of built-in storage whose changes are in this server's store.
 pub const ROUND: &str = "coordination-apiserver/round";
-/// Annotation with the version up to which built-in storage has the writes of this server.
+/// Annotation with the resourceVersion up to which built-in storage has the writes of this server.
 pub const WRITTEN: &str = "coordination-apiserver/written";
 
 /// Whether this namespace and name are those of a Lease of the hand-over.
@@ -42,11 +42,11 @@ pub fn is_lease(namespace: &str, name: &str) -> bool {
 /// A phase that a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Leases are copied from built-in storage, which keeps changing. Clients may only renew here.
+    /// Leases are copied from built-in storage, which keeps changing. Clients of this server may only renew.
     Import,
     /// Every kube-apiserver forwards Leases to this server.
     Serve,
-    /// A takeover is cancelled: the writes made here meanwhile go to built-in storage. No client may write here.
+    /// A takeover is cancelled: writes that this server accepted go to built-in storage. No client may write here.
     Undo,
     /// Leases are written back to built-in storage. No client may write here.
     Freeze,
@@ -55,7 +55,7 @@ pub enum Phase {
 /// The progress of a replica in a [`Phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every built-in Lease is imported, and later changes follow.
+    /// Every built-in Lease is imported, and later changes of built-in Leases are imported too.
     Imported,
     /// No more writes can reach built-in storage, and every write is imported.
     Serving,

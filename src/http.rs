@@ -1,5 +1,5 @@
-//! Requests and responses (RFC 9110), independent of the HTTP version. `http1` and `serve` read and write these; the
-//! API knows nothing else of HTTP.
+//! Requests and responses (RFC 9110), independent of the HTTP version. `http1` and `serve` read and write these types.
+//! The API depends on no other part of HTTP.
 
 use memchr::memchr;
 use std::fmt;
@@ -53,7 +53,7 @@ pub fn is_token_byte(byte: u8) -> bool {
 /// and drops invalid ones. Bytes beyond ASCII are accepted.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
-    // Over all bytes, without a branch for each.
+    // Checks all bytes without a branch for each byte.
     let (mut has_bad, mut has_escape) = (false, false);
     for &byte in target {
         has_bad |= (byte <= b' ') | (byte == 0x7f);
@@ -77,7 +77,7 @@ fn is_escaped_well(target: &[u8]) -> bool {
     escapes.all(|rest| matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
 }
 
-/// All field lines of a request, for the few callers that need more than [`RequestHead`] has.
+/// All field lines of a request, for the few callers that need fields beyond those of [`RequestHead`].
 pub trait FieldLines {
     /// Calls `each` with every name (in any case) and value, in order.
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
@@ -130,7 +130,7 @@ pub struct Response<B> {
     pub content_type: &'static str,
     /// Values of `Warning` fields, each a whole `warn-value` (RFC 7234 §5.5).
     pub warnings: Vec<String>,
-    /// Seconds for `Retry-After`; 0 is none.
+    /// Value of `Retry-After`, in seconds; 0 omits the field.
     pub retry_after_seconds: u32,
     /// `Cache-Control`.
     pub cache_control: CacheControl,

@@ -2,9 +2,10 @@
 //! memory.
 //!
 //! `docs/architecture.md` shows the path of a request, the job of each module, and the layers of dependencies. The
-//! protocols know nothing of the API, nor it of them. `serve` sees both sides and has no rules of its own.
+//! protocol modules do not depend on the API, nor the API on them. `serve` connects them and has no rules of the API.
 //!
-//! Public are the items that the program, the tests and the tools use, and those that their documentation links to.
+//! The public items are those that the program, the tests and the tools use, and those that their documentation links
+//! to.
 
 pub mod api;
 pub mod api_error;

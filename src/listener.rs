@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Length of the accept queue. The kernel caps it at its `somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Returns the keepalive settings for silent peers.
+/// Returns the TCP keepalive settings, which detect silent peers.
 fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4)
 }
@@ -43,8 +43,8 @@ pub(crate) enum Accepted {
 }
 
 impl Listener {
-    /// Listens on `addr`. 0.0.0.0 and :: are every address of both families, as in Go. Without IPv6, 0.0.0.0 is every
-    /// IPv4 address.
+    /// Listens on `addr`. 0.0.0.0 and :: mean every address of both families, as in Go. Without IPv6, 0.0.0.0 means
+    /// every IPv4 address.
     ///
     /// # Errors
     /// The error of the system.
@@ -70,7 +70,7 @@ impl Listener {
         }
     }
 
-    /// Returns the address that it was bound to. The system chose the port if none was named.
+    /// Returns the bound address. The system chose its port if the configured port is 0.
     #[must_use]
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -101,7 +101,7 @@ impl Listener {
         self.readable && self.resume_ms.is_none()
     }
 
-    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will tell.
+    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will report the next one.
     #[must_use]
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.resume_ms.or_else(|| self.readable.then_some(0))
@@ -120,10 +120,10 @@ impl Listener {
         while self.readable {
             match self.socket.accept() {
                 Ok((socket, _)) => {
-                    // Responses are written whole. Nagle's algorithm would delay one by 40 ms until the last is
-                    // acknowledged.
+                    // Responses are written whole. Nagle's algorithm would delay a response by 40 ms until the peer
+                    // acknowledges the previous one.
                     let _ = socket.set_nodelay(true);
-                    // A peer that vanished silently is noticed within minutes, also on a quiet watch.
+                    // Keepalive detects a peer that vanished silently within minutes, even on a watch without events.
                     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive());
                     let transport = match &self.tls {
                         None => Ok(Transport::cleartext(socket)),
@@ -153,7 +153,7 @@ fn bound(addr: SocketAddr) -> io::Result<Socket> {
     if addr.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         socket.set_only_v6(false)?;
     }
-    // A restart must not wait for the last run's connections to time out.
+    // A restart must not wait for the previous process's connections to time out.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;

@@ -1,4 +1,4 @@
-//! The log: text or JSON lines on standard error, written by a thread of their own.
+//! The log: text or JSON lines on standard error, written by a separate thread.
 //!
 //! The event loop must never wait for a terminal or a pipe that nobody reads. So lines go to a bounded queue. When it
 //! is full, lines are dropped and counted, and the count is logged as soon as there is room.
@@ -16,13 +16,13 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// How a line of the log is written.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -43,8 +43,8 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
     Ok(guard)
 }
 
-/// Returns the level of each target. This program has the level of the verbosity. Below [`LIBRARIES_VERBOSITY`],
-/// libraries log only warnings and errors, and [`TOLD_OURSELVES`] is off.
+/// Returns the level of each target. Targets of this program have the level of the verbosity. Below
+/// [`LIBRARIES_VERBOSITY`], libraries log only warnings and errors, and [`TOLD_OURSELVES`] is off.
 fn targets_of(verbosity: u8) -> Targets {
     let level = level_of(verbosity);
     let of_libraries = if verbosity >= LIBRARIES_VERBOSITY { level } else { level.min(LevelFilter::WARN) };
@@ -55,7 +55,8 @@ fn targets_of(verbosity: u8) -> Targets {
         .with_target(env!("CARGO_CRATE_NAME"), level)
 }
 
-/// Target that logs each failed request to the cluster; `cluster` logs those with the reason and the consequence.
+/// Target in which kube logs each failed request to the cluster. Module `cluster` logs these failures with their
+/// reason.
 const TOLD_OURSELVES: &str = "kube_client::client::builder";
 
 /// Verbosity from which libraries log their work ("Logging Conventions", `-v`: 8 is for the content of requests).
@@ -88,7 +89,7 @@ pub struct LogGuard {
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// Answered once all lines before it are written.
+    /// Acknowledged once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
@@ -154,8 +155,8 @@ fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            // Logged through the queue, so that it has the log's format. If the queue is full again the line is lost,
-            // and counts for the next.
+            // This line goes through the queue too, so that it has the log's format. If the queue is full again, the
+            // line is lost and counts for the next one.
             tracing::warn!(lines = lost, "log lines were dropped because standard error was not read fast enough");
         }
     }
@@ -205,7 +206,7 @@ mod tests {
         }
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 7);
 
-        // Opened for good: each further wait fails at once, and the guard sees all lines written.
+        // The dropped sender makes each further wait fail at once, so the guard sees all lines written.
         drop(open);
         drop(guard);
         let written = written.lock().expect("lock");

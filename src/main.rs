@@ -62,7 +62,7 @@ fn print(document: &[u8]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the server, from its certificates to its end.
+/// Loads the certificates, and runs the server until it stops.
 fn run(args: &Args) -> Result<(), Failure> {
     let max_connections = connections_max(args.max_connections.get());
     let (endpoints_sender, endpoints) = cluster::endpoints();
@@ -202,7 +202,7 @@ impl OfCluster {
     }
 }
 
-/// Starts blocking work, each in a thread of its own: the reload of certificates, and the requests to the cluster.
+/// Starts a thread for each kind of blocking work: the reload of certificates, and the requests to the cluster.
 fn start_helpers(
     server: &Server,
     reloader: Option<Reloader>,
@@ -244,7 +244,7 @@ impl Tls {
 }
 
 /// Returns the certificates that the command line names, and those of the certificate folder for the rest. The folder
-/// is untouched if nothing is needed from it.
+/// is untouched if the server needs no file of it.
 fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     let wrong_folder = |e: PkiError| match (&args.cert_dir, e.is_of_folder()) {
         (Some(_), true) => Failure::wrong(format!("--cert-dir {e}")),
@@ -303,9 +303,8 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
     }
 }
 
-/// Stops the server gracefully on the first SIGTERM or SIGINT, and at once on the second. The status is then that of a
-/// shell for a killed process. Signals that ask other servers for something change nothing: their default would end the
-/// process.
+/// Stops the server gracefully on the first SIGTERM or SIGINT, and at once on the second. The exit status is then 128
+/// plus the signal's number, as in a shell. SIGHUP, SIGUSR1 and SIGUSR2 are ignored, since they would end the process.
 fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {

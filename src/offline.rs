@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store that outlives its servers.
+/// A durable store of Leases.
 #[derive(Clone, Debug)]
 pub enum Store {
     /// A data folder.

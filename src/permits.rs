@@ -2,9 +2,9 @@
 //!
 //! One user holds at most a quarter of the permits, and a quarter is for the cluster's own users. So no single user can
 //! have everybody else refused, nor can many of them together stop the cluster's components. Some users may be refused
-//! while others hold permits for responses that nobody reads. Then one of these permits is revoked: the longest unread
-//! one of the user with most permits. That user must hold more than the refused one. A slow response that makes
-//! progress keeps its permit.
+//! while others hold permits for responses that nobody reads. Then one permit is revoked: the longest unread one of the
+//! user with most permits. That user must hold more permits than the refused user. A slow response that makes progress
+//! keeps its permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -44,7 +44,7 @@ pub struct Permit {
 struct Pool {
     max: usize,
     held: Slab<Held>,
-    /// Permits of each user, by the hash of the name. Two users with one hash share a share.
+    /// Permits of each user, by the hash of the name. Two users with the same hash have one share together.
     by_user: HashMap<u64, usize, RandomState>,
     /// Serial number of the last permit.
     serial: u64,
@@ -70,7 +70,7 @@ impl Permits {
         Self { pool: Rc::new(RefCell::new(pool)) }
     }
 
-    /// Takes a permit, unless the requester's share or all that it may use is taken.
+    /// Takes a permit. Returns `None` if the requester's share, or every permit that it may use, is taken.
     #[must_use]
     pub(crate) fn take(&self, requester: Requester<'_>) -> Option<Permit> {
         let (slot, serial) = self.pool.borrow_mut().take(requester)?;
@@ -158,7 +158,7 @@ impl Pool {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
-    /// Returns the slot of the longest unread permit of the user with most permits, if they are more than `own`.
+    /// Returns the slot of the longest unread permit of the user with most permits, if that user holds more than `own`.
     fn unread_of_most(&self, own: usize) -> Option<usize> {
         if self.revocable == 0 {
             return None;

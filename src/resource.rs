@@ -18,8 +18,8 @@ pub const RESOURCE: &str = "leases";
 /// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself. Usually nobody else may write there, so ordinary Leases there do not count towards
-/// the quota.
+/// Namespaces of the cluster itself. Usually only its components may write there, so ordinary Leases there do not count
+/// towards the quota.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
 /// A version of [`GROUP`] in which Leases are served, whatever version they were written in. All versions have the same
@@ -83,7 +83,7 @@ impl MetaVersion {
 }
 
 /// End of the versions of kube-apiserver's built-in storage, exclusive. etcd counts from 1 and would need a thousand
-/// years to get here. A table begins far above, at the wall clock.
+/// years to reach it. A table begins far above, at the wall clock.
 pub const BUILT_IN_VERSIONS_END: u64 = 1 << 49;
 
 /// Version of a state of the table: each change takes the next one. Starts at the wall clock in microseconds.

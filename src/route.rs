@@ -1,4 +1,4 @@
-//! Parses paths into routes. Knows neither options nor bodies.
+//! Parses request paths into routes. Does not parse query options or bodies.
 
 use crate::resource::ApiVersion;
 use memchr::memchr;
@@ -12,7 +12,7 @@ pub enum Probe {
     Healthz,
     /// `/livez`: whether a restart would help.
     Livez,
-    /// `/readyz`: whether to send requests here.
+    /// `/readyz`: whether to send requests to this server.
     Readyz,
 }
 
@@ -84,11 +84,11 @@ pub enum Route<'a> {
     ApiGroup,
     /// `/apis/coordination.k8s.io/v1`
     ApiResources(ApiVersion),
-    /// `/api`: the legacy API has no version here.
+    /// `/api`: the legacy API, which has no version in this server.
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below a probe's path. The answer has the reason of a failure, so it is not public.
+    /// One check, below a probe's path. The response has the reason of a failure, so it is not public.
     HealthCheck {
         /// The probe.
         probe: Probe,
@@ -118,12 +118,12 @@ pub enum Route<'a> {
     Version,
     /// `/watch/…`: changes of the Leases that the rest of the path names. The deprecated form of `watch=true`.
     Watch {
-        /// Namespace of the Leases; none for all namespaces.
+        /// Namespace of the Leases; `None` for all namespaces.
         namespace: Option<Cow<'a, str>>,
-        /// Name of the Lease; none for all.
+        /// Name of the Lease; `None` for all Leases.
         name: Option<Cow<'a, str>>,
     },
-    /// No known path.
+    /// A path that this server does not serve.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! One socket, with or without TLS: reads and writes plaintext, and keeps the socket's readiness.
 //!
-//! mio reports readiness as an edge; each direction keeps it until the kernel says `WouldBlock`. Bytes held within TLS
-//! raise no event, so all decrypted bytes are returned by the call that read them.
+//! mio reports readiness as an edge; each direction keeps its readiness until the kernel says `WouldBlock`. Bytes held
+//! within TLS raise no event, so all decrypted bytes are returned by the call that read them.
 
 use crate::buffer::{ByteBuf, Pool};
 use crate::limits::READ_BYTES_PER_TURN;
@@ -18,7 +18,7 @@ pub(crate) struct Transport {
     tls: Option<Box<ServerConnection>>,
     readable: bool,
     writable: bool,
-    /// An event reported that the peer closed its direction. EOF is still to be read, and no further edge comes for it.
+    /// An event has reported that the peer closed its direction. EOF is not read yet, and no further edge reports it.
     is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
@@ -56,7 +56,7 @@ impl First {
 /// Bytes of plaintext encrypted at once; the socket must take them before more are encrypted.
 const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
 
-/// Answer of Go's server to cleartext HTTP on a TLS port (`net/http/server.go`, `conn.serve`).
+/// Response of Go's server to cleartext HTTP on a TLS port (`net/http/server.go`, `conn.serve`).
 const MISDIRECTED: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// Converts an error of TLS, which ends the connection.
@@ -68,7 +68,7 @@ impl Transport {
     /// Returns a cleartext transport.
     #[must_use]
     pub(crate) fn cleartext(socket: TcpStream) -> Self {
-        // A fresh socket is writable; an event will tell when it is readable.
+        // A fresh socket is writable; an event reports when it is readable.
         Self {
             socket,
             tls: None,
@@ -87,8 +87,8 @@ impl Transport {
     /// If rustls refuses the configuration.
     pub(crate) fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(config).map_err(tls_error)?;
-        // rustls needs no limit: nothing is encrypted before the last bytes are sent, and the connection bounds its
-        // output.
+        // rustls needs no limit: nothing is encrypted before the previous encrypted bytes are sent, and the connection
+        // bounds its output.
         session.set_buffer_limit(None);
         Ok(Self { tls: Some(Box::new(session)), ..Self::cleartext(socket) })
     }
@@ -123,7 +123,7 @@ impl Transport {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether the peer's first message of the TLS handshake has been answered.
+    /// Whether the server has processed the ClientHello of the TLS handshake.
     #[must_use]
     pub(crate) fn has_begun_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.protocol_version().is_some())
@@ -147,7 +147,7 @@ impl Transport {
         self.tls.as_ref()?.alpn_protocol()
     }
 
-    /// Returns the peer's certificates, its own first, after the handshake. Empty if it has none.
+    /// Returns the peer's certificates, its own first, after the handshake. Empty if the peer sent no certificate.
     #[must_use]
     pub(crate) fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
@@ -232,7 +232,7 @@ impl Transport {
                     Err(e) => return Err(e),
                 }
             }
-            // Only what the socket is ready for is encrypted, so the plaintext stays in one place and bounded.
+            // Bytes are encrypted only once the previous ones are sent, so most plaintext stays in `output`, bounded.
             if output.is_empty() || tls.is_handshaking() {
                 return Ok(output.is_empty());
             }
@@ -242,7 +242,7 @@ impl Transport {
         }
     }
 
-    /// Closes our direction: close_notify, then the socket's FIN.
+    /// Closes the server's direction: close_notify, then the socket's FIN.
     pub(crate) fn close_write(&mut self, output: &mut Output) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -252,8 +252,8 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert of a failed session, as far as the socket takes it, and closes our direction. A peer that speaks
-    /// HTTP gets an HTTP answer.
+    /// Sends the alert of a failed session, as far as the socket takes it, and closes the server's direction. A peer
+    /// that speaks cleartext HTTP gets an HTTP response.
     pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
@@ -263,7 +263,7 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as a turn allows. `Ok(true)` at EOF.
+    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as a turn of the event loop allows. `Ok(true)` at EOF.
     ///
     /// # Errors
     /// An error of the socket.
@@ -302,7 +302,7 @@ impl Output {
         self.start == self.data.len()
     }
 
-    /// Returns the buffer to append to. Takes memory from `pool` if it has none.
+    /// Returns the buffer to append to. Takes memory from `pool` if the output owns no buffer.
     pub(crate) fn buffer(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.data.capacity() == 0 {
             self.data = pool.take();
@@ -331,7 +331,7 @@ impl Output {
     }
 }
 
-/// Reads once, and again if a signal interrupts it. Returns 0 if a flag was changed, which says why.
+/// Reads once, and again if a signal interrupts it. Returns 0 at EOF or `WouldBlock`, for which it changes a flag.
 fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_eof: &mut bool) -> io::Result<usize> {
     loop {
         match socket.read(into) {

@@ -1,5 +1,5 @@
-//! Queues of updates from other threads to the event loop, one kind each. The loop takes updates at the start of a
-//! turn, so nothing changes while a request is served.
+//! Queues of updates from other threads to the event loop, each for one kind of update. The loop takes updates at the
+//! start of a turn, so nothing changes while a request is served.
 
 use mio::Waker;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -1,8 +1,8 @@
 //! A peer's proof of its identity, for one connection, and the caller of each request.
 //!
-//! The proof is renewed when it expires or when the trust changes. So withdrawn authorities, expired certificates and
-//! resumed sessions are treated as in kube-apiserver, which checks the chain on every request. Invariant: field lines
-//! are believed only from a proven front proxy.
+//! The proof is renewed when it expires or when the trust changes. So removed CAs, expired certificates and resumed
+//! sessions are treated as in kube-apiserver, which checks the chain on every request. Invariant: field lines are
+//! believed only from a proven front proxy.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// The credentials of a connection's peer.
 pub struct Credentials {
     kind: Kind,
-    /// User whom the front proxy named last: its memory is reused by the next request.
+    /// User that the front proxy named last; the next request reuses its memory.
     spoken_for: Cell<Option<Rc<Identity>>>,
 }
 
 enum Kind {
     /// Cleartext on loopback: full rights.
     Insecure,
-    /// TLS without a proof yet.
+    /// TLS before the first evaluation of the peer's certificates.
     Unproven,
     /// TLS, with the proof of the peer's certificates under this trust.
     Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
@@ -78,8 +78,8 @@ impl Credentials {
     }
 
     /// Whether the peer is anonymous: it has proven no identity with rights, or none yet. A user without more rights
-    /// than the anonymous counts as anonymous, since a cluster's CA may issue many certificates. A front proxy never
-    /// counts as one, even if a request of it names no user and so is [`Caller::Anonymous`]'s.
+    /// than an anonymous peer counts as anonymous, since a cluster's CA may issue many certificates. A front proxy
+    /// never counts as anonymous, even if one of its requests names no user.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {
@@ -92,8 +92,8 @@ impl Credentials {
     /// Determines the caller of a request with these field lines.
     ///
     /// # Errors
-    /// [`ApiError::Unauthorized`] if the lines name a user and the peer may not: an attack or a misconfigured
-    /// aggregator. kube-apiserver ignores such lines; a refusal is noticed sooner.
+    /// [`ApiError::Unauthorized`] if a front proxy's lines are unreadable, or another peer's lines claim a user: an
+    /// attack or a misconfigured aggregator. kube-apiserver ignores such lines; a refusal is noticed sooner.
     pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),

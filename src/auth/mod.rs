@@ -2,7 +2,7 @@
 //!
 //! kube-apiserver has authorized the requests that its front proxy forwards, but its admission did not run. So only
 //! [NodeRestriction](node) remains to be checked for them. Direct callers are checked more strictly: the Leases keep a
-//! cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters` may do
+//! cluster's nodes alive, so a certificate of the client CA is not enough. Members of `system:masters` may do
 //! everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as RBAC
 //! allows in every cluster. Anybody else has no rights. The messages are kube-apiserver's
 //! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
@@ -27,7 +27,7 @@ use std::rc::Rc;
 /// The sender of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Nothing is proven; the caller may read only health and version.
+    /// A caller without a proven identity, which may read only health and version.
     Anonymous,
     /// A caller on the cleartext port, which is on loopback and grants full rights.
     Insecure,
@@ -150,8 +150,8 @@ pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_n
     }
 }
 
-/// Returns why a direct node may not do this (`plugin/pkg/auth/authorizer/node`, `authorizeLease`). A creation has the
-/// name in its body; [`authorize_create`] checks it.
+/// Returns why a node that connects directly may not send a request (`plugin/pkg/auth/authorizer/node`,
+/// `authorizeLease`). A creation has the name in its body; [`authorize_create`] checks it.
 fn node_refusal(node: &str, verb: Verb, namespace: Option<&str>, name: &str) -> Option<String> {
     if !matches!(verb, Verb::Create | Verb::Delete | Verb::Get | Verb::Patch | Verb::Update) {
         return Some("can only get, create, update, patch, or delete a node lease".to_owned());

@@ -33,7 +33,7 @@ pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Rout
     }
 }
 
-/// Checks that a node may create a Lease of this name; `generate_name` is shown while there is none.
+/// Checks that a node may create a Lease of this name; the error shows `generate_name` if there is no name yet.
 pub(super) fn admit_create(
     identity: &Identity,
     namespace: &str,
@@ -69,7 +69,7 @@ pub(super) fn only_namespace() -> String {
     format!("can only access leases in the \"{NODE_LEASE_NAMESPACE}\" system namespace")
 }
 
-/// Message of both for another node's Lease.
+/// Message of admission and of the node authorizer for another node's Lease.
 pub(super) const ONLY_OWN_NAME: &str = "can only access node lease with the same name as the requesting node";
 
 /// Admission's name for an object without a name (apiserver `admission/errors.go`).

@@ -12,7 +12,7 @@ use crate::tls::trust::HeaderNames;
 pub(super) enum Unnamed {
     /// No field line names a user.
     Absent,
-    /// The lines name no user for certain: the name is missing, or some bytes are not UTF-8.
+    /// Field lines claim a user, but the name is missing, or some bytes are not UTF-8.
     Unreadable,
 }
 
@@ -22,7 +22,7 @@ enum Role {
     Username(usize),
     /// A group.
     Group,
-    /// The UID or a further attribute, which are not used here.
+    /// The UID or a further attribute, which this server does not use.
     Other,
 }
 
@@ -79,7 +79,7 @@ struct Reading {
     is_claim: bool,
     is_text: bool,
     username: FirstLines,
-    /// Number of groups of this request at the front of the identity's.
+    /// Number of this request's groups, which come first in the identity's groups.
     groups: usize,
 }
 
@@ -123,7 +123,7 @@ impl FirstLines {
     }
 }
 
-/// Returns the string at `at`, cleared; appends a new one if there is none.
+/// Returns the string at `at`, cleared; appends a new string if `at` is beyond the end.
 fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
     if at >= strings.len() {
         strings.push(String::new());

@@ -27,18 +27,18 @@ pub(crate) struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// Error of a read ahead of the connection's turn.
+    /// Error of [`Conn::read_ahead`], until the connection is served.
     read_error: Option<io::Error>,
     /// Open watches with more events than there was room for.
     behind: Vec<WatcherKey>,
     /// Start of the peer's time to show a certificate, in ms: the accept, plus the time for which its handshake waited
     /// for this server.
     began_ms: u64,
-    /// When the peer began to owe something, in ms: a read of the output, or else the rest of a message.
+    /// Start of the peer's current deadline, in ms: for reading output, or else for sending the rest of a message.
     owed_since_ms: u64,
-    /// Bytes of output sent since then.
+    /// Bytes of output sent since `owed_since_ms`.
     gone_bytes: usize,
-    /// The socket has not taken all output; with TLS the rest is no longer in `output`.
+    /// Whether the socket has not taken all output. With TLS, the rest is no longer in `output`.
     is_unsent: bool,
     /// When the next step of its TLS handshake began to wait for its turn, in ms.
     handshake_queued_ms: Option<u64>,
@@ -56,12 +56,12 @@ enum Phase {
     Handshake,
     /// Requests are served.
     Open,
-    /// The queued output is sent, then our direction is closed.
+    /// The queued output is sent, then the server's direction is closed.
     Closing,
-    /// Our direction is closed. The peer's input is read and dropped for a moment. Closing with unread bytes would
-    /// reset the connection and could destroy unread output (RFC 9112 §9.6).
+    /// The server's direction is closed. The peer's input is read and dropped for a moment. Closing with unread bytes
+    /// would reset the connection and could destroy unread output (RFC 9112 §9.6).
     Lingering,
-    /// The connection is dropped at the end of the turn.
+    /// The connection is dropped at the end of the turn of the event loop.
     Closed,
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Next {
 }
 
 impl Conn {
-    /// Returns a connection whose peer has shown no certificate. A cleartext peer needs none.
+    /// Returns a connection whose peer has shown no certificate. A cleartext peer needs no certificate.
     #[must_use]
     pub(crate) fn new(transport: Transport, now: Now) -> Self {
         let (credentials, phase) = if transport.is_tls() {
@@ -132,7 +132,7 @@ impl Conn {
         self.transport.is_tls() && matches!(self.protocol, Protocol::Undecided)
     }
 
-    /// Whether the connection carries the requests of many clients. Then a slow request does not make it slow.
+    /// Whether the connection carries the requests of many clients. Then one slow request does not mark it as slow.
     #[must_use]
     pub(crate) fn speaks_for_many(&self) -> bool {
         self.credentials.is_front_proxy()
@@ -154,15 +154,15 @@ impl Conn {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
-    /// Notes that its handshake waits for its turn, which is not the peer's time. Returns whether the peer's first
-    /// message was answered. Such handshakes come first, or the work would be lost at the peer's deadline.
+    /// Notes that the next step of the handshake is queued, which is not the peer's time. Returns whether the server
+    /// has processed the ClientHello. Such handshakes come first, or the work would be lost at the peer's deadline.
     pub(crate) fn note_queued_handshake(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
-    /// Reads from the socket, if [`Conn::on_ready`] would do so first. Returns the prefetch key of the next request, as
-    /// far as it is known.
+    /// Reads from the socket, if [`Conn::on_ready`] would do so first. Returns the prefetch key of the next request, if
+    /// it is known.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -186,8 +186,9 @@ impl Conn {
             self.owed_since_ms += waited_ms;
             self.began_ms += waited_ms;
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
-                // The peer gave up while it waited, so its handshake is not worth the work. A peer that was answered
-                // may have sent a request with its last step, and have no more to send.
+                // The peer gave up while its handshake was queued, so the handshake is not worth the work. After the
+                // ClientHello is processed, the peer may have sent a request with its last step, and have no more to
+                // send.
                 self.phase = Phase::Closed;
                 return;
             }
@@ -314,7 +315,7 @@ impl Conn {
         Some(fill)
     }
 
-    /// Notes that the peer owes something from now on.
+    /// Restarts the time of the peer's deadline at `now`.
     fn note_owed(&mut self, now: Now) {
         self.owed_since_ms = now.ms;
         self.gone_bytes = 0;
@@ -385,7 +386,7 @@ impl Conn {
         self.flush(service, pool, now)
     }
 
-    /// Returns the peer's deadline, in ms; `u64::MAX` if it owes nothing.
+    /// Returns the peer's deadline, in ms; `u64::MAX` if the peer has no deadline.
     #[must_use]
     pub(crate) fn deadline_ms(&self) -> u64 {
         let patience_ms = match self.phase {
@@ -455,13 +456,13 @@ impl Conn {
                 && self.phase == Phase::Open
                 && (self.protocol.is_waiting() || self.protocol.has_job_step())
             {
-                // EOF is checked again after the answer.
+                // EOF is checked again after the response.
                 return Ok(());
             }
             // During a watch at most a buffer is read, so EOF could stay unseen behind unread input.
             let is_hidden_end = !may_read && self.transport.is_end_near() && self.protocol.is_watching();
             if self.transport.is_eof() || is_hidden_end {
-                // All complete requests have been answered; a watch has lost its reader.
+                // All complete requests have their responses; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
                 self.drop_work(service);
                 return Ok(());
@@ -487,7 +488,7 @@ impl Conn {
         let was_within = self.protocol.is_within_message(&self.input);
         let read = self.transport.read(&mut self.input, pool)?;
         pace.count_read(read);
-        // While output waits, the peer owes the reading of it, whatever it sends.
+        // While output waits, the deadline is for reading the output, whatever the peer sends.
         if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
             self.note_owed(now);
         }

@@ -163,7 +163,7 @@ fn get_version(stream: u32) -> Vec<u8> {
 fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
     let mut world = World::new();
     world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    // SETTINGS, and a window for all answers.
+    // SETTINGS, and a window for all responses.
     world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
     let (mut asked, mut rest) = (0, Vec::new());
     while world.conn.waiting_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
@@ -213,13 +213,13 @@ fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     [frame(1, 0x04, &block), frame(0, 0x01, body.as_bytes())].concat()
 }
 
-/// One batch settles all writes. The output takes only some answers at once, and no further frame of the peer triggers
-/// the others.
+/// One batch settles all writes. The output has room for only some responses at once, and no further frame of the peer
+/// triggers the rest.
 #[test]
 fn settled_writes_are_answered_although_the_peer_sends_no_more() {
     const WRITES: u32 = 100;
     let mut world = World::with_journal();
-    // A crowd leaves little room.
+    // Much queued output on all connections leaves little room.
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.begin_http2();
     for n in 0..WRITES {
@@ -270,13 +270,13 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
     assert_eq!(world.settle() as usize, waiting + 1);
 }
 
-/// Goal: each of many writes that the store does not take in time gets its 504. This includes writes on a connection on
-/// which other writes were answered meanwhile.
+/// Goal: each of many writes that do not become durable in time gets its 504. This includes writes on a connection on
+/// which other writes got their responses meanwhile.
 #[test]
 fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     let mut world = World::with_journal();
     world.begin_http2();
-    // Leases and errors that were answered since the last call.
+    // Numbers of Lease responses and of 504 errors since the last call.
     let answers = |world: &mut World| {
         let text = world.answers();
         (text.matches(r#""kind":"Lease""#).count(), text.matches(r#""code":504"#).count())
@@ -299,7 +299,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(answers(&mut world), (0, 1), "the second is late");
     world.now.ms += WRITE_WAIT_MS_MAX - 1_000;
     assert_eq!(answers(&mut world), (0, 1), "the third is late");
-    // The late requests have had their answers, and their changes are still in flight.
+    // The late requests have their responses, and their changes are still in flight.
     world.peer.write_all(&create_lease(9)).expect("room");
     assert_eq!(answers(&mut world), (0, 0));
     world.settle();
@@ -307,7 +307,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(world.service.table.len(), 5);
 }
 
-/// Goal: the change of a reset stream continues, and the next stream gets only its own answer.
+/// Goal: the change of a reset stream continues, and the next stream gets only its own response.
 #[test]
 fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
     let mut world = World::with_journal();
@@ -491,7 +491,7 @@ fn a_crowd_leaves_each_little_room() {
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
     assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
-    // After the crowd there is room again, as soon as an event arrives.
+    // Once less output is queued on all connections, there is room again, as soon as an event arrives.
     world.service.queued_bytes = 0;
     world.turn();
     world.turn();

@@ -1,7 +1,7 @@
 //! The forms of a response: an object, a list or an event; in JSON, YAML or protobuf; whole, as metadata, or as a
 //! Table. See Kubernetes API concepts, "Resource versions" and "Receiving resources as Tables".
 //!
-//! The common forms are plain encodings, one of which an [`Object`] already holds; all others are made on demand.
+//! The common forms are plain encodings. An [`Object`] already holds one of them; all others are made on demand.
 
 mod response;
 
@@ -39,7 +39,7 @@ pub struct Form {
 pub enum LeaseState<'a> {
     /// A state in the table.
     Stored(&'a Object),
-    /// A state outside the table: the result of a dry run, the last state that a watcher knew, a bookmark.
+    /// A state outside the table: the result of a dry run, the state before a Lease left a selection, a bookmark.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -51,7 +51,7 @@ impl LeaseState<'_> {
         }
     }
 
-    /// The Lease, except that the times of a renewal may be older ones.
+    /// The Lease, whose renewal times may be out of date.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),
@@ -97,7 +97,7 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the format, if the encoding is written unchanged.
+    /// Returns the format if the form is a plain encoding, which is written unchanged.
     #[inline]
     #[must_use]
     pub fn as_encoded(self) -> Option<Format> {
@@ -154,8 +154,8 @@ impl Form {
         self.representation.format == Format::Protobuf
     }
 
-    /// Returns `shardInfo.selector` of a list in this form; empty for none. Tables and partial metadata have no
-    /// `shardInfo`, since kube-apiserver copies only the other metadata of the list.
+    /// Returns `shardInfo.selector` of a list in this form; empty if the list has none. Tables and partial metadata
+    /// have no `shardInfo`, since kube-apiserver copies only the other metadata of the list.
     #[must_use]
     pub fn shard_of(self, selector: &Selector) -> &str {
         match (self.representation.transform, &selector.shard) {
@@ -365,7 +365,7 @@ impl Form {
         });
     }
 
-    /// Returns the kind of protobuf list for this form; none if it is not protobuf.
+    /// Returns the kind of protobuf list for this form; `None` if the form is not protobuf.
     fn protobuf_list(self) -> Option<protobuf::ListForm<'static>> {
         match (self.representation.format, self.representation.transform) {
             (Format::Json | Format::Yaml, _) => None,

@@ -19,11 +19,11 @@ pub struct Decoder {
 pub struct DecoderLimits {
     /// Above this list size, fields are decoded to keep the table in step, but not kept.
     pub list_size_max: usize,
-    /// Decoding fails above this size: few octets of input that expand so far are an attack.
+    /// Decoding fails above this size: few octets of input that expand to this size are an attack.
     pub list_size_abort: usize,
 }
 
-/// How a block was decoded.
+/// Outcome of decoding a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// All fields are present.
@@ -224,14 +224,15 @@ fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], Deco
     Ok(rest)
 }
 
-/// RFC 9113 §8.2.1: a token in lower case; the colon of a pseudo-header field may come first.
+/// Whether a name is a token in lower case (RFC 9113 §8.2.1); the colon of a pseudo-header field may come first.
 fn is_name_well_formed(name: &[u8]) -> bool {
     let token = name.strip_prefix(b":").unwrap_or(name);
     !token.is_empty() && token.iter().all(|&octet| NAME_OCTETS[usize::from(octet)])
 }
 
-/// RFC 9113 §8.2.1: no NUL, CR or LF. The RFC also forbids a space or tab at either end. Go's clients send those and
-/// Go's servers accept them. If we reset the stream, a Go proxy would retry its client's request for ever.
+/// Whether a value has no NUL, CR or LF (RFC 9113 §8.2.1). The RFC also forbids a space or tab at either end. Go's
+/// clients send those and Go's servers accept them. If we reset the stream, a Go proxy would retry its client's request
+/// for ever.
 fn is_value_well_formed(value: &[u8]) -> bool {
     memchr::memchr3(0, b'\r', b'\n', value).is_none()
 }

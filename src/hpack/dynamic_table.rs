@@ -20,7 +20,7 @@ pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,
     /// Start of the oldest entry.
     head: usize,
-    /// Oldest first.
+    /// Entries, oldest first.
     entries: VecDeque<Entry<T>>,
     /// Size as in RFC 7541 §4.1; never above `size_max`.
     size: usize,

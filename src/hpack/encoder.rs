@@ -150,7 +150,7 @@ impl Encoder {
         self.table.insert(name.octets(), value, hashes);
     }
 
-    /// Returns the index of an entry with this name; 0 if there is none.
+    /// Returns the index of an entry with this name; 0 if there is no such entry.
     #[inline]
     fn name_index(&self, name: FieldName<'_>) -> usize {
         if let Some(index) = name.id.static_index() {

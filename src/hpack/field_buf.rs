@@ -43,8 +43,8 @@ pub struct Field<'f> {
     pub name: &'f [u8],
     /// The value.
     pub value: &'f [u8],
-    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A leading colon of the name is allowed here,
-    /// as are blanks at the ends of the value.
+    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A leading colon of the name also counts as
+    /// well-formed, as do blanks at the ends of the value.
     pub well_formed: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Known field names as small numbers, which compare faster than octets.
 
-/// A field name of the static table, or one with a rule in RFC 9113 §8.2.2, or unknown. A name has exactly one id, so
-/// an unknown name differs from every known one.
+/// Id of a field name of the static table or of one with a rule in RFC 9113 §8.2.2, or unknown. A name has exactly one
+/// id, so an unknown name differs from every known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
@@ -276,7 +276,7 @@ impl<'n> FieldName<'n> {
     }
 }
 
-/// Computes a fast hash that tells most unequal fields apart before their octets are compared. `seed` chains name and
+/// Computes a fast hash by which most unequal fields differ before their octets are compared. `seed` chains name and
 /// value.
 #[inline]
 pub(super) const fn hash(seed: u32, octets: &[u8]) -> u32 {

@@ -31,7 +31,7 @@ pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
         .map(|(at, _)| at + 1)
 }
 
-/// Indexed by index - 1, so that a look-up compares no octets.
+/// Name ids, indexed by index - 1, so that a look-up compares no octets.
 static NAME_IDS: [NameId; LEN] = name_ids();
 
 const fn name_ids() -> [NameId; LEN] {

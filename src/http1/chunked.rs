@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder over slices, and the chunk head for writers.
 //!
-//! The decoder owns the position in the coding and what remains of its bounds. The caller owns the bytes. The decoder
-//! takes received bytes, cut anywhere, and packs the payload at the front of the same buffer.
+//! The decoder owns the position in the coding and the unused part of its bounds. The caller owns the bytes. The
+//! decoder takes received bytes, cut anywhere, and packs the payload at the front of the same buffer.
 //!
 //! Anything that two readers could read differently is refused, since it allows request smuggling. Every line ends with
 //! CRLF, a size is hexadecimal digits only, and CRLF follows a chunk's data. Trailer fields are checked for their form
@@ -36,9 +36,9 @@ pub struct Progress {
 /// Why a body cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
-    /// The coding is malformed: answer 400 and close, since the start of the next message is unknown.
+    /// The coding is malformed: respond 400 and close, since the start of the next message is unknown.
     Malformed,
-    /// The payload exceeds the bound: answer 413 and close.
+    /// The payload exceeds the bound: respond 413 and close.
     TooLarge,
 }
 
@@ -233,11 +233,11 @@ fn is_field_byte(byte: u8) -> bool {
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// Enough for 64 bits; more digits could only be leading zeros.
+/// Maximum digits of a chunk size: enough for 64 bits; more digits could only be leading zeros.
 const SIZE_DIGITS_MAX: u8 = 16;
-/// Bound over all chunks of a body, like the bound of Go's `net/http` on chunk overhead.
+/// Maximum bytes of the extensions of all chunks of a body, like the bound of Go's `net/http` on chunk overhead.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
-/// Trailer fields are dropped, so this bound only has to suffice for a sane peer.
+/// Maximum bytes of the trailer section, whose fields are dropped.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     /// Feeds `source` in pieces that end at `cuts`, collecting as the server does: payload packed at the front, the gap
-    /// carried along. Gives the payload and the number of source bytes used.
+    /// carried along. Returns the payload and the number of source bytes used.
     fn decode_cut(source: &[u8], cuts: &[usize], body_bytes_max: usize) -> Result<(Vec<u8>, usize, bool), ChunkError> {
         let mut decoder = ChunkedDecoder::new(body_bytes_max);
         let mut buf: Vec<u8> = Vec::new();

@@ -28,7 +28,7 @@ enum ResponseState {
     Body { head: ResponseHead, framing: Framing, whole: WholeProgress },
 }
 
-/// Where a body ends (RFC 9112 §6.3), and what is missing.
+/// The framing of a body (RFC 9112 §6.3), and the state of reading it.
 #[derive(Debug)]
 enum Framing {
     Length { bytes_left: usize },
@@ -95,7 +95,7 @@ impl ResponseParser {
         Self { state: ResponseState::Head, body_bytes_max }
     }
 
-    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` marks the answer to a HEAD request,
+    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` marks the response to a HEAD request,
     /// which has no body whatever its fields say. A body that ends with the connection completes only in
     /// [`Self::handle_eof`].
     ///
@@ -212,7 +212,7 @@ impl ResponseParser {
             let status = response.code.ok_or(ResponseError::Malformed)?;
             let end = start + head_len;
             match status {
-                // 101 answers an `Upgrade`, which the callers never send.
+                // 101 is the response to an `Upgrade`, which the callers never send.
                 101 => return Err(ResponseError::Malformed),
                 100..=199 => start = end,
                 _ => return self.parsed_head(&response, status, to_head, end).map(Some),
@@ -220,7 +220,7 @@ impl ResponseParser {
         }
     }
 
-    /// Determines where the body ends, and refuses a head that leaves it open.
+    /// Determines where the body ends, and refuses a head from which the end is unclear.
     fn parsed_head(
         &self,
         response: &httparse::Response<'_, '_>,
@@ -326,7 +326,7 @@ mod tests {
     type Seen = (u16, bool, Vec<u8>);
 
     /// Reads all responses of `source`, which arrives in pieces that end at `cuts`, whole ones or piece by piece;
-    /// `heads` says which answer a HEAD.
+    /// `heads` says which are responses to HEAD requests.
     fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
         let mut parser = ResponseParser::new(100_000);
         let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);

@@ -1,7 +1,7 @@
 //! The peer's errors, and the error code sent for each (RFC 9113 §5.4 and §7).
 //!
 //! A [`ConnectionError`] ends the connection with GOAWAY, a [`StreamError`] ends one stream with RST_STREAM. Variants
-//! name what the peer did; only their `code` methods map them to error codes.
+//! name the peer's error; only their `code` methods map them to error codes.
 
 use crate::hpack::DecodeError;
 use std::fmt;
@@ -94,7 +94,7 @@ pub enum ConnectionError {
     Compression(DecodeError),
     /// More CONTINUATION frames than any field block needs.
     ContinuationFlood,
-    /// A CONTINUATION frame that continues nothing.
+    /// A CONTINUATION frame without an incomplete field block.
     ContinuationUnexpected,
     /// More frames of a kind than its [`Allowance`](super::limits::Allowance).
     Flood(Flood),
@@ -251,7 +251,7 @@ pub enum Malformed {
 
 impl Malformed {
     /// Whether the message is invalid in every HTTP version, so a proxy may only have forwarded its client's error. The
-    /// answer 400 tells that client (RFC 9113 §8.1.1). After a reset, Go's proxies would retry on new connections for
+    /// response 400 tells that client (RFC 9113 §8.1.1). After a reset, Go's proxies would retry on new connections for
     /// ever.
     pub(super) fn is_of_the_client(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path)

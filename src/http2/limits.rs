@@ -1,6 +1,6 @@
 //! Every limit of an HTTP/2 connection, in one place.
 //!
-//! They bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
+//! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
 //! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s bound work that costs the
 //! peer less than us. The owner of a body bounds its size.
 
@@ -49,7 +49,7 @@ pub const FIELD_BLOCK_BYTES_MAX: usize = 65_536;
 /// size.
 pub const CONTINUATION_FRAMES_MAX: u32 = 8;
 
-/// Streams reset by us whose late frames are told from misbehaviour for certain; older ones are treated leniently.
+/// Number of streams reset by us that are remembered by id; the check of frames on earlier streams is lenient.
 pub const RESET_MEMORY: usize = 32;
 
 /// How often a peer may do something that costs us more than the peer.
@@ -62,12 +62,12 @@ pub struct Allowance {
 }
 
 /// Streams reset by the peer, or by us for the peer's error: rapid reset (CVE-2023-44487) and "made you reset". The
-/// peer may cancel all streams at once. If the peer is a front proxy, each request adds one, so this bounds only
-/// resets beyond the requests.
+/// peer may cancel all streams at once. If the peer is a front proxy, each request adds one to the allowance, so this
+/// bounds only resets beyond the requests.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
-/// PING and SETTINGS frames, which we must answer. Each reset stream adds one, since Go's client sends a PING with each
-/// RST_STREAM.
+/// PING and SETTINGS frames, which we must acknowledge. Each reset stream adds one, since Go's client sends a PING with
+/// each RST_STREAM.
 pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 
 /// Empty DATA frames that do not end their stream.

@@ -14,8 +14,8 @@ pub struct Config {
     pub stream_window: u32,
     /// Receive window of the connection, in octets; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
-    /// The peer is a front proxy for many clients, and one client's cancellations must not count against the others.
-    /// Each request adds one to [`limits::RESETS`].
+    /// Whether the peer is a front proxy for many clients. One client's cancellations must not count against the
+    /// others, so each request adds one to [`limits::RESETS`].
     pub speaks_for_many: bool,
 }
 

@@ -9,8 +9,8 @@
 //!    │ HEADERS with END_STREAM            ▲                            │
 //!    └────────────────────────────────────┘      RST_STREAM from any ──┘
 //! ```
-//! Idle and closed streams are not kept: an id above the highest seen is idle; any other id that is not in the store is
-//! closed. No stream is ever reserved, since nobody pushes.
+//! Idle and closed streams are not kept. An id above the highest seen is idle. Any other id that is not in the store is
+//! closed. No stream is ever reserved, since neither side pushes.
 
 use super::flow_control::{RecvWindow, SendWindow};
 use super::stream_id::StreamId;

@@ -39,7 +39,7 @@ impl<const N: usize> Histogram<N> {
         self.encode_as(out, name, labels, |us| seconds(us).to_string());
     }
 
-    /// Writes the same for values that are no durations, unconverted.
+    /// Writes buckets, sum and count of values that are no durations, without conversion.
     pub(super) fn encode_counts(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)]) {
         self.encode_as(out, name, labels, |count| count.to_string());
     }

@@ -1,7 +1,7 @@
 //! Counts of Leases by namespace and by state of the holder.
 //!
-//! A count needs the whole table, and a million Leases must not stall the loop. So it is made in steps, and begins at a
-//! scrape. A small table is counted at once, a large one for the next scrape.
+//! A count needs the whole table, and a million Leases must not stall the event loop. So a count is made in steps, and
+//! begins at a scrape. A small table is counted at once, a large one for the next scrape.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
@@ -44,11 +44,11 @@ pub(super) struct HolderCounts {
     pub(super) unheld: u64,
 }
 
-/// Counts by namespace, for a bounded number of namespaces. The others share one count.
+/// Counts by namespace, for a bounded number of namespaces. All other namespaces share one count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ByNamespace<T> {
     counts: BTreeMap<CompactString, T>,
-    /// Namespaces with a count of their own, without those of the cluster.
+    /// Number of namespaces with their own count, without those of the cluster.
     own: usize,
 }
 
@@ -68,7 +68,7 @@ impl<T: Default> ByNamespace<T> {
     }
 }
 
-/// Namespaces with a count of their own, beside those of the cluster: each takes several metric samples.
+/// Maximum number of namespaces with their own count, beside those of the cluster: each takes several metric samples.
 const NAMESPACES_MAX: usize = 50;
 /// Label of all other namespaces. No namespace can have this name.
 const OTHER_NAMESPACES: &str = "(others)";

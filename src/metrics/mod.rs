@@ -1,9 +1,9 @@
 //! Metrics, for `/metrics`.
 //!
-//! Counting must cost a request next to nothing, so it is one index into an array, by kind and status. Nothing is
-//! hashed, allocated or timed for it. Time is measured once a turn. All requests that a turn answers took as long as
-//! the turn, from wake-up to last write. Requests that an earlier turn read count from that turn. The API's rules count
-//! nothing: their effects are read at the end of a turn or at a scrape.
+//! Counting a request must be cheap, so it is one index into an array, by kind and status. It hashes, allocates and
+//! times nothing. Time is measured once per turn of the event loop. A request takes as long as the turn that responds
+//! to it, from wake-up to last write. If an earlier turn read the request, its time counts from that turn. The API's
+//! rules count nothing: their effects are read at the end of a turn or at a scrape.
 
 mod histogram;
 mod holders;
@@ -46,7 +46,7 @@ pub struct Metrics {
     serving_last: Option<Time>,
     followed: Vec<Followed>,
     watches: WatchCounts,
-    /// The watch counts at the end of the last turn, which match its count of open watches.
+    /// The watch counts at the end of the previous turn, which match its count of open watches.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -138,7 +138,7 @@ impl Metrics {
         *self.holder_changes.of(namespace) += 1;
     }
 
-    /// Counts a request that was answered, or a watch that begins, `waited_ms` after the request arrived.
+    /// Counts a request that got its response, or a watch that begins, `waited_ms` after the request arrived.
     #[inline]
     pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16, waited_ms: u64) {
         self.requests.count(kind, version, status, waited_ms);
@@ -293,7 +293,7 @@ impl Metrics {
     }
 
     fn encode_table(&self, out: &mut Exposition, table: &Table) {
-        // Kubernetes has hidden the older name; here it was promised to stay.
+        // Kubernetes has hidden the older name; this server promised to keep it.
         out.gauge("apiserver_storage_objects", "Objects in the table.");
         out.sample("apiserver_storage_objects", &[("resource", "leases.coordination.k8s.io")], table.len());
         out.gauge("apiserver_resource_objects", "Objects in the table.");

@@ -1,5 +1,5 @@
 //! Metrics of requests by kind and status, with kube-apiserver's names and labels (apiserver `endpoints/metrics`).
-//! Dashboards and alerts made for it work here.
+//! Dashboards and alerts for kube-apiserver work with this server.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
@@ -11,7 +11,7 @@ use crate::verb::Verb;
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
 
-/// The kinds of requests that are counted apart.
+/// The kinds of requests that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// An apply patch.
@@ -32,9 +32,9 @@ pub enum RequestKind {
     ListNamespace,
     /// A list of all namespaces.
     ListCluster,
-    /// Another patch.
+    /// A patch other than an apply patch.
     Patch,
-    /// Another patch, with `dryRun`.
+    /// A patch other than an apply patch, with `dryRun`.
     PatchDryRun,
     /// A creation.
     Post,
@@ -186,20 +186,20 @@ fn is_apply(head: &RequestHead<'_>) -> bool {
     head.content_type.is_some_and(|content_type| content_type.starts_with(b"application/apply-patch"))
 }
 
-/// Status codes of the API's answers; others are counted together. Malformed requests are not counted here.
+/// Status codes of the API's responses; other codes are counted together. Malformed requests are not counted here.
 const STATUSES: [u16; 21] =
     [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507];
 
 /// Returns the index of a status in [`STATUSES`], or the length if it is not there.
 fn status_index(status: u16) -> usize {
     match status {
-        // Nearly all answers.
+        // Nearly all responses.
         200 => 0,
         status => STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len()),
     }
 }
 
-/// kube-apiserver's bounds, in µs. The first six are added to tell a renewal in memory from one on a slow disk.
+/// kube-apiserver's bounds, in µs. The first six are added: they separate a renewal in memory from one on a slow disk.
 const BOUNDS_US: [u64; 29] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000,
     1_250_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000, 15_000_000,

@@ -23,10 +23,10 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
-/// A peer whose clock is late by less than this accepts a new certificate.
+/// Time by which new certificates are backdated, for peers whose clock is late by less.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// A certificate that belongs to no authority.
+/// A certificate that is not a CA's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaf<'a> {
     /// A serving certificate for these names.
@@ -63,7 +63,7 @@ pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// The decision about a certificate of the authority.
+/// The decision about a certificate that the CA issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Keep it.
@@ -120,8 +120,8 @@ pub(super) fn judge(
     })
 }
 
-/// Issues a certificate for a new authority, in PEM. Its name is derived from its key. So two authorities of this
-/// program never share a name, and the same key gives the same name.
+/// Issues a certificate for a new CA, in PEM. The CA's name is derived from its key. So two CAs of this program never
+/// share a name, and the same key gives the same name.
 pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();
@@ -138,7 +138,7 @@ pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     Ok(params.self_signed(key)?.pem())
 }
 
-/// An authority that can issue certificates.
+/// A CA that can issue certificates.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     not_after: OffsetDateTime,
@@ -150,7 +150,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::from_ca_cert_der(cert, key)?, not_after: facts.not_after })
     }
 
-    /// Issues a certificate for `key`, which never outlives its authority.
+    /// Issues a certificate for `key`, which never outlives the CA.
     pub(super) fn issue(
         &self,
         leaf: &Leaf<'_>,

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Content of the file.
+/// Content of the kubeconfig.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admin<'a> {
     /// Address at which the server listens.
     pub(super) addr: SocketAddr,
-    /// Certificates to verify the server with: its authority's, or its own.
+    /// Certificates to verify the server with: the CA's, or the serving certificate itself.
     pub(super) trusted: &'a [CertificateDer<'static>],
     /// The client certificate.
     pub(super) cert_pem: &'a [u8],
@@ -64,8 +64,8 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-/// Returns the name to verify a user's own serving certificate by, if it is not valid for the address. An authority's
-/// certificate needs none: it issues certificates for the address here.
+/// Returns the name by which to verify a user's own serving certificate, if it is not valid for the address. A CA
+/// certificate needs no name: this CA issues certificates for the address.
 fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(cert).ok()?;
     if parsed.is_ca() || verify_server_name(&ParsedCertificate::try_from(cert).ok()?, &ServerName::from(ip)).is_ok() {

@@ -2,15 +2,15 @@
 //! that expire soon.
 //!
 //! ```text
-//! ca.crt         ca.key          the authority, 10 years; signs the other two
+//! ca.crt         ca.key          the CA, 10 years; signs the other two certificates
 //! apiserver.crt  apiserver.key   the serving certificate, 1 year
 //! admin.crt      admin.key       a client certificate of group system:masters, 1 year
-//! admin.kubeconfig               that client certificate and the authority's, for kubectl
+//! admin.kubeconfig               that client certificate and the CA certificate, for kubectl
 //! .lock                          held while anything here is read or written
 //! ```
 //!
-//! `ca.key` stays in the folder, readable by its owner only, like every key here. Without it neither certificate can be
-//! renewed or follow a change of address. Operators may move it away; it is needed only to sign.
+//! `ca.key` stays in the folder, readable by its owner only, like every key here. Without it no other certificate can
+//! be renewed or follow a change of address. Operators may move it away; it is needed only to sign.
 //!
 //! Invariant: no key or certificate that this module did not make is ever overwritten. A renewal keeps the key, so it
 //! replaces one file in one step. A key is written before its certificate. So a crash leaves at worst a key without a
@@ -66,7 +66,7 @@ pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     names
 }
 
-/// Ensures a complete certificate folder: authority, serving certificate for `names`, admin certificate.
+/// Ensures a complete certificate folder: CA, serving certificate for `names`, admin certificate.
 ///
 /// # Errors
 /// See [`CertDir::open`].
@@ -77,14 +77,14 @@ pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<Cert
     Ok(certs)
 }
 
-/// A certificate folder with a certificate authority.
+/// A certificate folder with a CA.
 #[derive(Clone, Debug)]
 pub struct CertDir {
     dir: PathBuf,
 }
 
 impl CertDir {
-    /// Opens a folder; creates the folder and the authority if missing.
+    /// Opens a folder; creates the folder and the CA if missing.
     ///
     /// # Errors
     /// Existing files are unreadable, invalid or contradictory; they are never overwritten. Or missing files cannot be
@@ -152,7 +152,7 @@ impl CertDir {
         Ok(AdminKubeconfig { path, _claim: claim })
     }
 
-    /// Returns the path of the authority's certificate.
+    /// Returns the path of the CA certificate.
     #[must_use]
     pub fn ca_cert(&self) -> PathBuf {
         self.path("ca.crt")
@@ -338,7 +338,7 @@ impl PkiError {
         Self { path: path.to_owned(), cause }
     }
 
-    /// Whether the folder itself is unusable, which is an error in its name.
+    /// Whether the error is about the folder itself, whose name may be wrong.
     #[must_use]
     pub fn is_of_folder(&self) -> bool {
         matches!(self.cause, Cause::Folder(_) | Cause::Lock(_))

@@ -54,7 +54,7 @@ impl Folder {
         KeyPair::try_from(&PrivateKeyDer::from_pem_file(self.file(name)).expect("PEM")).expect("a key")
     }
 
-    /// Puts a certificate for the key of `name` in its place, from the authority in the folder, with the given end.
+    /// Puts a certificate for the key of `name` in its place, from the CA in the folder, with the given end.
     fn reissue(&self, name: &str, not_after: OffsetDateTime) {
         let issuer = rcgen::Issuer::from_ca_cert_der(&self.cert("ca.crt"), self.key("ca.key")).expect("an issuer");
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -157,7 +157,7 @@ fn the_kubeconfig_follows_the_port() {
     assert!(names_server("admin.kubeconfig", "127.0.0.1:9443"));
     assert_eq!(mode(first.path()), 0o600);
 
-    // The first server lives, so the file stays its own.
+    // The first server still runs, so no other server may write its file.
     let before = folder.content();
     for (addr, name) in
         [("127.0.0.1:8443", "admin-127.0.0.1-8443.kubeconfig"), ("[::1]:8443", "admin---1-8443.kubeconfig")]
@@ -281,7 +281,7 @@ fn a_certificate_of_somebody_else_is_refused_even_when_it_has_expired() {
     assert!(error.contains("not issued by the ca.crt beside it"), "{error}");
 }
 
-/// A user's own authority, with a subject of several parts, put in the folder before the first start.
+/// A user's own CA, with a subject of several parts, put in the folder before the first start.
 fn own_authority(folder: &Folder, change: impl FnOnce(&mut CertificateParams)) {
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("a key");
     let mut params = CertificateParams::default();

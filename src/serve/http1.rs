@@ -1,4 +1,4 @@
-//! HTTP/1.1: requests in order, and the one response that may be long.
+//! An HTTP/1.1 connection: its requests in order, and the one response that may be long.
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Context, Owner, Served, Service};
@@ -26,13 +26,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub struct Http1 {
     parser: RequestParser,
     in_progress: InProgress,
-    /// No request is served after the current one.
+    /// Whether the current request is the last one that the connection serves.
     is_last: bool,
-    /// The server stops: only a request that has begun is still served.
+    /// Whether the server stops: only a request that has begun is still served.
     is_draining: bool,
 }
 
-/// A response that takes more than one turn.
+/// A response that takes more than one turn of the event loop.
 #[derive(Debug, Default)]
 enum InProgress {
     #[default]
@@ -54,13 +54,13 @@ enum InProgress {
 pub(super) struct Upgrade {
     /// `HTTP2-Settings`.
     pub(super) settings: UpgradeSettings,
-    /// The answer to the request, sent on the first stream.
+    /// The response to the request, sent on the first stream.
     pub(super) reply: Reply,
     /// Whether the method was HEAD.
     pub(super) head_only: bool,
 }
 
-/// How the body of a long response is framed, and what follows it.
+/// Framing of the body of a long response, and whether the connection continues after it.
 #[derive(Clone, Copy, Debug)]
 struct BodyFraming {
     chunks: bool,
@@ -109,7 +109,8 @@ impl Http1 {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = cx.service.call_api(request, body, retry, cx.from, cx.now);
-                // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A last response needs no upgrade.
+                // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A connection that closes is not
+                // upgraded.
                 if after.wants_h2c
                     && !matches!(reply, Reply::Waiting(_))
                     && cx.from.credentials.is_insecure()
@@ -135,7 +136,7 @@ impl Http1 {
                     }
                     return Served::Starved;
                 }
-                // The only error of the parser with a readable request.
+                // The only parser error that leaves a readable request head.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
                     return self.refuse_body(&error, input, cx);
@@ -204,7 +205,7 @@ impl Http1 {
                 }
                 Ok(Stepped::Done) if framing.keep_alive => AfterStep::GoOn,
                 Ok(Stepped::Done) => AfterStep::Close,
-                // The body cannot be completed; closing the connection before its end is the only way to say so.
+                // The body cannot be completed. Only closing the connection before the body's end tells the peer.
                 Err(_) => AfterStep::Close,
             },
             other => {
@@ -248,7 +249,7 @@ impl Http1 {
         }
     }
 
-    /// Returns the key of the Lease of the next request, if its plain path has one.
+    /// Returns the prefetch key of the Lease that the path of the next request names.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         super::prefetch_key_of(self.parser.peek_target(input)?, table)
@@ -296,13 +297,13 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Nothing) && !self.parser.is_within_message(input)
     }
 
-    /// Whether the peer has begun a request and owes the rest.
+    /// Whether the peer has sent only a part of a request.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
     }
 
-    /// Returns the deadline of a peer that has owed input since `since_ms`, in ms.
+    /// Returns the deadline for the input that the server has awaited since `since_ms`, in ms.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         if self.is_streaming() {
@@ -359,8 +360,8 @@ impl Http1 {
 /// The response that accepts the upgrade to HTTP/2; its frames follow.
 const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// Returns the client's settings, which an upgrade must have exactly once (RFC 7540 §3.2.1). If they are invalid the
-/// upgrade is ignored: once the request is served it is too late to refuse.
+/// Returns the client's settings, which an upgrade must have exactly once (RFC 7540 §3.2.1). An upgrade with invalid
+/// settings is ignored: once the request is served it is too late to refuse.
 fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     let mut settings = None;
     let mut lines = 0;

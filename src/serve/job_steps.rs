@@ -9,7 +9,7 @@ use crate::table::snapshot::Stepped;
 
 /// Result of a step before the head is sent.
 pub(super) enum Begun {
-    /// Nothing yet.
+    /// No response yet.
     Nothing,
     /// The whole response, or a refusal.
     Whole(Response),
@@ -20,7 +20,7 @@ pub(super) enum Begun {
 /// Takes a step of a job whose head is not sent. Most responses are short, and are made whole, with their length.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    // A hand-over may have begun since the deletion did.
+    // A hand-over may have begun after the deletion began.
     let permitted = if job.is_deletion() { service.api.handover.check_collection_deletion() } else { Ok(()) };
     let stepped = permitted
         .map_err(JobError::Refused)

@@ -1,6 +1,6 @@
-//! Between protocol and API: takes requests from a connection's input and puts responses in its output. Has no rules of
-//! its own. Only this module sees both sides: `conn` passes on what is needed, and `server` decides when each
-//! continues.
+//! Connects protocol and API: takes requests from a connection's input and puts responses in its output. Has no rules
+//! of the API. Only this module depends on both sides: `conn` passes on what is needed, and `server` decides when each
+//! connection continues.
 
 mod http1;
 mod http2;
@@ -32,7 +32,7 @@ use std::borrow::Cow;
 pub struct Owner {
     /// The connection.
     pub connection: Token,
-    /// The HTTP/2 stream.
+    /// The HTTP/2 stream; `None` in HTTP/1.1.
     pub stream: Option<StreamKey>,
 }
 
@@ -45,7 +45,7 @@ pub struct Peer<'a> {
     pub credentials: &'a Credentials,
 }
 
-/// Context for serving a connection in a turn.
+/// Context for serving a connection in a turn of the event loop.
 #[derive(Debug)]
 pub struct Context<'t> {
     /// State that all connections share.
@@ -90,7 +90,7 @@ pub struct Budget {
     pub requests: usize,
     /// Bytes of output at which no further request is served, see [`Service::output_bytes_max`].
     pub output_bytes_max: usize,
-    /// Whether answers wait for the end of the turn.
+    /// Whether responses wait for the end of the turn.
     pub has_answers: bool,
     /// Whether the socket has more to read than the input has.
     pub has_more_input: bool,
@@ -99,7 +99,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a connection for a turn, with `output_bytes_max` bytes for the answers.
+    /// Returns the budget of a connection for a turn, with `output_bytes_max` bytes for the responses.
     #[must_use]
     pub fn for_turn(output_bytes_max: usize) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The time budget of a turn for reading and serving requests.
+//! The time budget of a turn of the event loop for reading and serving requests.
 
 use crate::api::Reply;
 use crate::http::Method;
@@ -13,14 +13,13 @@ pub struct Pace {
     end: Option<Instant>,
     /// Plain requests since the last read of the clock; [`REQUESTS_PER_CLOCK`] or more if the clock must be read again.
     unlooked: u32,
-    /// Bytes read from sockets since then.
+    /// Bytes read from sockets since the last read of the clock.
     unlooked_bytes: usize,
     is_over: bool,
     /// When the clock was read last.
     looked: Option<Instant>,
-    /// Whether a turn's time passed between two reads of the clock, for the requests counted since [`Pace::take_slow`].
-    /// One request that is not plain took it alone; plain ones took it together. Also set if much was read without a
-    /// request.
+    /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. That is one
+    /// request that is not plain, or several plain requests. Also `true` if much was read without a request.
     is_slow: Option<bool>,
 }
 
@@ -30,7 +29,7 @@ impl Pace {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// Counts a served request, which may be [plain](is_plain). Its answer may still have to be written.
+    /// Counts a served request, which may be [plain](is_plain). Its response may still have to be written.
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
@@ -64,9 +63,9 @@ impl Pace {
         self.is_over
     }
 
-    /// Returns whether a connection's requests, those since the last call, took a turn's time between two reads of the
-    /// clock. Also `true` if [much was read](Pace::count_much_read) without a request. `None` if there were no
-    /// requests: then other work, such as reading a body, does not count for the next connection.
+    /// Returns whether the requests counted since the last call used up a turn's time between two reads of the clock.
+    /// Also `true` if [much was read](Pace::count_much_read) without a request. `None` if there were no requests: then
+    /// other work, such as reading a body, does not count for the next connection.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {
@@ -83,7 +82,7 @@ const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 /// ordinary Lease. `body_bytes` is the length of the request's body.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     match (method, reply) {
-        // The answer is about as long as the body.
+        // The response is about as long as the body.
         (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
         (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
         _ => false,

@@ -1,4 +1,4 @@
-//! The operations of a connection in any protocol.
+//! The operations of a connection, in HTTP/1.1 or HTTP/2.
 
 use super::{AfterStep, Budget, Context, Http1, Http2, Owner, Served, Service};
 use crate::auth::Credentials;
@@ -104,7 +104,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a watch is open and no further input is useful. In HTTP/2 input always is.
+    /// Whether a watch is open and further input is not useful. In HTTP/2, input is always useful.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         match self {
@@ -131,7 +131,7 @@ impl Protocol {
         }
     }
 
-    /// Whether more input is useful now. If not it stays in the kernel, and so with the peer.
+    /// Whether more input is useful now. Otherwise input stays in the kernel, and so with the peer.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self {
@@ -140,8 +140,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the key of the Lease of the next request in `input`, if it is known before serving. In HTTP/2 it is not,
-    /// since heads are decoded once and in order. There the Leases of one connection's requests are prefetched.
+    /// Returns the prefetch key of the next request in `input`, if it is known before serving. In HTTP/2 it is not
+    /// known, since heads are decoded once and in order. There the Leases of one connection's requests are prefetched.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {
@@ -166,7 +166,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the deadline of a peer that has owed input since `since_ms`, in ms.
+    /// Returns the deadline for the input that the server has awaited since `since_ms`, in ms.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         match self {
@@ -246,7 +246,7 @@ impl Protocol {
 /// Bytes that distinguish the preface from every method: `PRI `.
 const SNIFFED_BYTES: usize = 4;
 
-/// Returns the maximum body of a peer, in bytes. All requests without a certificate are refused anyway.
+/// Returns the maximum body of a peer, in bytes. A peer without a certificate may only read health and version.
 pub(super) fn body_bytes_max(credentials: &Credentials) -> usize {
     if credentials.is_anonymous() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
 }

@@ -37,7 +37,7 @@ pub struct Service {
     pub table: Table,
     /// All watchers.
     pub watchers: Watchers<Owner>,
-    /// Trusted authorities.
+    /// Client CAs and front-proxy CAs.
     pub trust: Arc<Trust>,
     /// Connections with requests that wait.
     pub waiters: Waiters,
@@ -47,7 +47,8 @@ pub struct Service {
     pub pace: Pace,
     /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
-    /// When the end of a front proxy's connection may be logged again, in ms, and those since that were not logged.
+    /// Time at which the end of a front proxy's connection may be logged again, in ms, and the number of ends not
+    /// logged.
     front_proxy_ends: (u64, u64),
     /// Version of the table when a hand-over last woke waiting requests.
     woken_at: ResourceVersion,
@@ -86,8 +87,8 @@ impl Service {
         self.table = table;
     }
 
-    /// Returns the bytes of output at which no further request of a peer is served until it has read some. Open watches
-    /// and lists have [`QUEUED_BYTES_HIGH`]: else requests would always come before them.
+    /// Returns the bytes of queued output at which no further request of a peer is served until it has read some. Open
+    /// watches and lists have [`QUEUED_BYTES_HIGH`]: otherwise requests would always come before them.
     #[must_use]
     pub fn output_bytes_max(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
@@ -104,7 +105,7 @@ impl Service {
         }
     }
 
-    /// Whether so much output waits on all connections that none gets much more.
+    /// Whether so much output waits on all connections that each may queue little more.
     pub(super) fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
@@ -149,14 +150,14 @@ impl Service {
         }
     }
 
-    /// Reads the phase of the hand-over of Leases, and does this replica's part in it. Passes connections with runnable
-    /// requests to `wake`.
+    /// Reads the phase of the hand-over of Leases, and performs this replica's step of it. Passes connections with
+    /// runnable requests to `wake`.
     pub fn hand_over(&mut self, now: Now, wake: impl FnMut(Token)) {
         let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        // With Leases in memory no other event tells that a client has changed the phase, or the worker a Lease.
+        // With in-memory Leases, no other event reports that a client changed the phase, or the worker a Lease.
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {
             self.woken_at = self.table.version();
@@ -222,7 +223,7 @@ impl Service {
     }
 
     /// Refuses a request whose body is not read, and counts it in the time of this turn. `request` is `None` if its
-    /// head is unreadable. Returns the answer and whether the method is HEAD.
+    /// head is unreadable. Returns the response and whether the method is HEAD.
     pub(super) fn refuse(&mut self, request: Option<&RequestHead<'_>>, error: &ApiError) -> (Response, bool) {
         self.pace.count(true);
         match request {
@@ -232,7 +233,7 @@ impl Service {
     }
 }
 
-/// Scratch buffers that each connection uses and none keeps.
+/// Scratch buffers that all connections use in turn.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// The decoded HTTP/2 head.

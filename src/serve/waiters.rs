@@ -16,7 +16,7 @@ pub struct Waiters {
     barriers: BTreeMap<(u64, Token), u64>,
     /// Waiters for any change.
     any: Vec<Waiter>,
-    /// Lower bound of all deadlines, in ms; `None` if there are none.
+    /// Lower bound of all deadlines, in ms; `None` if no waiter has a deadline.
     due_ms_min: Option<u64>,
     /// Next scan of the deadlines, in ms.
     look_ms: u64,

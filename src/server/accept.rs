@@ -1,4 +1,4 @@
-//! The acceptance of connections: their limit, and which one is evicted for a new one.
+//! Accepts connections up to a limit, and evicts a connection for a new one.
 
 use super::Server;
 use crate::clock::Now;

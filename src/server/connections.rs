@@ -18,7 +18,7 @@ pub(super) struct Connections {
     anonymous: VecDeque<Token>,
 }
 
-/// A connection, with the loop's state about it.
+/// A connection, with the event loop's state of it.
 #[derive(Debug)]
 pub(super) struct ConnEntry {
     token: Token,
@@ -32,7 +32,7 @@ pub(super) struct ConnEntry {
     queued_bytes: usize,
     /// Bytes of unserved requests, as counted last.
     received_bytes: usize,
-    /// Whether its token is in `anonymous`.
+    /// Whether its token is in the list of anonymous peers.
     is_listed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Connections {
         }))
     }
 
-    /// Notes whether the peer has become anonymous: its certificate may have expired or its authority been withdrawn.
+    /// Notes whether the peer has become anonymous: its certificate may have expired, or its CA may have been removed.
     pub(super) fn recheck(&mut self, token: Token) {
         let Some(entry) = self.get_mut(token) else { return };
         if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {

@@ -6,7 +6,8 @@ use crate::updates::{UpdateSender, Updates};
 
 /// Longest time for which a stop waits until the Service no longer routes to this replica, in ms.
 const LEAVE_MS_MAX: u64 = 2_000;
-/// Time from then until the listeners close, in ms. kube-apiserver and kube-proxy learn of the change by a watch.
+/// Time from that change until the listeners close, in ms. kube-apiserver and kube-proxy learn of the change by a
+/// watch.
 const SETTLE_MS: u64 = 250;
 
 /// The published endpoints, and whether this replica is leaving them.

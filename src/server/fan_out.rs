@@ -1,4 +1,4 @@
-//! The fan-out of a turn's changes to the watchers.
+//! The fan-out of the changes of a turn of the event loop to the watchers.
 
 use super::Server;
 use crate::clock::Now;

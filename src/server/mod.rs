@@ -1,10 +1,10 @@
-//! The reactor: the only owner of `Poll`, of the connections and of the turn.
+//! The event loop: the only owner of `Poll` and of the connections.
 //!
-//! `Server::turn` does its work in the order that docs/architecture.md, "The turn", gives and explains.
+//! `Server::turn` runs one turn of the event loop, in the order of docs/architecture.md, "The turn".
 //!
-//! Requests that arrive together are answered together, and watchers get a turn's events in one write. mio reports
-//! edges. Work that a budget leaves undone stays in the queue of its kind, and the next poll does not block. Long work
-//! has a time budget, so a turn ends soon and its answers go out.
+//! Responses to requests that arrive together are sent together, and watchers get a turn's events in one write. mio
+//! reports edges. Work that a budget leaves undone stays in the queue of its kind, and the next poll does not block.
+//! Long work has a time budget, so a turn ends soon and its responses are sent.
 
 mod accept;
 mod connections;
@@ -103,7 +103,7 @@ pub struct Server {
     stop_kind: StopKind,
 }
 
-/// Checks of `/readyz` that depend on other threads.
+/// Checks of `/readyz` whose results other threads report.
 #[derive(Debug)]
 struct Awaited {
     request_header: Option<CheckId>,
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Returns the sender of new certificates and authorities.
+    /// Returns the sender of new certificates and CAs.
     #[must_use]
     pub fn reload_sender(&self) -> UpdateSender<Reload> {
         self.reload_sender.clone()
@@ -195,8 +195,8 @@ impl Server {
         self.namespace_sender.clone()
     }
 
-    /// Runs the loop until all Leases are loaded or the server is stopped. Returns whether all are loaded. Clients that
-    /// ask for a Lease meanwhile are told to retry.
+    /// Runs the loop until all Leases are loaded or the server is stopped. Returns whether all are loaded. Requests for
+    /// Leases are meanwhile refused, and clients retry.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -246,7 +246,7 @@ impl Server {
             other => other.map_err(RunError::Poll)?,
         }
         let woken = Instant::now();
-        // Read only on busy turns: reading it costs more than everything that is counted.
+        // The CPU time is read only on busy turns: the read costs more than everything that is counted.
         let goes_on = timeout == Some(Duration::ZERO);
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
@@ -274,7 +274,7 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        // The journal gets its work before the answers go out, and works meanwhile.
+        // The journal gets the turn's changes before the responses are sent, and works meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush_connections(now);
@@ -380,7 +380,7 @@ impl Server {
         }
     }
 
-    /// Applies what the certificates' thread has found.
+    /// Applies new certificates and CAs, and counts failed reloads.
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
@@ -412,7 +412,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the journal has loaded or made durable, and wakes the requests that wait for it.
+    /// Applies records that the journal has loaded or made durable, and wakes the requests that wait for them.
     ///
     /// # Errors
     /// The journal has failed.
@@ -431,7 +431,7 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if has_loaded && is_in_use(table) {
-            // A store that was in use knows the holders of its Leases.
+            // A store that was in use contains the holders of its Leases.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
             // Another replica got the first request since the switch.
@@ -507,14 +507,14 @@ impl Server {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.marks.leave_run();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
-        // Counted now, so that the connections served next see it.
+        // The bytes are counted now, so that the connections served next see the totals.
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
         self.queues.enqueue_flush(entry);
         self.conns.recheck(token);
     }
 
-    /// Frees some of the states that abandoned lists held.
+    /// Frees some of the Lease states that abandoned lists held.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {

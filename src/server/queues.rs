@@ -1,14 +1,14 @@
-//! The queues of runnable connections, and the marks that keep a connection from standing in one twice.
+//! The queues of runnable connections, and the marks that keep a connection from being in a queue twice.
 
 use super::connections::{ConnEntry, Connections};
 use crate::conn::Conn;
 use mio::Token;
 use std::collections::VecDeque;
 
-/// Queues of runnable connections. A closed connection may still stand in a queue; its token then finds nothing.
+/// Queues of runnable connections. A closed connection may still be in a queue; its token then finds nothing.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// Connections that can continue without an event; their requests are served in the next turn.
+    /// Connections that can continue without an event. Their requests are served in the next turn of the event loop.
     run: Vec<Token>,
     /// Connections that wait for a step of their TLS handshake. Those that have taken a step come first.
     handshakes: VecDeque<Token>,
@@ -24,7 +24,7 @@ pub(super) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// The queues that have a connection.
+/// Marks of the queues that a connection is in.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// Whether the connection is in the run queue, the handshakes or the slow connections.
@@ -79,7 +79,7 @@ impl Queues {
         std::mem::take(&mut self.run)
     }
 
-    /// Puts back the connections for which there was no time. They come before those that were served, so none starves.
+    /// Puts back connections for which there was no time. They come before served ones, so no connection starves.
     pub(super) fn put_back(&mut self, rest: &[Token]) {
         self.run.extend_from_slice(rest);
     }
@@ -92,17 +92,17 @@ impl Queues {
         }
     }
 
-    /// Whether this is the slow connection whose turn it is. Clears the answer.
+    /// Whether this is the slow connection whose turn it is. Clears that state.
     pub(super) fn take_slow_turn(&mut self, token: Token) -> bool {
         self.slow_next.take_if(|next| *next == token).is_some()
     }
 
-    /// Moves a connection from the run queue to the slow ones.
+    /// Moves a connection from the run queue to the queue of slow connections.
     pub(super) fn move_to_slow(&mut self, token: Token) {
         self.slow.push_back(token);
     }
 
-    /// Moves a connection from the run queue to the handshakes, to the front if its handshake `has_begun`.
+    /// Moves a connection from the run queue to the handshake queue, to the front if its handshake `has_begun`.
     pub(super) fn move_to_handshakes(&mut self, token: Token, has_begun: bool) {
         if has_begun {
             self.handshakes.push_front(token);
@@ -192,7 +192,7 @@ mod tests {
         queues.move_to_handshakes(handshake, false);
         queues.move_to_slow(slow);
         queues.put_back(&[rest]);
-        // An event puts none of the waiting ones in the run queue again.
+        // An event puts no waiting connection in the run queue again.
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));

@@ -43,9 +43,9 @@ pub struct Config {
     /// first gets some time to show a certificate. Until then, and if all peers have rights, new connections wait in
     /// the listen queue.
     pub max_connections: usize,
-    /// Maximum number of events in the log.
+    /// Maximum number of events in the event log, which watches resume from.
     pub watch_window_events: usize,
-    /// Maximum memory of the log's events, in bytes.
+    /// Maximum memory of the event log's events, in bytes.
     pub watch_window_bytes: usize,
     /// Quota of the Leases, in bytes.
     pub lease_quota_bytes: usize,
@@ -53,7 +53,7 @@ pub struct Config {
     pub storage: StorageConfig,
     /// The etcd of the cluster's kube-apiservers, if Leases are to be copied from there and back.
     pub cluster_etcd: Option<etcd::Config>,
-    /// Format in which the store is written.
+    /// Format version in which the store is written.
     pub journal_format: u8,
     /// Whether a stop ends watches with 410 although Leases outlive it, because another storage will serve them.
     pub stop_expires_watches: bool,
@@ -71,9 +71,9 @@ pub struct Config {
 /// Storage of the Leases.
 #[derive(Clone, Debug)]
 pub enum StorageConfig {
-    /// In the process.
+    /// In memory of this process.
     Memory,
-    /// In a data folder of this process alone.
+    /// In a data folder that only this process uses.
     Disk(PathBuf),
     /// In etcd, where other replicas share it.
     Etcd(etcd::Config),

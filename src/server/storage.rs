@@ -41,8 +41,8 @@ pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
     }
 }
 
-/// Opens the storage of `config`, which is written in the format `format`. `now_ms` is the loop's time. The journal
-/// wakes the loop with `waker`.
+/// Opens the storage of `config`, which is written in the format `format`. `now_ms` is the event loop's time. The
+/// journal wakes the event loop with `waker`.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -79,10 +79,10 @@ pub(super) fn open(
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
 
-/// Longest time for which a batch of renewals waits for more of them, in ms. Three replicas then make about 100
+/// Longest time for which a batch of renewals waits for more renewals, in ms. Three replicas then make about 100
 /// transactions a second.
 const ETCD_RENEWAL_WAIT_MS: u64 = 30;
-/// Bytes of an etcd entry with more than one change, at most. An entry and a chunk together stay below 1.5 MiB, etcd's
+/// Maximum bytes of an etcd entry with more than one change. An entry and a chunk together stay below 1.5 MiB, etcd's
 /// limit of a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
 const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);

@@ -11,7 +11,7 @@ impl Server {
     pub(super) fn arm_timer(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         let deadline_ms = entry.conn.deadline_ms();
-        // When an earlier timer fires it finds the later deadline, so most changes set none.
+        // When an earlier timer fires, it sees the later deadline, so most changes of a deadline set no timer.
         if deadline_ms < entry.armed_ms {
             entry.armed_ms = deadline_ms;
             self.timers.push(Reverse((deadline_ms, token)));
@@ -38,8 +38,8 @@ impl Server {
         }
     }
 
-    /// Frees the states that lists and collection deletions past their deadline hold. Notes which long responses are
-    /// unread, and ends those whose place another user needs.
+    /// Frees the Lease states that lists and collection deletions past their deadline hold. Notes which long responses
+    /// are unread, and ends those whose permit another user needs.
     pub(super) fn check_jobs(&mut self, now: Now) {
         if now.ms >= self.jobs_check_ms {
             self.jobs_check_ms = now.ms + JOBS_CHECK_MS;

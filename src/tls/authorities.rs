@@ -1,9 +1,9 @@
-//! Certificate authorities of one kind, each valid for its own period.
+//! Certificate authorities (CAs) of one kind, each valid for its own period.
 //!
 //! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages its
 //! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: the key of an
-//! expired authority certifies nobody. Nor does the key of a client whose own certificate is among the authorities. So
-//! each authority here has its own verifier, used only while the authority is valid, and only for what it may certify.
+//! expired CA certifies nobody. Nor does the key of a client whose own certificate is among the CAs. So each CA here
+//! has its own verifier, used only while the CA is valid, and only for peers that it may certify.
 
 use super::config::provider;
 use super::identity::validity;
@@ -20,7 +20,7 @@ use x509_parser::error::X509Error;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
-/// Authorities of one kind; an empty set certifies nobody.
+/// CAs of one kind; an empty set certifies nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities(Vec<Authority>);
 
@@ -35,9 +35,9 @@ struct Authority {
 /// The peers that the key of a certificate may certify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certifies {
-    /// Clients, through at most `intermediates_max` other authorities.
+    /// Clients, through at most `intermediates_max` intermediate CAs.
     Clients { intermediates_max: usize },
-    /// Only itself: the certificate is trusted because it is among the authorities.
+    /// Only itself: the certificate is trusted because it is among the CAs.
     Itself,
     /// No clients.
     Nobody,
@@ -45,7 +45,7 @@ enum Certifies {
 
 impl Certifies {
     /// Reads RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go does. A certificate before version 3 has no constraints.
-    /// Extended key usages bind all certificates below. Each intermediate authority counts for the path length.
+    /// Extended key usages bind all certificates below. Each intermediate CA counts for the path length.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
         let is_authority = match constraints {
@@ -69,7 +69,7 @@ impl Certifies {
 }
 
 impl Authorities {
-    /// Creates a set of these authorities.
+    /// Creates a set of these CAs.
     ///
     /// # Errors
     /// rustls's error if a certificate is malformed or contradicts itself. A certificate that may certify nobody is
@@ -88,7 +88,7 @@ impl Authorities {
         certs.into_iter().map(authority).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the two sets share an authority.
+    /// Whether the two sets share a CA.
     #[must_use]
     pub(super) fn overlap(&self, those: &Self) -> bool {
         self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
@@ -99,10 +99,10 @@ impl Authorities {
         self.0.iter().flat_map(|authority| authority.verifier.root_hint_subjects().iter().cloned())
     }
 
-    /// Verifies a client's certificate at the time `now`, and returns the last second at which its authority is valid.
+    /// Verifies a client's certificate at the time `now`, and returns the last second at which its CA is valid.
     ///
     /// # Errors
-    /// rustls's error; `UnknownIssuer` if no valid authority has issued the certificate, or if it comes with more than
+    /// rustls's error; `UnknownIssuer` if no valid CA has issued the certificate, or if it comes with more than
     /// [`INTERMEDIATES_MAX`] others.
     pub(super) fn verify(
         &self,
@@ -143,5 +143,5 @@ pub(super) fn graver(refusal: rustls::Error, other: rustls::Error) -> rustls::Er
     if other == UNKNOWN_ISSUER { refusal } else { other }
 }
 
-/// The error if no authority has issued the certificate.
+/// The error if no CA has issued the certificate.
 pub(super) const UNKNOWN_ISSUER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);

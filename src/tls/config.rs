@@ -1,6 +1,6 @@
 //! The rustls configuration: certificate and key, client authentication, versions, ALPN, resumption.
 //!
-//! The crypto provider is chosen here, not taken from the process, so no other crate can replace it.
+//! This module chooses the crypto provider and ignores the process default, so no other crate can replace it.
 
 use super::trust::Trust;
 use super::wall_clock::{Tickets, WallClock};
@@ -53,7 +53,7 @@ impl Resumption {
     }
 }
 
-/// A file, or a name in place of one, and its error.
+/// An error, with the file or the other source that it concerns.
 #[derive(Debug)]
 pub struct TlsConfigError {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl TlsConfigError {
         Self { path: path.to_owned(), cause }
     }
 
-    /// The file.
+    /// Returns the file, or the name of the other source.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -102,7 +102,7 @@ impl fmt::Display for TlsConfigError {
 impl std::error::Error for TlsConfigError {}
 
 /// Builds the configuration of a server that requests a client certificate. Clients without one are accepted: each
-/// request decides on identity, and health checks need none. A certificate that `trust` does not know is refused.
+/// request decides on identity, and health checks need no certificate. A certificate that `trust` rejects is refused.
 pub(super) fn rustls_config(
     serving: Arc<CertifiedKey>,
     trust: Arc<Trust>,
@@ -147,7 +147,7 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
     })
 }
 
-/// Sessions kept in memory; at a few hundred bytes each, with the client's certificate, this is about 2 MiB.
+/// Maximum number of sessions kept in memory, of a few hundred bytes each with the client's certificate: about 2 MiB.
 const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub const CONFIG_MAP_NAMESPACE: &str = "kube-system";
 
 /// Key with the client CA, in PEM.
 pub(super) const CLIENT_CA: &str = "client-ca-file";
-/// Key with the front proxy's authorities, in PEM.
+/// Key with the front-proxy CAs, in PEM.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
 /// The cluster's authentication settings: the data of the ConfigMap. Each value is independent; an invalid one is found
@@ -33,8 +33,8 @@ impl ClusterAuthentication {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns which certificates of the front proxy's authorities may name users, and in which field lines. Absent
-    /// field names have their usual values.
+    /// Returns the allowed Common Names of front proxies, and the names of their field lines. Absent field names have
+    /// their usual values.
     ///
     /// # Errors
     /// A value that is no list of strings.
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!((names.uid, names.extra_prefix), (vec!["X-Remote-Uid".to_owned()], vec!["X-Extra-".to_owned()]));
     }
 
-    /// No names are any; a name that is empty is a name.
+    /// An empty list allows any name; an empty name is still a name.
     #[test]
     fn names_that_are_empty_stay() {
         for (value, names) in [("[]", &[][..]), (r#"[""]"#, &[""]), (r#"["",""]"#, &["", ""])] {

@@ -16,7 +16,7 @@ pub const GROUP_MASTERS: &str = "system:masters";
 /// User name of requests without credentials.
 pub const USER_ANONYMOUS: &str = "system:anonymous";
 
-/// A user, with what authorization needs: of apiserver's `user.Info`, neither the UID nor `Extra`.
+/// A user and its groups: apiserver's `user.Info` without the UID and `Extra`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// User name, never empty.
@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(identity_of(&cert(&[(DnType::CommonName, bmp)])), None);
     }
 
-    /// rcgen keeps one value for each attribute type, so the subject with several is patched into the DER: the first
-    /// of three attributes of equal length takes the OID of the second.
+    /// rcgen keeps one value per attribute type. So this test patches the subject's DER: the first of three attributes
+    /// of equal length takes the OID of the second.
     #[test]
     fn several_organizations_are_several_groups_and_the_last_common_name_counts() {
         const OID_CN: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
@@ -179,7 +179,7 @@ mod tests {
         }
         let trailing: Vec<u8> = whole.iter().copied().chain([0]).collect();
         assert_eq!(identity_of(&trailing.into()), None);
-        // No byte, changed, may make the parser panic.
+        // No changed byte may make the parser panic.
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 0x55;

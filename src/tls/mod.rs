@@ -1,4 +1,4 @@
-//! TLS: its material and its reload, trust, and the identity of peers.
+//! TLS: certificates, keys and CAs with their reload, trust in peers, and the identity of peers.
 
 pub mod authorities;
 pub mod config;

@@ -1,7 +1,7 @@
-//! Watches the TLS files and the cluster's authentication settings, and gives the event loop a new configuration when
+//! Watches the TLS files and the cluster's authentication settings, and sends the event loop a new configuration when
 //! either changes. Open connections keep the old one; later handshakes use the new one.
 //!
-//! A configuration has three parts: serving pair, authorities of clients, authorities of the front proxy. Each part
+//! A configuration has three parts: the serving certificate and key, the client CAs, and the front-proxy CAs. Each part
 //! keeps its last valid state, so an error in one part does not delay changes of the others. Errors are logged at once,
 //! then hourly.
 
@@ -24,8 +24,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// Interval between checks of the files. They are a few KiB and read whole, so neither the symbolic links of a mounted
-/// Secret nor a copied modification time can hide a change.
+/// Interval between checks of the files. The files are a few KiB and read whole, so neither the symbolic links of a
+/// mounted Secret nor a copied modification time can hide a change.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Interval between log lines about a lasting error.
@@ -42,13 +42,13 @@ const EXPIRES_SOON_PART: i64 = 4;
 /// Outcome of a change in the files or in the cluster.
 #[derive(Clone, Debug)]
 pub enum Reload {
-    /// New certificates or authorities.
+    /// New certificates or CAs.
     Done(Secure),
-    /// Invalid certificates or authorities; the previous ones stay.
+    /// Invalid certificates or CAs; the previous ones stay.
     Failed,
 }
 
-/// The sources of a new configuration, and the present parts.
+/// The sources of the configuration, and its current parts.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
@@ -79,7 +79,7 @@ impl<T> Default for Part<T> {
 }
 
 impl<T> Part<T> {
-    /// Makes the part again if its input has changed. Returns whether the part has changed.
+    /// Builds the part again if its input has changed. Returns whether the part has changed.
     fn update<F: Hash>(
         &mut self,
         found: Result<F, TlsConfigError>,
@@ -112,7 +112,7 @@ impl<T> Part<T> {
     }
 }
 
-/// Computes a number that changes with the input. Not for storage: it differs between processes.
+/// Computes a hash that changes with the input. Not for storage: its algorithm may change with the Rust release.
 fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
     let mut hasher = DefaultHasher::new();
     found.as_ref().map_err(ToString::to_string).hash(&mut hasher);
@@ -123,7 +123,7 @@ impl Reloader {
     /// Creates the reloader and the first configuration.
     ///
     /// # Errors
-    /// A file that cannot be read, has no usable content, or does not fit the others.
+    /// A file that cannot be read, has no usable content, or does not fit the other files.
     pub fn new(sources: TlsSources) -> Result<(Self, Secure), TlsConfigError> {
         let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
         let resumption = Resumption::new().map_err(rustls)?;
@@ -137,8 +137,8 @@ impl Reloader {
         Ok((reloader, secure))
     }
 
-    /// Watches for changes on its own thread until the event loop has ended: files at the interval `every`, the cluster
-    /// whenever it sends settings.
+    /// Watches for changes on a separate thread until the event loop has ended: files at the interval `every`, the
+    /// cluster whenever it sends settings.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -190,7 +190,7 @@ impl Reloader {
         if self.update_parts() { self.secure() } else { None }
     }
 
-    /// Makes the parts again whose input has changed. Returns whether a part has changed.
+    /// Builds the parts again whose input has changed. Returns whether a part has changed.
     fn update_parts(&mut self) -> bool {
         let mut is_other = self.serving.update(self.sources.serving(), ServingPem::make);
         if let Some(found) = self.sources.clients(self.cluster.as_ref()) {
@@ -202,8 +202,8 @@ impl Reloader {
         is_other
     }
 
-    /// Builds a configuration from the last valid parts; `None` without a serving pair. A part that never had valid
-    /// authorities trusts nobody.
+    /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. A part that
+    /// never had valid CAs trusts nobody.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((reloader.untold(now).count(), reloader.untold(now).count()), (1, 0));
         assert_eq!((reloader.untold(now + TELL_EVERY).count(), reloader.untold(now + TELL_EVERY).count()), (1, 0));
 
-        // Other authorities are loaded meanwhile.
+        // Other client CAs are loaded meanwhile.
         fs::write(dir.path().join("ca.crt"), new.pem()).expect("written");
         let second = reloader.changed().expect("a configuration");
         assert_eq!((proves(&second, &client(&old)), proves(&second, &client(&new))), ((false, false), (true, false)));
@@ -347,7 +347,7 @@ mod tests {
         write_serving(&dir);
         let second = reloader.changed().expect("a configuration");
         assert_ne!(served(&reloader), before);
-        // The previous authorities are still trusted.
+        // The previous CAs are still trusted.
         assert_eq!(proves(&second, &client(&own)), (true, false));
         assert_eq!(reloader.untold(Instant::now()).count(), 1);
     }

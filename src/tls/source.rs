@@ -1,7 +1,7 @@
-//! Sources of certificates, key and authorities, and how each becomes a part of the configuration: the serving pair,
-//! the authorities of clients, those of the front proxy.
+//! Sources of the TLS configuration, and how each becomes a part of it: the serving certificate and key, the client
+//! CAs, and the front-proxy CAs.
 //!
-//! Reading and making are two steps, so that new input can be compared with the previous input before anything is made.
+//! Reading and building are two steps, so that a part is built only if its input differs from the previous input.
 
 use super::authorities::Authorities;
 use super::config::{TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider};
@@ -21,13 +21,13 @@ pub struct TlsSources {
     pub key: PathBuf,
     /// The client CA file.
     pub client_ca: Option<PathBuf>,
-    /// The source of the front proxy's authorities.
+    /// The source of the front-proxy CAs.
     pub front_proxy: FrontProxySource,
     /// ALPN protocol IDs, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// Source of the front proxy's authorities.
+/// Source of the front-proxy CAs.
 #[derive(Clone, Debug)]
 pub enum FrontProxySource {
     /// There is no front proxy.
@@ -54,7 +54,7 @@ impl Pem {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Returns a key of the ConfigMap, if present.
+    /// Returns the value of a key of the ConfigMap, if present.
     fn of_config_map(said: &ClusterAuthentication, key: &str) -> Option<Self> {
         said.value(key).map(|text| Self { path: config_map::origin(key), text: text.as_bytes().to_vec() })
     }
@@ -72,7 +72,7 @@ pub(super) struct ServingPem {
 }
 
 impl ServingPem {
-    /// Builds the serving pair.
+    /// Builds the serving certificate and key.
     pub(super) fn make(self) -> Result<Arc<CertifiedKey>, TlsConfigError> {
         let chain = certs_of(&self.cert.path, &self.cert.text)?;
         let key = key_of(&self.key.path, &self.key.text)?;
@@ -80,12 +80,12 @@ impl ServingPem {
     }
 }
 
-/// The certificates of authorities, if any.
+/// The certificates of CAs, if any.
 #[derive(Hash)]
 pub(super) struct AuthoritiesPem(Option<Pem>);
 
 impl AuthoritiesPem {
-    /// Builds the authorities.
+    /// Builds the CAs.
     pub(super) fn make(self) -> Result<Authorities, TlsConfigError> {
         let Some(pem) = self.0 else { return Ok(Authorities::default()) };
         Authorities::new(certs_of(&pem.path, &pem.text)?).map_err(pem.wrong())
@@ -93,12 +93,12 @@ impl AuthoritiesPem {
 }
 
 impl TlsSources {
-    /// Reads the serving pair.
+    /// Reads the serving certificate and key.
     pub(super) fn serving(&self) -> Result<ServingPem, TlsConfigError> {
         Ok(ServingPem { cert: Pem::of_file(&self.cert)?, key: Pem::of_file(&self.key)? })
     }
 
-    /// Reads the authorities of clients; `None` until the cluster has answered.
+    /// Reads the client CAs; `None` until the cluster has sent its settings.
     pub(super) fn clients(
         &self,
         cluster: Option<&ClusterAuthentication>,
@@ -109,8 +109,8 @@ impl TlsSources {
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
 
-    /// Reads the front proxy's authorities and configuration; `None` until the cluster has answered. A cluster without
-    /// them forwards no requests, so their absence is an error.
+    /// Reads the front-proxy CAs and the front proxy's configuration; `None` until the cluster has sent its settings. A
+    /// cluster without these CAs forwards no requests, so their absence is an error.
     pub(super) fn proxies(
         &self,
         cluster: Option<&ClusterAuthentication>,

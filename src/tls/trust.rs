@@ -1,9 +1,8 @@
-//! Trust in client certificates, and what a certificate proves.
+//! Trust in client certificates, and the identities that they prove.
 //!
-//! Two kinds of authorities prove different things. The client CA names users. A certificate of the front-proxy CA with
-//! an allowed Common Name lets its bearer name users in field lines. The handshake accepts a certificate of either, or
-//! none. [`Trust::prove`] then finds out which one it was, since rustls does not verify again when a session is
-//! resumed.
+//! Two kinds of CAs have different purposes. The client CA names users. A certificate of the front-proxy CA with an
+//! allowed Common Name lets its bearer name users in field lines. The handshake accepts a certificate of either CA, or
+//! none. [`Trust::prove`] then determines the CA, since rustls does not verify again when a session is resumed.
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
@@ -16,7 +15,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The authorities of clients and front proxies, and the front proxy's configuration.
+/// The client CAs and front-proxy CAs, and the front proxy's configuration.
 #[derive(Debug)]
 pub struct Trust {
     clients: Authorities,
@@ -24,7 +23,7 @@ pub struct Trust {
     /// Allowed Common Names of a front proxy; empty allows any.
     allowed_names: Vec<String>,
     header_names: HeaderNames,
-    /// Subjects of all authorities, which let a client choose its certificate.
+    /// Subjects of all CAs, which let a client choose its certificate.
     subjects: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     is_complete: bool,
@@ -75,7 +74,7 @@ pub struct Proof {
 }
 
 impl Trust {
-    /// Creates trust in these authorities. `is_complete` says that no answer of the cluster is missing.
+    /// Creates trust in these CAs. `is_complete` says that no setting of the cluster is missing.
     #[must_use]
     pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
         Self {
@@ -89,13 +88,13 @@ impl Trust {
         }
     }
 
-    /// Creates trust in no authority, for a server without TLS.
+    /// Creates trust in no CA, for a server without TLS.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
-    /// Whether all answers of the cluster have arrived; the server is not ready before.
+    /// Whether all settings of the cluster have arrived; the server is not ready before.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -200,7 +199,7 @@ mod tests {
             Self::valid(name, 2000..2100)
         }
 
-        /// Creates an authority valid from the first day of one year to the first day of another.
+        /// Creates a CA valid from the first day of one year to the first day of another.
         fn valid(name: &str, years: Range<i32>) -> Self {
             let mut params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             params.not_before = date_time_ymd(years.start, 1, 1);
@@ -219,7 +218,7 @@ mod tests {
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA"))
         }
 
-        /// Creates another authority, certified by this one.
+        /// Creates another CA, certified by this one.
         fn below(&self, name: &str) -> Self {
             let params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             Self(CertifiedIssuer::signed_by(params, KeyPair::generate().expect("a key"), &self.0).expect("a CA"))
@@ -270,7 +269,7 @@ mod tests {
         }
         let strict = trust(clients.roots(), proxies.roots(), &["aggregator"]);
         assert_eq!(found(&strict, &proxy, NOW), (None, false));
-        // The right name, but certified by the wrong authority.
+        // The right name, but certified by the wrong CA.
         assert_eq!(found(&strict, &clients.leaf("aggregator"), NOW), (Some("aggregator".into()), false));
     }
 
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(found(&trust, &ca.leaf("alice"), NOW), (Some("alice".into()), false));
     }
 
-    /// Two authorities of one name are still two.
+    /// Two CAs of one name are still two.
     #[test]
     fn an_authority_is_its_key_and_not_its_name() {
         let (clients, proxies) = (Ca::new("kubernetes"), Ca::new("kubernetes"));
@@ -344,7 +343,7 @@ mod tests {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
-            // The authority alone, and beside a valid one.
+            // The CA alone, and beside a valid one.
             for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
                 let trust = trust(roots(own), roots(own), &[]);
                 assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));
@@ -355,8 +354,8 @@ mod tests {
         }
     }
 
-    /// As in Go (`crypto/x509`, `Certificate.Verify`), a client whose own certificate is among the authorities cannot
-    /// issue certificates.
+    /// As in Go (`crypto/x509`, `Certificate.Verify`), a client whose own certificate is among the CAs cannot issue
+    /// certificates.
     #[test]
     fn a_key_certifies_whom_its_certificate_lets_it() {
         use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
@@ -384,7 +383,7 @@ mod tests {
                 let proven = (certifies.then(|| "front-proxy-client".into()), certifies);
                 assert_eq!(found(&trust, &leaf, NOW), proven, "{what}");
                 if !certifies {
-                    // The bearer is trusted, since its certificate is among the authorities.
+                    // The bearer is trusted, since its certificate is among the CAs.
                     let itself = (is_for_clients.then(|| "pinned".into()), is_for_clients);
                     assert_eq!(found(&trust, pinned.0.der(), NOW), itself, "{what}");
                 }
@@ -420,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_proof_ends_with_the_authority() {
-        // 2027-01-01 is the last second of one authority; the other outlives the leaf.
+        // 2027-01-01 is the last second of one CA; the other outlives the leaf.
         const LAST_OF_CA: Time = Time(1_798_761_600);
         let (soon, late) = (Ca::valid("soon", 2020..2027), Ca::new("late"));
         let leaf = soon.leaf("a");

@@ -6,8 +6,8 @@ use crate::form::{Form, LeaseState};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
-/// Appends `event` as a watcher with `selector` sees it; returns whether the watcher sees anything. A change can bring
-/// an object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
+/// Appends `event` as a watcher with `selector` sees it; returns whether it concerns the watcher. A change can bring an
+/// object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
 /// events written for earlier watchers, if a look-up is worth it.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) fn push_change(
         (None, true) => ("ADDED", LeaseState::Stored(&event.after)),
         (Some(_), true) => ("MODIFIED", LeaseState::Stored(&event.after)),
         (Some(_), false) if event.deleted => ("DELETED", LeaseState::Stored(&event.after)),
-        // The object left the selection: the watcher gets the last state it knew, at the version of the change.
+        // The object left the selection: the watcher gets the state before the change, at the version of the change.
         (Some(before), false) => {
             known = before.lease();
             ("DELETED", LeaseState::Loose(&known, Some(event.version())))

@@ -8,9 +8,9 @@
 //!     and a part of a ring
 //! ```
 //!
-//! A watcher with a shard selector is in a group for each part of the ring that its ranges touch, and any other watcher
-//! is in one group. So when many watchers divide a ring among them, a change finds its own watcher and perhaps the next
-//! one.
+//! A watcher with a shard selector is in a group for each part of the ring that its ranges touch. Any other watcher is
+//! in one group. So when many watchers divide a ring among them, a change finds the watcher of its part and perhaps the
+//! next one.
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
 use crate::table::event_log::Event;
@@ -37,7 +37,7 @@ struct Group {
 /// A part of the ring of a field.
 type Part = (ShardField, RingPart);
 
-/// A group, without memory of its own.
+/// A borrowed [`Group`].
 #[derive(Clone, Copy, Hash)]
 struct GroupRef<'a> {
     scope: &'a str,
@@ -93,8 +93,8 @@ impl Index {
         Places { scope, shard: shard.map(ShardSelector::field), parts }
     }
 
-    /// Removes a watcher from `places`. Another member may move into such a place: `moved` must tell its own
-    /// [`Places::moved`].
+    /// Removes a watcher from `places`. Another member may move into such a place: `moved` must call [`Places::moved`]
+    /// of that member.
     pub(super) fn remove(&mut self, places: &Places, mut moved: impl FnMut(Member, u32)) {
         if let Some(field) = places.shard {
             self.sharded[field as usize] -= 1;
@@ -111,7 +111,7 @@ impl Index {
         }
     }
 
-    /// The watchers that read the log, whatever changes.
+    /// Returns the broad watchers, which read the log whatever changes.
     pub(super) fn broad(&self) -> &[Member] {
         self.members("", None)
     }
@@ -121,8 +121,8 @@ impl Index {
         self.sharded.iter().sum()
     }
 
-    /// Calls `found` for each other watcher that a change may concern: with the hash that it must have, if it has a
-    /// shard selector. A watcher is found twice if the change gave a Lease another UID.
+    /// Calls `found` for each watcher that is not broad and that a change may concern. The hash is that which its shard
+    /// selector must have, if it has one. A watcher is found twice if the change gave a Lease another UID.
     pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
         let key = event.after.key().as_str();
         let namespace = &key[..key.len() - event.after.key().parts().1.len()];
@@ -149,7 +149,7 @@ impl Index {
         self.groups.get(&GroupRef { scope, part }).map_or(&[], Vec::as_slice)
     }
 
-    /// Checks that the groups have the members whose places `places` gives, by slot, and no others.
+    /// Checks that the groups have exactly the members whose places are in `places`, by slot.
     pub(super) fn check_invariants(&self, places: &mut dyn Iterator<Item = (usize, &Places)>) {
         let mut count = 0;
         for (slot, places) in places {

@@ -3,7 +3,7 @@
 //! A watcher is a cursor into the event log, not a queue. It is filled from the log when its connection has room, and
 //! costs nothing until then. A watcher whose cursor the log has forgotten ends with 410, and its client lists again; no
 //! event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of them keeps the
-//! few versions that match it, so a change costs the same with one of them as with ten thousand.
+//! few versions that match it, so a change costs the same with one such watcher as with ten thousand.
 //!
 //! ```text
 //!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -12,8 +12,8 @@
 //!          or took too long
 //! ```
 //!
-//! A broad watcher has no `Synced`: it only reads the log from its cursor. Sockets and framing are not owned here.
-//! [`Watchers::fill`] gives the bytes of events; `serve` queues them on the connection.
+//! A broad watcher has no `Synced`: it only reads the log from its cursor. This module owns no sockets and no framing.
+//! [`Watchers::fill`] appends the bytes of events to a buffer; `serve` queues them on the connection.
 
 mod event;
 mod index;
@@ -63,7 +63,7 @@ pub struct WatchSpec {
 /// The start of a watch.
 #[derive(Debug)]
 pub enum WatchStart {
-    /// After a version that was given out.
+    /// After a version that the server has issued.
     After(ResourceVersion),
     /// With an ERROR event that ends the watch: the stream is open before its start is checked.
     Refused(Box<ApiError>),
@@ -92,7 +92,7 @@ pub enum Fill {
 /// Why the server ended a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// 410: the client read too slowly, or the version is too old or was never given out.
+    /// 410: the client read too slowly, or the version is too old or was never issued.
     Expired,
     /// The watch's timeout passed.
     TimedOut,
@@ -107,7 +107,7 @@ pub enum WatchEnd {
 #[derive(Debug)]
 pub struct Watchers<O> {
     watchers: Slab<WatcherEntry<O>>,
-    /// How watches end while the server stops; none while it does not.
+    /// How watches end while the server stops; `None` while it runs.
     stopping: Option<StopKind>,
     generation: u32,
     index: Index,
@@ -246,8 +246,8 @@ impl<O: Copy> Watchers<O> {
         self.check_invariants();
     }
 
-    /// Finds the watchers that the changes since the last call concern. Must be called at the end of each turn, before
-    /// the log can forget these changes.
+    /// Finds the watchers that the changes since the last call concern. Must be called at the end of each turn of the
+    /// event loop, before the log can forget these changes.
     pub fn notify(&mut self, table: &Table) {
         let head = table.version();
         if self.notified == head {
@@ -441,7 +441,7 @@ fn find<O>(watchers: &mut Slab<WatcherEntry<O>>, key: WatcherKey) -> Option<&mut
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
-/// The fate of versions when the server stops.
+/// Whether versions stay valid after the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopKind {
     /// The next server counts versions from another start. A watch resumed there from its version would miss events, so

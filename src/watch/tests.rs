@@ -1,5 +1,5 @@
-//! Watchers against a naive model. Goal: each watcher sees every matching change once and in order, or is told that it
-//! has missed some, whatever the room and the other watchers. Method: seeded random writes, watchers and fills; the
+//! Watchers against a naive model. Goal: each watcher sees every matching change once and in order, or gets an error if
+//! it has missed some, for any room and any other watchers. Method: seeded random writes, watchers and fills; the
 //! events a watcher should have seen are computed afterwards from the whole history.
 
 use super::*;

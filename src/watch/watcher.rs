@@ -60,7 +60,7 @@ impl Progress {
 }
 
 impl Watcher {
-    /// Returns a watcher that begins now, while the others were notified of changes up to `notified`.
+    /// Returns a watcher that begins now. The other watchers were notified of changes up to `notified`.
     pub(super) fn new(spec: WatchSpec, notified: ResourceVersion, now: Now) -> Self {
         let (progress, cursor) = Progress::begin(spec.start, notified, now);
         Self {
@@ -76,7 +76,7 @@ impl Watcher {
         }
     }
 
-    /// Deadline of the initial state, in ms; none once it is sent.
+    /// Deadline of the initial state, in ms; `None` once it is sent.
     pub(super) fn initial_end_ms(&self) -> Option<u64> {
         match &self.progress {
             Progress::Initial { end_ms, .. } => Some(*end_ms),
@@ -112,7 +112,7 @@ impl Watcher {
         }
     }
 
-    /// Whether the watcher's shard selector has `hash`.
+    /// Whether the watcher's shard selector contains `hash`.
     pub(super) fn has(&self, hash: ShardHash) -> bool {
         self.selector.shard.as_ref().is_some_and(|shard| shard.has(hash))
     }
@@ -145,7 +145,7 @@ impl Watcher {
     }
 
     /// Appends events, and a bookmark if one is due, until nothing remains or `out` holds about `bytes_max`. `recent`
-    /// is none if there is no other watcher.
+    /// is `None` if there is no other watcher.
     pub(super) fn write_events(
         &mut self,
         table: &Table,

@@ -1,4 +1,4 @@
-//! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and what they say about message and connection.
+//! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and their meaning for message and connection.
 //!
 //! A client sends the same fields with every request, except the length of the body. So the last section is kept with
 //! its meaning, and equal bytes are compared instead of parsed. This saves a third of a renewal's instructions.
@@ -11,7 +11,7 @@ use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
 /// The parsed field section of the last request.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// The section as received, with the empty line that ends it. Empty if none is kept.
+    /// The section as received, with the empty line that ends it. Empty if no section is kept.
     section: Vec<u8>,
     lines: Vec<Line>,
     /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields mean other things.
@@ -149,7 +149,7 @@ impl FieldLines for Fields {
 }
 
 impl Said {
-    /// Picks out the fields that matter here. The name's length is matched first, so most lines cost one comparison.
+    /// Reads the fields that the server uses. The name's length is matched first, so most lines cost one comparison.
     fn of(section: &[u8], fields: &[httparse::Header<'_>], is_1_1: bool) -> Result<Self, RequestError> {
         let mut said = Self::default();
         let (mut content_length, mut coding) = (None, None);

@@ -21,7 +21,7 @@ impl<'h> RequestLine<'h> {
     /// [`RequestError`] if the line is malformed, has another version or its target is too long.
     pub(super) fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         let text = line.strip_suffix(b"\r\n").ok_or_else(|| malformed(line))?;
-        // One space separates the parts; a target contains none.
+        // One space separates the parts; a target contains no space.
         let (Some(method_end), Some(target_end)) = (memchr(b' ', text), memrchr(b' ', text)) else {
             return Err(malformed(line));
         };
@@ -56,7 +56,7 @@ impl<'h> RequestLine<'h> {
     }
 }
 
-/// Tells a malformed HTTP request, which gets an answer, from bytes that are no HTTP.
+/// Distinguishes a malformed HTTP request, which gets a response, from bytes that are no HTTP.
 #[cold]
 fn malformed(line: &[u8]) -> RequestError {
     if line.windows(5).any(|name| name.eq_ignore_ascii_case(b"HTTP/")) {

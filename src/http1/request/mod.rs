@@ -53,7 +53,7 @@ struct HeadLength {
 /// How the end of a body is found (RFC 9112 §6.3).
 #[derive(Debug)]
 enum Framing {
-    /// `Content-Length`, or 0 if there is none.
+    /// `Content-Length`, or 0 if that field is absent.
     Length(usize),
     /// `Transfer-Encoding: chunked`; `payload_bytes` decoded bytes follow the head.
     Chunked { decoder: ChunkedDecoder, payload_bytes: usize },
@@ -222,7 +222,7 @@ impl RequestParser {
         Some(self.fields.under(&line))
     }
 
-    /// Whether a message has begun and is incomplete. This tells a slow client from an idle one.
+    /// Whether a message has begun and is incomplete. This distinguishes a slow client from an idle one.
     #[must_use]
     pub fn is_within_message(&self, buf: &ByteBuf) -> bool {
         self.awaited.is_some() || !buf.is_empty()

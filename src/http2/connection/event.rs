@@ -38,7 +38,7 @@ pub enum Event<'i> {
         end_stream: bool,
     },
     /// A part of a body; empty only at its end. The windows are refilled even if the caller drops the part. A request
-    /// that was already answered reports no data, and its stream's window is not refilled.
+    /// that already has a response reports no data, and its stream's window is not refilled.
     Data {
         /// The stream.
         stream: StreamKey,

@@ -55,7 +55,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Requires a frame on the pending block's stream, if there is one; `recv_frame` has checked that.
+    /// Handles CONTINUATION. If a block is pending, `recv_frame` has checked that the frame is on its stream.
     pub(super) fn recv_continuation<'i>(
         &mut self,
         fragment: &[u8],
@@ -144,7 +144,7 @@ impl Connection {
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 
-    /// Answers with `status` alone, without an event. A status tells the client more than a reset.
+    /// Responds with `status` alone, without an event. A status tells the client more than a reset.
     #[cold]
     fn refuse_request<'i>(
         &mut self,

@@ -1,7 +1,7 @@
 //! One HTTP/2 connection: the protocol of [`super`] put together.
 //!
-//! This file has the type, its start and shutdown, and the receiving path, which gives each frame to the handler of its
-//! type (`recv`). The sending path is in `send`.
+//! This file has the type, its start and shutdown, and the receiving path, which passes each frame to the handler of
+//! its type (`recv`). The sending path is in `send`.
 
 mod event;
 mod field_block;
@@ -53,7 +53,7 @@ use std::collections::VecDeque;
 /// - a stream that waits for a window (from a [`send_data`](Self::send_data) that sent less, until `poll_writable`
 ///   names it);
 /// - an idle connection ([`stream_count`](Self::stream_count));
-/// - an answered request whose rest is unwanted ([`refused_since_ms`](Self::refused_since_ms)).
+/// - a request whose rest is unwanted after its response ([`refused_since_ms`](Self::refused_since_ms)).
 ///
 /// # Invariants
 /// Slab and index of streams agree. A stream that wants to write and whose window is open is queued. A stream that does
@@ -81,7 +81,7 @@ pub struct Connection {
     /// The peer's GOAWAY: it does not serve our streams above this.
     remote_goaway: Option<StreamId>,
     pending_block: Option<PendingBlock>,
-    /// Requests answered before their end, oldest first, with the time in ms; some may be closed.
+    /// Requests that got a response before their end, oldest first, with the time in ms; some may be closed.
     refused: VecDeque<(u64, StreamKey)>,
     reset_memory: ResetMemory,
 }
@@ -190,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's input up to the first event. Answers that the protocol requires go to `out`, as does GOAWAY
-    /// after an error.
+    /// Handles the peer's input up to the first event. Frames that the protocol requires in return go to `out`, as does
+    /// GOAWAY after an error.
     ///
     /// # Errors
     /// The connection has failed; write `out` and close.
@@ -288,7 +288,7 @@ impl Connection {
         Ping { payload: SHUTDOWN_PING, ack: false }.encode_into(out);
     }
 
-    /// Ends the wait for the peer's answer to [`begin_shutdown`](Self::begin_shutdown).
+    /// Ends the wait for the peer's acknowledgement of [`begin_shutdown`](Self::begin_shutdown).
     pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) {
         if matches!(self.shutdown, Shutdown::Final(_)) || self.phase == Phase::Failed {
             return;
@@ -403,8 +403,8 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // With very many streams the check runs only sometimes, or tests with all of them would take minutes. 61 is
-            // prime: requests are served sixteen at a time.
+            // With very many streams the check runs only sometimes: otherwise tests would take minutes. 61 is prime:
+            // requests are served sixteen at a time.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }
@@ -424,5 +424,5 @@ impl Connection {
     }
 }
 
-/// Payload of the PING whose answer says that the peer has read our first GOAWAY.
+/// Payload of the PING whose acknowledgement says that the peer has read our first GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";

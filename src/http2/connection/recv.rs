@@ -42,7 +42,7 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
-        // A server that has answered wants no more of the request, even while the answer waits for a window.
+        // A server that has responded wants no more of the request, even while the response waits for a window.
         let is_wanted = self.role == Role::Client || !stream.head_sent;
         if end_stream {
             self.end_remote(key);
@@ -91,7 +91,7 @@ impl Connection {
         if self.is_idle(head.stream_id) {
             return Err(ConnectionError::StreamIdle.into());
         }
-        // Count resets of closed streams too: the stream may be closed only because we answered quickly.
+        // Count resets of closed streams too: the stream may be closed only because we responded quickly.
         self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
         self.flood_guard.allow(Flood::Answers, 1);
@@ -133,7 +133,7 @@ impl Connection {
         if self.shutdown == Shutdown::Announced && ping.payload == SHUTDOWN_PING {
             self.finish_shutdown(cx.out);
         }
-        // No other PING is sent whose answer matters.
+        // Acknowledgements of other PINGs do not matter.
         Ok(None)
     }
 

@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// Like [`send_data`](Self::send_data), but for one frame, whose head alone goes to `out`. The returned number of
-    /// octets must follow it. For data that is written from its place, or generated in `out` itself.
+    /// octets must follow it. Use it for data that is written from its place, or generated in `out` itself.
     ///
     /// # Errors
     /// The stream is closed.
@@ -197,9 +197,9 @@ impl Connection {
         self.check_invariants();
     }
 
-    /// Marks the rest of an answered request as unwanted (RFC 9113 §8.1). Later data counts for the connection's window
-    /// and is dropped; the stream's window is not refilled. An immediate reset could destroy the answer: libcurl drops
-    /// data not yet handed on when it reads the reset.
+    /// Marks the rest of a request with a response as unwanted (RFC 9113 §8.1). Later data counts for the connection's
+    /// window and is dropped; the stream's window is not refilled. An immediate reset could destroy the response:
+    /// libcurl drops undelivered data when it reads the reset.
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;
@@ -208,13 +208,13 @@ impl Connection {
         self.refused.push_back((now_ms, key));
     }
 
-    /// Returns when the oldest request with an unwanted rest was answered, in ms.
+    /// Returns when the oldest request with an unwanted rest got its response, in ms.
     #[must_use]
     pub fn refused_since_ms(&self) -> Option<u64> {
         self.refused.front().map(|(since_ms, _)| *since_ms)
     }
 
-    /// Returns the oldest stream with an unwanted rest, to be reset, if it was answered by `until_ms`. It may be
+    /// Returns the oldest stream with an unwanted rest, to be reset, if it got its response by `until_ms`. It may be
     /// closed.
     pub fn pop_refused(&mut self, until_ms: u64) -> Option<StreamKey> {
         self.refused.pop_front_if(|(since_ms, _)| *since_ms <= until_ms).map(|(_, key)| key)

@@ -47,7 +47,7 @@ fn traffic() -> Vec<u8> {
     out
 }
 
-/// Feeds `input` in pieces whose lengths `cut` returns, and answers every request. Returns events and output.
+/// Feeds `input` in pieces whose lengths `cut` returns, and responds to every request. Returns events and output.
 fn feed(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Got>, Vec<u8>) {
     let mut end = End::server(Config::default());
     let mut all = Vec::new();

@@ -1,9 +1,9 @@
-//! Requests that take long, in a queue of their own.
+//! Requests that take long, in a separate queue.
 //!
 //! A front proxy's connection carries the requests of all its clients. Some take a thousand times as long as a renewal,
 //! such as a small patch of a Lease of a megabyte. In arrival order, fifty of them would delay all renewals for
-//! seconds. So they wait in a queue of their own and are served one at a time. Other requests wait for at most one of
-//! them.
+//! seconds. So long requests wait in a separate queue and are served one at a time. Other requests wait for at most one
+//! of them.
 //!
 //! The sizes of the body and of the named Lease tell whether a request takes long. The Lease is only looked up while
 //! the table has a large one.
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// Turns of the connection in which other requests came first, since a long one was served.
+    /// Turns, since the last long request was served, in which this connection served other requests first.
     turns_waited: u32,
     /// Streams reset since stale requests were last removed.
     resets: usize,
@@ -66,7 +66,7 @@ impl Http2 {
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
-    /// Serves the first long request, unless this turn has served others: their answers would wait.
+    /// Serves the first long request, unless this turn has served others: their responses would wait for it.
     pub(super) fn serve_long(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         while cx.output.len() < budget.output_bytes_max
             && !budget.has_answers
@@ -98,7 +98,7 @@ impl Http2 {
     }
 }
 
-/// Turns that a long request leaves to others. Each turn may serve a hundred of them.
+/// Turns of the event loop that a long request leaves to other requests. Each turn may serve a hundred of them.
 const TURNS_WAITED_MAX: u32 = 16;
 
 /// Resets after which the queue is scanned, beside half its length.

@@ -1,7 +1,8 @@
 //! HTTP/2: concurrent requests and long responses, each within its flow-control windows.
 //!
-//! This module has a connection's turns, deadlines and end. [`receive`] has its requests, and [`long`] those that other
-//! requests should not wait for. [`send`] has its responses, and [`streams`] the state of each stream.
+//! This module serves a connection in each turn, and has its deadlines and its end. [`receive`] has its requests, and
+//! [`long`] those that other requests should not wait for. [`send`] has its responses, and [`streams`] the state of
+//! each stream.
 
 mod long;
 mod receive;
@@ -68,7 +69,7 @@ impl Http2 {
         Self::of(Connection::server(config, now.ms, output), body_bytes_max)
     }
 
-    /// Returns the server's end of a connection upgraded from HTTP/1.1, and answers the request that upgraded it.
+    /// Returns the server's end of a connection upgraded from HTTP/1.1, and responds to the request that upgraded it.
     pub(super) fn upgraded(upgrade: Upgrade, cx: &mut Context<'_>) -> Self {
         let config = http2::Config::default();
         let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, cx.now.ms, cx.output);
@@ -131,7 +132,7 @@ impl Http2 {
         }
         self.check_invariants();
         self.send_more(cx);
-        // Streams that found no room in the output have open windows: no later frame will trigger them.
+        // Streams that found no room in the output have open windows: no later frame resumes them.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
@@ -300,7 +301,7 @@ impl Http2 {
             }
         }
         if self.connection.stream_count() == 0 {
-            // No stream is open: the second GOAWAY need not wait for an answer to the first.
+            // No stream is open: the second GOAWAY need not wait for the acknowledgement of the first.
             self.connection.finish_shutdown(output);
         }
     }
@@ -374,7 +375,7 @@ impl Http2 {
 /// Stale streams that a queue may have, beside twice as many as are open.
 const QUEUED_STREAMS_MIN: usize = 64;
 
-// Both protocols bound the fields of a head alike.
+// HTTP/1.1 and HTTP/2 have the same limit for the fields of a head.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
 // Complete requests are served when more than half of the limit is used, so one more head or frame must fit.

@@ -1,7 +1,7 @@
 //! Requests: collects heads and bodies until a request is complete, and passes it to the API.
 //!
 //! A few complete requests are queued and then served in order, so that their Leases can be prefetched
-//! (`table::prefetch`). A request that is reset before is not served, nor are those of a connection that fails.
+//! (`table::prefetch`). Requests that are reset meanwhile are not served, nor are those of a connection that fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -46,7 +46,7 @@ impl Kept {
     }
 }
 
-/// Memory of finished requests, reused for new ones: a few for all connections.
+/// Memory of finished requests, reused for new requests of all connections.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Unserved>>,
@@ -70,9 +70,9 @@ impl Spare {
 
 /// Maximum number of spare buffers. Most are for bodies that are awaited; complete requests return theirs soon.
 const SPARE_MAX: usize = 256;
-/// Larger bodies are rare.
+/// Maximum bytes of a body buffer that is kept; larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
-/// Longer lists of fields are rare.
+/// Maximum bytes of a field list that is kept; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
 
 /// A complete request to serve.
@@ -133,7 +133,7 @@ impl Http2 {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(cx)
     }
 
-    /// Whether so much waits to be served that the next frame might exceed the limit.
+    /// Whether complete requests wait, and the received bytes are so many that the next frame might exceed the limit.
     pub(super) fn has_much_waiting(&self, cx: &Context<'_>) -> bool {
         let is_any = !self.whole.is_empty() || !self.long.is_empty();
         is_any && self.received_bytes > cx.service.received_bytes_max(cx.from.credentials) / 2
@@ -168,7 +168,7 @@ impl Http2 {
         self.received_bytes += fields.list_size();
         let mut unserved = cx.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut cx.service.scratch.fields);
-        // There may be many anonymous peers.
+        // Anonymous peers may be many, so the requests of each keep no spare memory.
         let is_anonymous = cx.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
@@ -181,7 +181,7 @@ impl Http2 {
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, cx: &mut Context<'_>) {
-        // Data on a stream that was answered early is useless.
+        // Data on a stream whose response was sent early is useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), cx);
@@ -204,7 +204,7 @@ impl Http2 {
         self.sweep_long();
     }
 
-    /// Serves the complete requests while there is room for the answers and time.
+    /// Serves the complete requests while the output has room and the time budget lasts.
     pub(super) fn serve_whole(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         let bytes_max = budget.output_bytes_max;
         if cx.output.len() < bytes_max && !cx.from.credentials.is_anonymous() {
@@ -245,7 +245,7 @@ impl Http2 {
         is_open
     }
 
-    /// Subtracts an answered request from the count and reuses its memory.
+    /// Subtracts a served request from the count and reuses its memory.
     #[inline]
     fn give_back(&mut self, unserved: Box<Unserved>, cx: &mut Context<'_>) {
         self.received_bytes -= unserved.bytes();
@@ -322,8 +322,8 @@ impl Http2 {
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
     }
 
-    /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all answers. Their wake-up is
-    /// spent, so the caller must come again once there is room.
+    /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all responses. No event wakes
+    /// the rest again, so the caller must call this again once there is room.
     #[inline]
     pub(super) fn resume_runnable(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, cx)
@@ -369,7 +369,7 @@ impl Http2 {
                 return false;
             }
             Resumed::Reply(reply) => {
-                // A request whose bytes are gone is a write, and no HEAD.
+                // A request whose bytes are not kept is a write, and no HEAD.
                 let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
                 self.respond(key, reply, head_only, cx);
             }
@@ -382,8 +382,8 @@ impl Http2 {
         false
     }
 
-    /// Refuses the incomplete request that holds most, while `more` bytes of the one on `key` would exceed the limit. A
-    /// front proxy's connection carries the requests of all its clients, and small ones must not suffer.
+    /// Refuses the largest incomplete request while `more` bytes of the one on `key` would exceed the limit. A front
+    /// proxy's connection carries the requests of all its clients, and small ones must not suffer.
     fn refuse_largest_over_limit(&mut self, key: StreamKey, more: usize, cx: &mut Context<'_>) {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         if self.received_bytes + more <= bytes_max {
@@ -423,8 +423,8 @@ impl Http2 {
         cx.service.scratch.spare.give(unserved);
     }
 
-    /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The reset that says so
-    /// comes [later](Http2::reset_refused), so that the peer reads the answer first.
+    /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The reset of the stream
+    /// comes [later](Http2::reset_refused), so that the peer reads the response first.
     fn refuse(
         &mut self,
         key: StreamKey,
@@ -439,7 +439,7 @@ impl Http2 {
         self.connection.refuse_rest(key, cx.now.ms);
     }
 
-    /// Resets the refused streams whose peers have had time to read the answer. Returns whether there were any.
+    /// Resets the refused streams whose peers have had time to read the response. Returns whether there were any.
     pub(super) fn reset_refused(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_any = false;
         while let Some(until_ms) = now.ms.checked_sub(LINGER_MS_MAX)
@@ -447,7 +447,7 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // The stream's answer waits for a window, which has its own deadline.
+                // The stream's response waits for a window, which has its own deadline.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Responses: whole or in pieces, as far as the windows of the streams are open.
 //!
-//! A stream has at most one unsent piece. A list continues and a watch is filled only once the last piece is sent. So a
-//! stream that does not read delays no other and costs little. All streams of a connection have at most
+//! A stream has at most one unsent piece. A list continues and a watch is filled only once the previous piece is sent.
+//! So a stream that does not read delays no other and costs little. All streams of a connection have at most
 //! [`UNSENT_BYTES_MAX`] of unsent pieces.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
@@ -111,7 +111,8 @@ impl Http2 {
         head_only: bool,
         cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
-        // At most what the windows let through: a client that opens none must not make the server keep much.
+        // The first step makes at most what the windows let through, so a client that opens none makes the server keep
+        // little.
         let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, cx.service, cx.now, bytes_max) {
             Begun::Nothing => {
@@ -241,7 +242,7 @@ impl Http2 {
         let stepped = job_steps::go_on(job, cx.service, cx.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
         match stepped {
             Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, cx),
-            // The body cannot be completed; a reset says so.
+            // The body cannot be completed; a reset tells the peer.
             Err(_) => self.cancel(key, cx.service, cx.output),
         }
         cx.service.scratch.body = piece;
@@ -302,7 +303,7 @@ impl Http2 {
     }
 }
 
-/// Bytes of a list made in a step even if the window is smaller. A few such pieces may wait even in a crowd.
+/// Bytes of a list that a step may make even if the window is smaller. Under a low output limit, a few pieces may wait.
 const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");

@@ -26,7 +26,7 @@ pub(super) enum Work {
         /// The request, if it may have to be served again.
         kept: Option<Box<Kept>>,
     },
-    /// The head is here; the body is awaited.
+    /// The head is received; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is a job whose response has no head yet. The flag is whether its method is HEAD.
     Begun(Box<Job>, bool),
@@ -36,9 +36,9 @@ pub(super) enum Work {
         unsent: Bytes,
         /// Source of the next piece.
         source: Source,
-        /// When a piece began to wait for a window, in ms; `None` if none waits.
+        /// When a piece began to wait for a window, in ms; `None` if no piece waits.
         stalled_ms: Option<u64>,
-        /// Bytes sent since then.
+        /// Bytes sent since `stalled_ms`.
         gone_bytes: usize,
     },
 }

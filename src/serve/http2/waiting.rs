@@ -11,7 +11,7 @@ pub(super) struct WaitingStreams {
     own: VecDeque<(u64, StreamKey)>,
     /// Streams that wait for another event, or whose deadline may have passed.
     other: Vec<StreamKey>,
-    /// No deadline of `own` is before this time, in ms.
+    /// Lower bound of the deadlines of `own`, in ms.
     own_due_ms_min: u64,
 }
 
