@@ -1,4 +1,5 @@
-//! The answer to a write: decided with the write, and sent once the write is applied.
+//! The response to a write. The verb decides the response together with the write. The server sends it once the write
+//! is applied.
 
 use super::Reply;
 use crate::api_error::ApiError;
@@ -6,24 +7,24 @@ use crate::clock::Now;
 use crate::form::{Form, LeaseState, Response};
 use crate::table::object::Object;
 
-/// The answer to an applied write.
+/// The response to an applied write.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The resulting state.
     Applied {
         /// Status code.
         status: u16,
-        /// Form of the state.
+        /// Form of the response body, which shows the resulting state.
         form: Form,
     },
-    /// A response that does not depend on the resulting state.
+    /// A response that is independent of the resulting state.
     Prepared(Box<Response>),
-    /// An error: the requested form of the answer is invalid. The write still happens.
+    /// An error: the requested form of the response is invalid. The write still happens.
     Refused(Box<ApiError>),
 }
 
 impl Answer {
-    /// Answers with the resulting state, unless `refused` is an error.
+    /// Creates a response with the resulting state, or the error in `refused`.
     #[inline]
     pub(super) fn applied(status: u16, form: Form, refused: Result<(), ApiError>) -> Self {
         match refused {
@@ -32,7 +33,7 @@ impl Answer {
         }
     }
 
-    /// Answers with a known response, or with an error.
+    /// Creates an answer from a complete response, or from an error.
     pub(super) fn prepared(response: Result<Response, ApiError>) -> Self {
         match response {
             Ok(response) => Self::Prepared(Box::new(response)),
@@ -43,7 +44,7 @@ impl Answer {
     /// Returns the reply to a write that resulted in `applied`.
     ///
     /// # Errors
-    /// An error in the requested form of the answer.
+    /// The error in the requested form of the response.
     #[inline]
     pub(super) fn into_reply(self, applied: &Object, now: Now) -> Result<Reply, ApiError> {
         match self {

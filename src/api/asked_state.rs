@@ -1,4 +1,4 @@
-//! The state that a list requests, and the error if it is no longer available.
+//! The state that a list requests, and the error if that state is no longer available.
 
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
@@ -9,14 +9,14 @@ pub(super) enum AskedState {
     /// The newest state.
     #[default]
     Newest,
-    /// The state of one version.
+    /// The state at one resourceVersion.
     Version,
-    /// The state of the previous page.
+    /// The state that the previous page showed.
     Page(ContinueToken),
 }
 
 impl AskedState {
-    /// Returns the error if the log no longer has the state, when the list begins or while it is served.
+    /// Returns the error for a state that the event log no longer has, at the start of a list or during it.
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
@@ -31,8 +31,8 @@ impl AskedState {
     }
 }
 
-/// Returns kube-apiserver's error for a page that is too late, with a token that returns the rest nevertheless
-/// (apiserver `storage/errors.go`, `inconsistentContinueError`).
+/// Returns kube-apiserver's error for a page whose version has expired. Its token continues the list at the same key
+/// in the newest state (apiserver `storage/errors.go`, `inconsistentContinueError`).
 #[cold]
 pub(super) fn too_late(token: &ContinueToken) -> ApiError {
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";

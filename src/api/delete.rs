@@ -1,4 +1,4 @@
-//! delete and deletecollection.
+//! The verbs delete and deletecollection.
 
 use super::answer::Answer;
 use super::deletion::{Deletion, Fate};
@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 
 impl Api {
-    /// Decides a deletion, or the mark of one if the Lease has finalizers.
+    /// Decides the deletion of a Lease. A Lease with finalizers is only marked for deletion.
     pub(super) fn decide_delete(
         &mut self,
         table: &mut Table,
@@ -34,12 +34,12 @@ impl Api {
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
-        // The option deletes only objects that cannot be decoded, and every Lease in the table can be.
+        // The option deletes only objects that cannot be decoded. Every Lease in the table can be decoded.
         if options.ignore_store_read_error == Some(true) {
             return Err(ApiError::NotCorrupt { namespace: namespace.to_owned(), name: name.to_owned() });
         }
         let deletion = Deletion::of(&options);
-        // kube-apiserver answers 202 for a held Lease only if the deprecated `orphanDependents` is false.
+        // For a Lease with finalizers, kube-apiserver returns 202 only if the deprecated `orphanDependents` is false.
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let refused = call.check_options_of(form);
         let state = match deletion.decide(current, call.now)? {
@@ -77,7 +77,7 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         self.handover.check_collection_deletion()?;
         let form = call.form(false)?;
-        // kube-apiserver notices an unacceptable form only after the deletions.
+        // kube-apiserver checks the form only after the deletions. Here the check comes first.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
@@ -91,7 +91,7 @@ impl Api {
             list.limit = PAGE_ITEMS;
         }
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
-        // All pages have the version of the first, so one snapshot is enough here.
+        // All pages have the version of the first page, so one snapshot is enough here.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         if !deletion.dry_run {
@@ -102,7 +102,7 @@ impl Api {
         Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 
-    /// Decodes the options in the body, if there is one.
+    /// Decodes the `DeleteOptions` in the body; `None` for an empty body.
     fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<Option<DeleteOptions>, ApiError> {
         if body.is_empty() {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Api {
     }
 }
 
-/// Answers a deletion that changes nothing, unless it is refused.
+/// Returns the response to a deletion that changes nothing, or the error in `refused`.
 fn reply_unless(
     refused: Result<(), ApiError>,
     status: u16,
@@ -131,5 +131,5 @@ fn reply_unless(
     object_response(status, state, form, call.now).map(Verdict::response)
 }
 
-/// kube-apiserver's `deleteCollectionPageSize`. Here any limit would do.
+/// kube-apiserver's `deleteCollectionPageSize`. Any other limit would have the same effect in this server.
 const PAGE_ITEMS: i64 = 10_000;

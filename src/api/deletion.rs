@@ -1,4 +1,4 @@
-//! The effect of a deletion on a Lease, alone or in its collection.
+//! The effect of a deletion on a Lease: of that Lease alone, or of its collection.
 
 use super::preconditions;
 use crate::api_error::ApiError;
@@ -13,7 +13,7 @@ use crate::table::object::Object;
 pub struct Deletion {
     /// Treatment of dependents.
     pub propagation: Propagation,
-    /// Preconditions of each Lease, if there are any.
+    /// Preconditions that each Lease must meet; `None` without preconditions.
     pub preconditions: Option<Preconditions>,
     /// Whether the deletion is a dry run.
     pub dry_run: bool,
@@ -26,12 +26,12 @@ pub(super) enum Fate {
     Gone,
     /// Finalizers hold the Lease, which is now marked for deletion.
     Held(Box<Lease>),
-    /// Finalizers hold the Lease, which was already marked.
+    /// Finalizers hold the Lease, which was already marked for deletion.
     Unchanged,
 }
 
 impl Deletion {
-    /// The deletion for `options`.
+    /// Creates the deletion that `options` describe.
     pub(super) fn of(options: &DeleteOptions) -> Self {
         Self {
             propagation: propagation(options),

@@ -1,17 +1,18 @@
-//! Whether this table is recent enough for a request. It may be behind another replica's acknowledged writes.
+//! Decides whether this replica's table is recent enough for a request. The table may be behind writes that another
+//! replica has acknowledged.
 //!
-//! Kubernetes API concepts, "Resource versions", defines how old an answer may be:
+//! Kubernetes API concepts, "Resource versions", defines how old the state in a response may be:
 //!
 //! - A read without a `resourceVersion`, and a watch from now, wait for a [barrier](Until::Barrier) first.
 //! - A read at a version waits up to three seconds for that version. So do a watch and the next page of a list. A
-//!   barrier then shows whether the version was never given out, or this replica is behind.
+//!   barrier then shows whether no replica has issued the version yet, or this replica is behind.
 //! - A read at version 0 is served from the table at once.
 //! - A write that results in a change needs no barrier: every replica compares the state that the change was made from.
-//! - A write with another result, such as 404, 409 or no change, may have seen an old state. It waits for a barrier and
-//!   is served again.
+//! - A write with another result, such as 404, 409 or no change, may be based on an old state. The write waits for a
+//!   barrier. The server then decides it again.
 //!
-//! With one writer only the second point applies: kube-apiserver waits for its cache, which may be behind etcd
-//! (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//! With one writer, only the rule for a read at a version applies: kube-apiserver waits for its cache, which may be
+//! behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 //!
 //! During a takeover the table may also be behind built-in storage (`handover`). Then a wait for a
 //! [round](Until::RoundIsComplete) follows each wait for a barrier. A read at a version of built-in storage also waits.
@@ -53,7 +54,7 @@ impl Api {
         self.confirm(call, route, decided)
     }
 
-    /// Returns what a request must wait for before it is decided, if the table may be behind.
+    /// Returns the condition that a request must wait for before it is decided; `None` if the table is recent enough.
     ///
     /// # Errors
     /// 503 if the store is unreachable, so that no barrier can be passed.
@@ -82,10 +83,10 @@ impl Api {
         self.storage.is_shared() || self.handover.follows_built_in() || self.handover.may_be_outdated()
     }
 
-    /// Returns what a request must wait for so that the table has everything that was acknowledged before.
+    /// Returns the condition after which the table has every write that was acknowledged before this call.
     ///
     /// # Errors
-    /// 503 if the store is unreachable. 429 if the table is no longer kept up to date, because of a hand-over.
+    /// 503 if the store is unreachable. 429 if a hand-over has stopped the updates of the table.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if self.storage.is_shared() && !call.retry.has_passed_barrier {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
@@ -132,12 +133,12 @@ fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }
 
-/// Whether a route is that of a Lease of the hand-over, which is never in built-in storage.
+/// Whether a route names a Lease of the hand-over. Such a Lease is never in built-in storage.
 fn is_of_handover(route: &Route<'_>) -> bool {
     matches!(route, Route::Lease { namespace, name } if handover::is_lease(namespace, name))
 }
 
-/// Returns the requested version if it is not applied yet and kube-apiserver would wait for it.
+/// Returns the requested version if the table does not have it yet and kube-apiserver would wait for it.
 fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
     let error = match decided {
         Err(error) => error,
@@ -167,7 +168,7 @@ mod tests {
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
-    /// One of several processes that share a store.
+    /// A replica: one of several processes that share a store.
     struct Replica {
         api: Api,
         table: Table,
@@ -302,7 +303,7 @@ mod tests {
         one.ask(Method::Delete, "/a", "", "");
         assert_eq!(other.create("a"), (201, true));
         one.turn();
-        // By the version that this replica does not have yet.
+        // An update whose `resourceVersion` this replica does not have yet.
         let body = |version: u64, holder: &str| {
             let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
             format!(r#"{{"metadata":{{"name":"b","resourceVersion":"{version}"}},"spec":{spec}}}"#)

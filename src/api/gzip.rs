@@ -19,8 +19,8 @@ use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Whether a client accepts gzip. kube-apiserver looks for the bare word in the first field of this name, so the word
-/// with any quality value means no.
+/// Whether a client accepts gzip. Like kube-apiserver, this looks for the bare word `gzip` in the first
+/// `Accept-Encoding` field. `gzip` with any quality value does not count.
 pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     let mut accepted = None;
     fields.for_each(&mut |name, value| {
@@ -31,7 +31,7 @@ pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     accepted.unwrap_or(false)
 }
 
-/// Adds the fields of a compressed body.
+/// Adds the header fields of a compressed body.
 pub(super) fn mark(head: &mut Response) {
     head.fields.push(("content-encoding", "gzip".to_owned()));
     head.fields.push(("vary", "Accept-Encoding".to_owned()));
@@ -41,7 +41,7 @@ pub(super) fn mark(head: &mut Response) {
 #[derive(Debug)]
 pub(super) struct Gzip {
     _permit: Permit,
-    /// Bytes that are not passed on yet: the whole body while its length is unknown, then the bytes to compress.
+    /// Bytes that are not yet sent or compressed. While the length is unknown this is the whole body so far.
     made: Vec<u8>,
     /// Number of compressed bytes of `made`.
     packed: usize,
@@ -78,7 +78,7 @@ impl Gzip {
         Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: GzipState::Waiting }
     }
 
-    /// Whether the decision about compression is made.
+    /// Whether the choice between a compressed and a plain body is made.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
         !matches!(self.state, GzipState::Waiting)
@@ -90,8 +90,8 @@ impl Gzip {
         matches!(self.state, GzipState::Packing(_) | GzipState::Done)
     }
 
-    /// Returns the buffer to append more of the body to before the next [`Gzip::step`], and the buffer's largest
-    /// length; none if no more is needed. No other code may change the buffer.
+    /// Returns the buffer to which the caller appends more of the body before the next [`Gzip::step`], and the maximum
+    /// length of the buffer. `None` if no more of the body is needed. No other code may change the buffer.
     pub(super) fn buffer_to_fill(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,
@@ -189,7 +189,7 @@ mod tests {
         let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
             if let Some((made, bytes_max)) = gzip.buffer_to_fill() {
-                // A job does the same: a piece may be too small, and the last item too large.
+                // A job also fills the buffer unevenly: a piece may be small, or exceed the maximum by its last item.
                 let room = bytes_max.saturating_sub(made.len()) + 100;
                 let end = body.len().min(at + rng.usize(..=room));
                 made.extend_from_slice(&body[at..end]);

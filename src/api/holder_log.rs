@@ -8,11 +8,11 @@ use compact_str::CompactString;
 /// Limits the logged lines. A client may change holders as fast as it can write.
 #[derive(Debug, Default)]
 pub(super) struct HolderLog {
-    /// When the current second began, in ms.
+    /// Start of the current second, in ms.
     second_ms: u64,
-    /// Lines logged in that second.
+    /// Number of lines logged in the current second.
     lines: u64,
-    /// Lines left out since the last logged change of holder.
+    /// Number of lines omitted since the last logged change of holder.
     unlogged: u64,
 }
 
@@ -36,7 +36,7 @@ impl HolderLog {
         tracing::info!(namespace, name, from, to, user, user_agent, unlogged, "holder of a Lease changed");
     }
 
-    /// Logs that a caller asks for the deletion of a collection, unless the limit of this second is reached.
+    /// Logs a request to delete a collection, unless the limit of this second is reached.
     pub(super) fn log_collection(&mut self, namespace: &str, user: &str, user_agent: &[u8], now_ms: u64) {
         if self.count_line(now_ms) {
             let user_agent = String::from_utf8_lossy(user_agent);
@@ -45,7 +45,7 @@ impl HolderLog {
         }
     }
 
-    /// Counts a line of this second, logged or left out. Returns whether it may be logged.
+    /// Counts a line of this second, logged or omitted. Returns whether it may be logged.
     fn count_line(&mut self, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.second_ms) >= 1000 {
             (self.second_ms, self.lines) = (now_ms, 0);

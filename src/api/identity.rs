@@ -1,4 +1,4 @@
-//! The identity Lease of a replica: it shows who serves the Leases of this cluster, like that of kube-apiserver
+//! The identity Lease of a replica. Like kube-apiserver's identity Lease, it shows that a replica serves this cluster
 //! (Kubernetes documentation, "Leases", "API server identity").
 //!
 //! Each ready replica has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. Any replica
@@ -8,7 +8,7 @@
 //! replicas (`cluster::endpoints`).
 //!
 //! The observer's clock decides whether a replica is alive, as in client-go's leader election: a Lease has expired if
-//! no renewal was seen for its duration. So the clocks of two hosts may differ.
+//! the observer saw no renewal for the duration of the Lease. So the clocks of two hosts may differ.
 
 use super::Api;
 use super::storage::Written;
@@ -49,29 +49,29 @@ const RETRY_MS: u64 = 1_000;
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// For this time the kube-apiserver of a dead replica's node has no server. If that replica copies in a hand-over, all
-/// clients wait, and leaders of client-go resign after 10 s.
+/// For this time after a replica dies, the kube-apiserver on its node has no server for Leases. If the replica was
+/// copying Leases in a hand-over, all clients wait. Leaders that use client-go resign after 10 s.
 ///
-/// A pause of etcd must not look like a death. No replica is ready after 4 s of a pause, since etcd counts as
-/// unreachable after 2 s (`etcd::state`). A replica that is not ready takes none for dead.
+/// A pause of etcd must not look like the death of a replica. No replica is ready after etcd has paused for 4 s, since
+/// etcd counts as unreachable after 2 s (`etcd::state`). A replica that is not ready takes no other replica for dead.
 const DURATION_S: i32 = 6;
-/// Longest time for which a stop waits for the deletion of the Lease, in ms.
+/// Longest wait of a shutdown for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
-/// A replica's own Lease.
+/// The identity of this replica, and the identities that it has seen of the other replicas.
 #[derive(Debug)]
 pub struct ReplicaIdentity {
     name: CompactString,
     host: CompactString,
     /// Name of the Lease, and an id that is new at each start.
     holder: CompactString,
-    /// Endpoint of the replica, if the Lease names it.
+    /// Endpoint of the replica; `None` if the Lease does not name it.
     endpoint: Option<ReplicaEndpoint>,
-    /// When the Lease is renewed next, in ms.
+    /// Time of the next renewal of the Lease, in ms.
     renew_ms: u64,
-    /// When the identity Leases are read next, in ms.
+    /// Time of the next read of the identity Leases, in ms.
     look_ms: u64,
-    /// Ticket number of the Lease's deletion, and when the stop no longer waits for it, in ms.
+    /// Ticket number of the deletion of the Lease, and the end of the shutdown's wait for it, in ms.
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
@@ -83,7 +83,7 @@ pub struct ReplicaIdentity {
 #[derive(Clone, Debug)]
 struct Seen {
     renew_time: Option<MicroTime>,
-    /// When this replica first saw `renew_time`, in ms.
+    /// Time at which this replica first saw `renew_time`, in ms.
     since_ms: u64,
     /// Duration of the Lease, in ms.
     duration_ms: u64,
@@ -99,8 +99,7 @@ impl Seen {
 }
 
 impl ReplicaIdentity {
-    /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if there is
-    /// one.
+    /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if set.
     #[must_use]
     pub fn new(host: &str, port: u16, endpoint: Option<ReplicaEndpoint>, id: Uuid) -> Self {
         let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
@@ -126,8 +125,8 @@ impl ReplicaIdentity {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Returns the endpoints of the live replicas that name one, in order. This replica counts as live even before its
-    /// Lease is in the table.
+    /// Returns the endpoints that the Leases of the live replicas name, in order. This replica counts as live even
+    /// before its Lease is in the table.
     fn endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let mut endpoints = self.other_endpoints(now);
         endpoints.extend(self.endpoint.clone());
@@ -136,7 +135,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Returns the endpoints of the other live replicas that name one, in order.
+    /// Returns the endpoints that the Leases of the other live replicas name, in order.
     #[must_use]
     pub fn other_endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
@@ -172,7 +171,7 @@ impl ReplicaIdentity {
             .collect()
     }
 
-    /// Follows the hand-over phase with this id, and confirms it at once.
+    /// Makes this replica follow the hand-over phase with the id `asked`. Schedules the confirmation at once.
     pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
         if self.keeps_to.as_ref() != asked {
             self.keeps_to = asked.cloned();
@@ -191,8 +190,8 @@ impl ReplicaIdentity {
 
     /// Whether this replica is the first by name of all identity Leases in the table.
     ///
-    /// A replica that died counts until its Lease is deleted. So whatever another replica does as the first one comes
-    /// after that deletion in the journal, and the table of a replica that was only paused shows the deletion first.
+    /// A dead replica counts until its Lease is deleted. So in the journal, the changes that its successor makes as the
+    /// first replica come after that deletion. A replica that was only paused sees the deletion in its table first.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
         let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
@@ -205,7 +204,7 @@ impl ReplicaIdentity {
         is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
-    /// Whether an identity Lease belongs to this start of the replica.
+    /// Whether this process, and not an earlier start of the replica, holds an identity Lease.
     fn holds(&self, object: &Object) -> bool {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
@@ -264,29 +263,29 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
-/// Whether a Lease is this server's own, which is never in built-in storage.
+/// Whether a Lease belongs to this server: an identity or the hand-over. Such a Lease is never in built-in storage.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
     is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
-/// Whether a table has Leases besides the replicas' identities, which tell nothing about earlier lock holders.
+/// Whether a table has Leases of clients. This server's own Leases tell nothing about earlier lock holders.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
-/// Returns the Leases of the namespace of identity Leases.
+/// Returns all Leases in the namespace of the identity Leases.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::Namespace(NAMESPACE.into()))
 }
 
 impl Api {
-    /// Renews this replica's Lease when due, reads the others, and deletes those of replicas that died. Does neither
-    /// while this replica is not ready: a Lease means that its replica serves, and a table that is behind cannot tell
-    /// who has died.
+    /// Renews this replica's identity Lease when due, reads those of the other replicas, and deletes the expired ones.
+    /// None of this happens while this replica is not ready: an identity Lease means that its replica serves, and a
+    /// table that is behind does not show which replicas have died.
     ///
-    /// Returns the endpoints of the live replicas if the Leases were read; an empty list while this replica does not
-    /// know them.
+    /// Returns the endpoints of the live replicas if the Leases were read. The list is empty while this replica does
+    /// not know which replicas are alive.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<ReplicaEndpoint>> {
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
@@ -295,7 +294,7 @@ impl Api {
         let identity = self.identity.as_mut()?;
         if !self.health.is_passing(Probe::Readyz) {
             (identity.renew_ms, identity.look_ms) = (now.ms + READY_LOOK_MS, now.ms + READY_LOOK_MS);
-            // Replicas may have renewed their Leases unseen meanwhile.
+            // While this replica was not ready, it saw no renewals of the other replicas.
             identity.seen.clear();
             return Some(Vec::new());
         }
@@ -325,14 +324,14 @@ impl Api {
         for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
-                // Another replica may be faster, or the journal full. The next read finds the rest.
+                // Another replica may delete the Lease first, or the journal may be full. The next read finds the rest.
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
         Some(identity.endpoints(now))
     }
 
-    /// Deletes this replica's Lease at a stop.
+    /// Deletes this replica's Lease at shutdown.
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
         let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };

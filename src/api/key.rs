@@ -1,4 +1,4 @@
-//! The namespace and name in a path, and their agreement with the body.
+//! Checks of the namespace and name in a path: their form, and their agreement with the body.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -34,7 +34,7 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
     Err(ApiError::BadRequest { message })
 }
 
-/// Takes the namespace of the path. The body may repeat it but not contradict it.
+/// Sets the namespace of `meta` to that of the path. The body may repeat the namespace but not contradict it.
 pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
     if meta.namespace.is_empty() || namespace.is_empty() {
         meta.namespace = namespace.into();

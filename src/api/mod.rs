@@ -1,7 +1,7 @@
-//! The verbs of the Lease API: they turn a request and its body into a [`Reply`].
+//! The verbs of the Lease API, which convert a request and its body to a [`Reply`].
 //!
-//! This module owns the order of kube-apiserver's checks, since the client sees the first failure. The rules themselves
-//! are in `lease`, `options`, `patch` and `selector`; `serve` frames replies.
+//! This module owns the order of kube-apiserver's checks, since the client sees only the first failure. The rules
+//! themselves are in `lease`, `options`, `patch` and `selector`; `serve` frames replies.
 
 mod answer;
 mod asked_state;
@@ -93,11 +93,11 @@ pub struct Api {
     pub storage: Storage,
     /// Namespaces in which Leases may be created.
     pub namespaces: Namespaces,
-    /// Identity Lease of this replica; none with a single server.
+    /// Identity Lease of this replica; `None` with a single server.
     pub identity: Option<ReplicaIdentity>,
     /// Hand-over of Leases from and to built-in storage.
     pub handover: Handover,
-    /// Reservation of locks for their holders before the start.
+    /// Reservation of locks for the clients that held them before this server started.
     pub reclaim: Reclaim,
     /// Feature gates.
     pub features: FeatureGates,
@@ -120,18 +120,18 @@ struct Call<'r> {
     features: FeatureGates,
     now: Now,
     retry: Retry,
-    /// Warnings for the client, beside the answer.
+    /// Warnings for the client, in the response.
     warnings: Warnings,
 }
 
-/// The outcome of the rules for a request.
+/// The decision about a request.
 #[derive(Debug)]
 enum Verdict {
-    /// An answer without a change.
+    /// A response without a change.
     Reply(Box<Reply>),
-    /// A wait, after which the request is served again.
+    /// A wait. The request is decided again after it.
     Wait(Until),
-    /// A change, and the answer once it is applied.
+    /// A change, and the response once the change is applied.
     Write(Change, Answer),
 }
 
@@ -142,16 +142,16 @@ impl Verdict {
     }
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Debug)]
 pub enum Reply {
     /// An immediate response.
     Response(Response),
-    /// A response made in steps: to a list, to a deletion of a collection, or with compression.
+    /// A response made in steps: of a list, of a deletion of a collection, or with compression.
     Job(Box<Job>),
     /// A stream of watch events.
     Watch(Box<WatchSpec>),
-    /// None yet: the request waits for [`Api::resume`].
+    /// No response yet: the request waits for [`Api::resume`].
     Waiting(Waiting),
 }
 
@@ -191,7 +191,7 @@ impl Reply {
         }
     }
 
-    /// Compresses the reply.
+    /// Wraps the reply in a job that compresses its body.
     fn compressed(self, gzip: Gzip) -> Self {
         match self {
             Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed(gzip))),
@@ -200,7 +200,7 @@ impl Reply {
         }
     }
 
-    /// Returns the status code if it is known.
+    /// Returns the status code; `None` for a job or a waiting request, whose status is not known yet.
     fn status(&self) -> Option<u16> {
         match self {
             Self::Response(response) => Some(response.status),
@@ -220,7 +220,7 @@ fn object_response(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> 
     Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }
 
-/// Checks the `timeout` parameter of all requests but watches.
+/// Checks the `timeout` parameter of a request; a watch needs no check.
 fn check_timeout_parameter(request: &RequestHead<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
     if query.is_empty() || verb == Some(Verb::Watch) { Ok(()) } else { check_timeout(&query) }
@@ -331,7 +331,7 @@ impl Api {
             (Some(status), _) => {
                 self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
             }
-            // These are counted when the response begins.
+            // A job or a waiting request is counted when its response begins.
             (None, Reply::Job(job)) => {
                 let query = Query::new(request.query);
                 job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
@@ -356,12 +356,12 @@ impl Api {
     /// Carries out a verdict.
     ///
     /// # Errors
-    /// [`ApiError`] if a change or the form of its answer is refused, or if too many requests wait.
+    /// [`ApiError`] if the change or the form of its response is refused, or if too many requests wait.
     #[inline]
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => {
-                // The journal bounds the number of writes that wait for it alone.
+                // The journal itself limits the writes that wait only for the journal.
                 let permit = match self.handover.follows_built_in() {
                     true => Some(self.take_freshness_permit(call)?),
                     false => None,
@@ -412,10 +412,10 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Takes a permit to wait until this replica and built-in storage agree.
+    /// Takes a permit to wait until this replica and built-in storage are in sync.
     ///
     /// # Errors
-    /// 429 if too many wait already.
+    /// 429 if too many requests wait already.
     #[cold]
     fn take_freshness_permit(&self, call: &Call<'_>) -> Result<Permit, ApiError> {
         self.freshness_permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)
@@ -424,7 +424,7 @@ impl Api {
     /// Returns the reply of a request that waits.
     ///
     /// # Errors
-    /// 429 if too many wait already.
+    /// 429 if too many requests wait already.
     #[cold]
     fn reply_waiting(&self, call: &Call<'_>, until: Until) -> Result<Reply, ApiError> {
         let permits = match &until {
@@ -462,7 +462,7 @@ impl Api {
     /// # Errors
     /// 429 if too many of them are active, of the caller or of all.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // The states of replies that were given up are not all freed yet.
+        // The table still holds too many states of replies that were ended early.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {

@@ -1,4 +1,4 @@
-//! The form of an answer, and the format of a body.
+//! Negotiation of the form of a response, and of the format of a request body.
 
 use super::Call;
 use crate::api_error::ApiError;
@@ -12,7 +12,7 @@ use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wan
 use crate::options::Query;
 
 impl Call<'_> {
-    /// Negotiates the form of the answer. `streaming` allows a watch.
+    /// Negotiates the form of the response. `streaming` allows the forms of a watch.
     ///
     /// # Errors
     /// 406 if no form is acceptable.
@@ -26,8 +26,8 @@ impl Call<'_> {
         Ok(Form { representation, include, version: self.version })
     }
 
-    /// Checks the options of a Table. Call it where the answer is made, since kube-apiserver checks them after the
-    /// change.
+    /// Checks the options of a Table. Call it where the response is made, since kube-apiserver checks the options after
+    /// the change.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`.
@@ -43,16 +43,16 @@ impl Call<'_> {
     }
 }
 
-/// Returns the form of an error.
+/// Returns the form of an error response.
 pub(super) fn form_of_error(head: &RequestHead<'_>, query: &Query<'_>) -> Form {
     let representation = negotiate_status(head.accept).pretty_if(is_pretty(head, query));
     Form { representation, ..Form::default() }
 }
 
-/// Returns the format of a body.
+/// Returns the format of a request body.
 ///
 /// # Errors
-/// 415.
+/// 415 for an unsupported `Content-Type`.
 pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError> {
     body_format(head.content_type).ok_or(ApiError::UnsupportedMediaType)
 }
@@ -67,7 +67,7 @@ pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
 /// Decodes a body in YAML.
 ///
 /// # Errors
-/// 413, and the result of `malformed` for a body that is not YAML.
+/// 413 for too many values. The result of `malformed` for a body that is not YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),

@@ -1,4 +1,4 @@
-//! patch: the four patch types, up to the resulting object.
+//! The verb patch: from the four patch types to the resulting object.
 
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
@@ -40,7 +40,8 @@ impl Api {
             return self.decide_apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
-        // kube-apiserver checks this first. A patch that succeeds is JSON, so only a failure needs the check.
+        // kube-apiserver first checks that the body is JSON. A patch that succeeds is JSON, so only a failed patch
+        // needs the check.
         self.decide_patch_of_json(table, body, key, call, patch_type, &write).map_err(|why| {
             if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
@@ -103,7 +104,7 @@ impl Api {
     ) -> Result<Verdict, ApiError> {
         let options = write.options;
         let decoded = self.decode_configuration(body, options);
-        // If a body begins like JSON, kube-apiserver notices later that it is not JSON.
+        // For a body that begins like JSON, kube-apiserver reports a syntax error only later.
         if !begins_as_json(body) {
             decoded.as_ref().map_err(ApiError::clone)?;
         }
@@ -148,8 +149,8 @@ impl Api {
         self.make_creation(table, lease, write)
     }
 
-    /// Decodes an applied configuration in YAML or JSON. Also returns its repeated fields, unless they are to be
-    /// ignored. They are reported only if the apply succeeds.
+    /// Decodes an applied configuration in YAML or JSON. Also returns its repeated fields, unless `fieldValidation`
+    /// ignores them. They are reported only if the apply succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
         let unread = |why: String| {
             let step =
@@ -157,8 +158,8 @@ impl Api {
             ApiError::BadRequest { message: format!("error {step}: {why}") }
         };
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most configurations are JSON, which is faster to decode as JSON. But repeated fields need the line numbers of
-        // YAML, and large values the limits of YAML.
+        // Most configurations are JSON, and the JSON decoder is faster. But messages about repeated fields need the
+        // line numbers of the YAML decoder, and bodies with many values need its limits.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -250,7 +251,7 @@ fn converted(
     Ok(lease)
 }
 
-/// Handles complaints by `fieldValidation`: ignores them, adds warnings, or returns an error in Go's words.
+/// Handles complaints by `fieldValidation`: ignores them, adds warnings, or returns kube-apiserver's error message.
 fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Result<(), String> {
     match options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {

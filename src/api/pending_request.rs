@@ -1,4 +1,4 @@
-//! The data that is kept of a request without an immediate answer.
+//! The data that the server keeps of a request whose response is not immediate.
 
 use super::negotiate::form_of_error;
 use crate::api_error::ApiError;
@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 use crate::resource::ApiVersion;
 
-/// The data for the metrics of a request, and the form of its error.
+/// The data for the metrics of a request, and the form of its error response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
     kind: RequestKind,
@@ -20,7 +20,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// The data of a request that arrived at `taken_ms`.
+    /// Creates the data of a request that arrived at `taken_ms`.
     #[inline]
     pub(super) fn of(
         request: &RequestHead<'_>,
@@ -32,17 +32,17 @@ impl PendingRequest {
         Self { kind, version, form_of_error: form_of_error(request, query), taken_ms }
     }
 
-    /// Returns the response if the request fails.
+    /// Returns the response for a request that failed with `error`.
     pub(super) fn refusal(&self, error: &ApiError) -> Response {
         Response::from_status(&error.status(), self.form_of_error)
     }
 
-    /// Counts the request with the status of its response, which begins now.
+    /// Counts the request with its status, at the start of the response.
     pub(super) fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         metrics.count_begin(self.kind, self.version, status);
     }
 
-    /// Counts the duration of the request, whose response is complete.
+    /// Counts the duration of the request, at the end of the response.
     pub(super) fn count_end(&self, metrics: &mut Metrics, now: Now) {
         metrics.count_end(self.kind, self.version, now.ms.saturating_sub(self.taken_ms));
     }

@@ -7,7 +7,7 @@ use crate::table::object::Object;
 /// Checks `preconditions` against the current Lease.
 ///
 /// # Errors
-/// 409 for the first that fails.
+/// 409 for the first precondition that fails.
 pub(super) fn check(preconditions: &Preconditions, current: &Object) -> Result<(), ApiError> {
     let uid = &current.metadata().uid;
     if let Some(wanted) = &preconditions.uid

@@ -1,4 +1,4 @@
-//! get, list and the start of a watch.
+//! The verbs get and list, and the start of a watch.
 
 use super::asked_state::{AskedState, too_late};
 use super::job::Job;
@@ -25,7 +25,7 @@ pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
     /// Maximum number of items of the list; 0 for no limit.
     pub(super) limit: usize,
-    /// State of the snapshot.
+    /// State that the list requests.
     pub(super) state: AskedState,
 }
 
@@ -66,8 +66,9 @@ pub(super) fn list(
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
 }
 
-/// Watches the Leases of a path below `/watch/`. The query cannot turn this into a list, but the options are checked by
-/// the query (apiserver `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
+/// Watches the Leases of a path below `/watch/`. The request is a watch even without `watch=true` in the query. But
+/// only with `watch=true` are the options checked as those of a watch (apiserver `endpoints/handlers/get.go`,
+/// `ListResource` with `forceWatch`).
 pub(super) fn watch_by_path(
     table: &Table,
     call: &Call<'_>,
@@ -122,7 +123,7 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
 pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
-        // The page is found in the whole namespace, and filtered by name afterwards.
+        // The page comes from the whole namespace, and the field selector then filters it by name.
         let range = match range {
             Range::Name(key) => Range::Namespace(key.parts().0.into()),
             other => other,
@@ -138,7 +139,7 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     }
     let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version).map_err(|error| match (error, &range) {
-        // kube-apiserver looks these up in etcd, which cannot say when to retry.
+        // kube-apiserver reads these lists from etcd, so its error has no `retryAfterSeconds`.
         (ApiError::TooLargeResourceVersion { requested, current, .. }, Range::Name(_))
             if limit != 0 && options.resource_version_match == ResourceVersionMatch::None
                 || options.resource_version_match == ResourceVersionMatch::Exact =>
@@ -149,9 +150,9 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     })?;
     let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        // For etcd, 0 in another spelling is no version.
+        // For etcd, 0 in another spelling, such as `00`, means no version.
         ResourceVersionMatch::Exact if version != 0 => at(table, range, version, limit),
-        // A limit has always requested this exact version, so that the pages are consistent.
+        // With a limit, the version is an exact one, so that all pages show the same state.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
             at(table, range, version, limit)
         }
@@ -176,7 +177,7 @@ fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snaps
     let remaining = token.remaining_in(&range);
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
-        // A future version comes from a server whose clock was ahead of ours, and its state is not available here.
+        // A future version comes from a server whose clock was ahead of this server's. Its state is not available here.
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
     };
@@ -193,9 +194,9 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
-/// The error that ends a watch from a future version. kube-apiserver waits for such a version, since its members may
-/// lag behind each other. Here the version comes from a server whose clock was ahead of ours. The watch would see no
-/// change until our versions reach it.
+/// Returns the error that ends a watch from a future version. kube-apiserver waits for such a version, since one
+/// kube-apiserver may lag behind another. Here the version comes from a server whose clock was ahead of this server's.
+/// The watch would see no change until the versions of this server reach it.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
@@ -234,10 +235,10 @@ fn watch(
     };
     call.check_options_of(form)?;
     form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
-    // The product wraps as in Go (apiserver `endpoints/handlers/get.go`, `ListResource`): a negative one ends the watch
-    // at once, and only 0 means no timeout.
+    // The product wraps as in Go (apiserver `endpoints/handlers/get.go`, `ListResource`). A negative product ends the
+    // watch at once. Only 0 means that the client set no timeout.
     let timeout_ms = match options.timeout_seconds.unwrap_or(0).wrapping_mul(1_000_000_000) {
-        // The random timeout keeps watches that were opened together from ending together.
+        // With random timeouts, watches that were opened together do not end together.
         0 => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
         timeout_ns => u64::try_from(timeout_ns).unwrap_or(0) / 1_000_000,
     };
@@ -335,7 +336,7 @@ mod tests {
             ("&timeoutSeconds=7", Some(7000)),
             ("&timeoutSeconds=9223372036", Some(9_223_372_036_000)),
             ("&timeoutSeconds=-1", Some(0)),
-            // The nanoseconds overflow, once or several times.
+            // The nanoseconds overflow an `i64`, once or several times.
             ("&timeoutSeconds=9223372037", Some(0)),
             ("&timeoutSeconds=9223372036854775807", Some(0)),
             ("&timeoutSeconds=-9223372036854775808", None),

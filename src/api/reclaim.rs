@@ -1,13 +1,13 @@
-//! Reserves a lock for its previous holder after a start, until it would have expired.
+//! Reserves each lock for its previous holder after this server starts, until the lock would have expired.
 //!
-//! The table starts empty, so a lock looks free to its competitors. But its holder is alive, and continues as the
-//! leader until told otherwise: there would be two leaders. So for the duration of a lock (`leaseDurationSeconds`) only
-//! its holder may create it. A lease server that has forgotten its grants waits in this way (Gray and Cheriton,
+//! The table starts empty, so a lock looks free to its competitors. But its holder may be alive, and remains the leader
+//! until a renewal fails: there would be two leaders. So for the duration of a lock (`leaseDurationSeconds`) only its
+//! holder may create it. A lease server that has lost its grants waits in this way (Gray and Cheriton,
 //! "Leases", 1989). NFSv4 calls it the grace period, in which locks can only be reclaimed (RFC 8881 §8.4.2.1).
 //!
-//! A holder is recognized by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). It updates the Lease
-//! with the former UID, which is refused since the Lease is gone. The UID shows that it knew the Lease, so it may then
-//! create it. Competitors have no UID to show.
+//! The server recognizes a holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The holder
+//! updates the Lease with the former UID, and gets an error since the Lease does not exist. The UID shows that the
+//! client knew the Lease, so it may then create the Lease. Competitors send no UID.
 
 use crate::api_error::ApiError;
 use crate::lease::Lease;
@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
 
-/// Decides who may create a Lease with a holder.
+/// Decides which clients may create a Lease that has a holder.
 #[derive(Debug)]
 pub struct Reclaim {
     /// Longest reservation of a lock, in ms.
@@ -28,8 +28,8 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// No client has requested a lock yet. The period does not begin at the start: until Leases are switched over to
-    /// this server, their holders renew them elsewhere.
+    /// No client has requested a lock yet. The period does not begin when this server starts: before a takeover,
+    /// holders renew their Leases at kube-apiserver.
     Awaited,
     /// Since `began_ms` only holders with a claim may create a lock. A claim is the hash of the Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
@@ -38,7 +38,7 @@ enum Phase {
 }
 
 impl Reclaim {
-    /// Creates a period of this length in seconds; 0 for none.
+    /// Creates the rules for a period of this length in seconds; 0 means no period.
     #[must_use]
     pub fn new(seconds: u32) -> Self {
         let phase = if seconds == 0 { Phase::Over } else { Phase::Awaited };
@@ -50,13 +50,14 @@ impl Reclaim {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
         let Phase::Open { claims, .. } = &mut self.phase else { return };
-        // Claims are bounded, except for the cluster's own leaders, whom users of one namespace must not block.
+        // The number of claims is limited. The cluster's own namespaces have no limit, since users must not block the
+        // leaders there.
         if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
             claims.insert(claim_of(&self.hasher, lease, holder));
         }
     }
 
-    /// Notes that a client asks for the lock `lease`, if it is one. The first such request begins the period.
+    /// Records a request for `lease`. The first request for a lock begins the period.
     pub(super) fn note_request(&mut self, lease: &Lease, now_ms: u64) {
         if contested_by(lease).is_some() {
             self.advance(now_ms);
@@ -74,7 +75,8 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // The reservation lasts as long as competitors wait for a held lock; they all use the same duration.
+        // The reservation lasts as long as competitors wait before they take a lock that is not renewed. All clients of
+        // a lock use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
@@ -120,7 +122,7 @@ fn claim_of(hasher: &RandomState, lease: &Lease, holder: &str) -> u64 {
     hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
 }
 
-/// Returns the holder if others may compete with it. A node's Lease belongs to the node.
+/// Returns the holder of a Lease that other clients may compete for. A node's Lease belongs to the node alone.
 fn contested_by(lease: &Lease) -> Option<&str> {
     let holder = lease.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     (lease.metadata.namespace != NODE_LEASE_NAMESPACE).then_some(holder)

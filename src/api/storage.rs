@@ -13,7 +13,7 @@ pub enum Storage {
     /// The table alone. A restart loses all Leases.
     #[default]
     Memory,
-    /// A journal, which makes each change durable before anybody can see it.
+    /// A journal, which makes each change durable before the change is visible to clients.
     Journal(Box<Journal>),
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Written {
 }
 
 impl Storage {
-    /// Returns the journal, if there is one.
+    /// Returns the journal; `None` with Leases in memory.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         match self {
@@ -38,7 +38,7 @@ impl Storage {
         }
     }
 
-    /// Returns the journal, if there is one.
+    /// Returns the journal; `None` with Leases in memory.
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
         match self {
             Self::Memory => None,
@@ -75,7 +75,7 @@ impl Storage {
         self.journal().is_none_or(Journal::is_reachable)
     }
 
-    /// Returns the number of a barrier for a new request; none if the store is unreachable.
+    /// Returns the number of a barrier for a new request; `None` if the store is unreachable.
     pub(super) fn ask_barrier(&mut self) -> Option<u64> {
         self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
     }
@@ -90,7 +90,7 @@ impl Storage {
         self.journal().is_some_and(|journal| journal.version().0 >= version)
     }
 
-    /// Returns the bytes of the quota that changes in flight will take, of all namespaces and of this one.
+    /// Returns the bytes of the quota that the changes in flight will use: in all namespaces, and in this namespace.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))
     }

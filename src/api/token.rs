@@ -1,7 +1,8 @@
 //! `continue` tokens: the start and the version of a list's next page (apiserver `storage/continue.go`).
 //!
-//! The content is opaque to clients, so this server may define it. It has kube-apiserver's fields, and the number of
-//! remaining items, which an ordered map could only count one by one. A page of the current state must count them.
+//! The content is opaque to clients, so this server may define it. A token has kube-apiserver's fields, and the number
+//! of remaining items, since an ordered map can only count them one by one. Only a page of the current state counts
+//! them.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -22,11 +23,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// Version of the list. Negative for the current state; -1 is issued when the version of an earlier token is gone.
+    /// Version of the list; negative for the current state. The server issues -1 when the version of an earlier token
+    /// has expired.
     rv: i64,
     /// Start key: `namespace/name` of the last item and a NUL.
     start: String,
-    /// Items left in `range` at that version, if they were counted.
+    /// Number of items remaining in `range` at the version; `None` if not counted.
     remaining: Option<u64>,
     /// Range that `remaining` refers to.
     range: String,
@@ -68,13 +70,13 @@ impl ContinueToken {
         &self.start
     }
 
-    /// Returns the remaining items of `range`, if known: the token may belong to another list.
+    /// Returns the number of items remaining in `range`; `None` if not counted, or if the token is of another range.
     #[must_use]
     pub(super) fn remaining_in(&self, range: &Range) -> Option<usize> {
         self.remaining().filter(|_| self.range == range.to_string())
     }
 
-    /// Returns the remaining items, if known.
+    /// Returns the number of remaining items; `None` if not counted.
     #[must_use]
     pub(super) fn remaining(&self) -> Option<usize> {
         self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))

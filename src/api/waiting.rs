@@ -1,4 +1,4 @@
-//! A request that waits, and is then answered or served again from its beginning.
+//! A request that waits. It then gets its response, or is served again from its beginning.
 //!
 //! One mechanism serves all waits: for the journal, for another change of the same Lease, for this replica to catch up,
 //! for built-in storage during a takeover, and for a namespace. A request that is served again is decided by the state
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The cluster reports a new namespace some milliseconds after its creation. A client that creates a namespace and at
-//! once a Lease in it would get 404. kube-apiserver then waits 50 ms for its cache and asks its storage (apiserver
-//! `admission/plugin/namespace/lifecycle`). This server has no storage to ask, so it waits longer.
+//! once a Lease in it would get 404. kube-apiserver then waits 50 ms for its cache and reads its storage (apiserver
+//! `admission/plugin/namespace/lifecycle`). This server does not store namespaces, so it waits longer.
 
 use super::answer::Answer;
 use super::gzip;
@@ -29,7 +29,7 @@ use crate::table::Table;
 use crate::table::object::Object;
 use compact_str::CompactString;
 
-/// A waiting request. The connection's server keeps the bytes of the request if they may be needed.
+/// A waiting request. The connection keeps the bytes of the request while [`Waiting::needs_request`] is true.
 #[derive(Debug)]
 pub struct Waiting {
     until: Until,
@@ -37,10 +37,10 @@ pub struct Waiting {
     retry: Retry,
     /// Deadline of the wait, in ms.
     due_ms: u64,
-    /// Whether the request may have to be served again.
+    /// Whether the request may be served again.
     needs_request: bool,
     takes_gzip: bool,
-    /// Warnings for the client, beside the answer.
+    /// Warnings for the client, in the response.
     warnings: Warnings,
     permit: Option<Permit>,
 }
@@ -54,20 +54,20 @@ pub(super) enum Until {
     Barrier(u64),
     /// The table has this version.
     VersionIsApplied(u64),
-    /// The namespace is known.
+    /// The cluster has reported the namespace.
     NamespaceIsKnown(CompactString),
     /// The table has the changes of this round of a hand-over.
     RoundIsComplete(u64),
-    /// The request's own change is settled.
+    /// The request's own change is settled: applied or rejected.
     Settled(Ticket, Answer),
-    /// Built-in storage has the request's own change too, which resulted in this state.
+    /// The request's own change, which resulted in this state, is in built-in storage too.
     BuiltInHas(Object, Answer),
 }
 
 /// The history of a request that may be served again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// When the request was first served, in ms.
+    /// Time at which the request was first served, in ms.
     pub(super) since_ms: u64,
     /// Number of the request's rejected changes.
     pub(super) rejections: u32,
@@ -75,7 +75,7 @@ pub struct Retry {
     pub(super) has_passed_barrier: bool,
     /// Whether the table has everything that built-in storage had when the request arrived.
     pub(super) has_awaited_round: bool,
-    /// Whether the request has waited for its version, even in vain.
+    /// Whether the request has waited for its version, even if the version did not arrive.
     pub(super) has_awaited_version: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Retry {
 pub enum Resumed {
     /// The request must be served again. [`Waiting::needs_request`] was true, so the caller has its bytes.
     Again(Retry),
-    /// The answer, which may be an error.
+    /// The reply, which may be an error.
     Reply(Reply),
     /// The request still waits.
     Waits(Waiting),
@@ -119,7 +119,8 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // Only another writer can overtake a change. This process has one change of a Lease in flight.
+            // Only a write of another process can make the journal reject a change: this process has at most one change
+            // of a Lease in flight.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -173,7 +174,7 @@ impl Waiting {
 }
 
 impl Retry {
-    /// The history of a request that is first served at `ms`.
+    /// Creates the history of a request that is first served at `ms`.
     pub(super) fn first(ms: u64) -> Self {
         Self {
             since_ms: ms,
@@ -215,7 +216,8 @@ impl Api {
                 }
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
-                    // The rejected change came after the request, and the table has everything before that change.
+                    // The rejected change was made after the request arrived. The table has everything from before that
+                    // change.
                     let rejections = retry.rejections + 1;
                     return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }

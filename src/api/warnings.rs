@@ -1,4 +1,4 @@
-//! Warnings for the client in `Warning` fields, beside an answer or an error.
+//! Warnings for the client, in the `Warning` header fields of a response.
 
 use std::cell::RefCell;
 

@@ -44,7 +44,7 @@ impl Api {
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut lease = self.decode_lease(call, &options, body)?;
-        // This comes before managedFields are recorded.
+        // The system fields are wiped before `track` records managedFields.
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -73,7 +73,8 @@ impl Api {
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
-        // A UID identifies one incarnation of a Lease, and this is another. Kubelets rely on the refusal to start over.
+        // A UID identifies one incarnation of a Lease. The UID in the body is that of another incarnation. Kubelets
+        // rely on this refusal: they then start over.
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
@@ -123,8 +124,8 @@ impl Api {
         Ok(decoded.lease)
     }
 
-    /// Makes the change that creates a Lease, whose entries must have been counted. Generates the name if needed. In a
-    /// creation by PUT or apply, the version is ignored.
+    /// Makes the change that creates a Lease. The caller has checked the number of entries ([`check_entries`]).
+    /// Generates the name if needed. In a creation by PUT or apply, the version is ignored.
     pub(super) fn make_creation(
         &mut self,
         table: &mut Table,
@@ -166,7 +167,7 @@ impl Api {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                // This includes a name that the client chose beside a `generateName` (apiserver
+                // A name that the client chose in addition to a `generateName` gets the same error (apiserver
                 // `registry/rest/create.go`, `CheckGeneratedNameError`).
                 return Err(ApiError::AlreadyExists {
                     name: lease.metadata.name.to_string(),
@@ -183,7 +184,7 @@ impl Api {
                 return Err(ApiError::InsufficientStorage);
             }
             if dry_run {
-                // The client's version disappears only when the Lease is stored.
+                // A dry run shows the client's version, since kube-apiserver removes it only when it stores a Lease.
                 return write.reply(201, LeaseState::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
@@ -192,8 +193,8 @@ impl Api {
         }
     }
 
-    /// Makes the change that replaces a Lease, whose entries must have been counted. The version in it must be the
-    /// current one.
+    /// Makes the change that replaces a Lease. The caller has checked the number of entries ([`check_entries`]). The
+    /// version in `lease` must be the current version.
     pub(super) fn make_replacement(
         &self,
         table: &mut Table,
@@ -242,7 +243,7 @@ impl Api {
         if !is_same && fit_size(&mut lease, write.kind)? {
             is_same = lease == *live;
         }
-        // Nothing to write: the version stays, and watchers get no event.
+        // An unchanged Lease is not written: the version stays, and watchers get no event.
         if is_same {
             return write.reply(200, LeaseState::Stored(current));
         }
@@ -250,7 +251,7 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Refuses a Lease that exceeds the quota, in the words of kube-apiserver's plugin ResourceQuota.
+    /// Refuses a Lease that exceeds the quota, with the message of kube-apiserver's admission plugin ResourceQuota.
     fn check_quota(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
         let reserved = self.storage.reserved(&lease.metadata.namespace);
         let checked = table.check_quota(slot, lease, reserved);
@@ -274,16 +275,16 @@ pub(super) enum WriteKind {
     Apply,
 }
 
-/// A write, and the form of its answer.
+/// A write, and the form of its response.
 pub(super) struct Write<'w> {
     pub(super) now: Now,
     pub(super) kind: WriteKind,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
-    /// Whether a creation may still wait for its namespace to become known.
+    /// Whether a creation may still wait until the cluster reports its namespace.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
-    /// Error in the requested form of the answer; it is reported after the write.
+    /// Error in the requested form of the response; the client gets it after the write.
     pub(super) answer_refused: Option<ApiError>,
 }
 
@@ -301,7 +302,7 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// Answers with the resulting state.
+    /// Returns the response with the resulting state.
     fn answer(&self, status: u16) -> Answer {
         Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
     }
@@ -311,7 +312,7 @@ impl<'w> Write<'w> {
         object_response(status, state, self.form, self.now)
     }
 
-    /// Answers a write that changes nothing.
+    /// Returns the response to a write that changes nothing.
     fn reply(&self, status: u16, state: LeaseState<'_>) -> Result<Verdict, ApiError> {
         self.response(status, state).map(Verdict::response)
     }
@@ -335,8 +336,8 @@ fn strictness(
     Ok(())
 }
 
-/// Returns the field manager: the one in the request, or one made from its user agent, for which `made_up` is the
-/// buffer.
+/// Returns the writer with its field manager: the `fieldManager` of the request, or a name derived from the user agent.
+/// `made_up` is the buffer for the derived name.
 pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
     let mut manager = options.field_manager.as_str();
     if manager.is_empty() {
@@ -371,13 +372,13 @@ fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
 
-/// Limits the entries of a Lease from a client or a patch before they are checked one by one.
+/// Checks the number of entries in the metadata, before each entry is validated.
 pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
     valid(&meta.name, validate_entry_count(entry_count(meta)))
 }
 
 /// Checks that a Lease is not too large to be stored. If it is, its managedFields are removed, except in an apply
-/// (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether they were.
+/// (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether it removed them.
 ///
 /// # Errors
 /// 500 if the Lease is still too large.
@@ -392,7 +393,7 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a large Lease while lists retain too many of the states that such writes have replaced.
+/// Refuses a write of a large Lease while lists retain too many replaced states of large Leases.
 fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     table.sweep_outlived();
     if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }

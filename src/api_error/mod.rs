@@ -1,4 +1,4 @@
-//! Errors of requests, as facts; `status` alone turns them into a Kubernetes `Status`.
+//! Errors of requests, as data. [`ApiError::status`] converts them to a Kubernetes `Status`.
 //!
 //! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal
 //! kube-apiserver's word for word, since people search for them.
@@ -18,13 +18,13 @@ use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 /// A field that a server-side apply may not change, since another manager owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldManagerConflict {
-    /// The manager, quoted, and how it owns the field.
+    /// Quoted name of the owner, and the kind of its ownership.
     pub manager: String,
     /// Path of the field: `.spec.holderIdentity`.
     pub field: String,
 }
 
-/// Why a request is refused, as facts. [`ApiError::status`] derives the client's view.
+/// Why a request is refused, as data. [`ApiError::status`] derives the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
     /// A Lease of this name exists.
@@ -46,12 +46,12 @@ pub enum ApiError {
         /// The reason.
         message: String,
     },
-    /// The given resourceVersion is not the current one.
+    /// The resourceVersion of an update is not the current one.
     Conflict {
         /// Name of the Lease.
         name: String,
     },
-    /// The given resourceVersion is no longer in the event log, or never was.
+    /// The requested resourceVersion is not in the event log: it has expired, or never was there.
     Expired {
         /// kube-apiserver's message for the case.
         message: String,
@@ -74,7 +74,7 @@ pub enum ApiError {
         /// The path.
         path: String,
     },
-    /// Leases are being handed over from or to kube-apiserver's built-in storage, and the request must wait.
+    /// Leases are being handed over from or to kube-apiserver's built-in storage. The client must retry later.
     HandingOver,
     /// The journal's store is full.
     InsufficientStorage,
@@ -107,7 +107,7 @@ pub enum ApiError {
     },
     /// No representation of the response matches `Accept`.
     NotAcceptable(Unacceptable),
-    /// The deletion is only for an object that cannot be decoded, but the Lease can be.
+    /// The deletion is only for an object that cannot be decoded. The Lease can be decoded.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,
@@ -135,7 +135,7 @@ pub enum ApiError {
     },
     /// The server is stopping or full.
     ServiceUnavailable {
-        /// Which of the two.
+        /// The reason, for people.
         message: String,
     },
     /// The store is unreachable, and the request needs it.
@@ -163,20 +163,20 @@ pub enum ApiError {
         /// Maximum number of values accepted.
         count_max: usize,
     },
-    /// The cap on concurrent long lists, or on their memory, is reached.
+    /// A limit on concurrent or waiting requests, or on their memory, is reached.
     TooManyRequests,
-    /// No accepted credentials.
+    /// The client has no accepted credentials.
     Unauthorized,
-    /// An error that kube-apiserver answers with 500 and without a reason.
+    /// An error for which kube-apiserver returns 500 without a `reason`.
     Unclassified {
         /// kube-apiserver's message.
         message: String,
     },
-    /// No holder has claimed this Lease since the start, and one may still exist.
+    /// The Lease is reserved for its earlier holder, who has not claimed it since this server started.
     Unclaimed {
         /// Name of the Lease.
         name: String,
-        /// Seconds until no earlier holder can exist any more.
+        /// Seconds until the reservation ends.
         retry_after_seconds: u32,
     },
     /// A patch names the UID of an object that does not exist.
@@ -194,7 +194,7 @@ pub enum ApiError {
         name: String,
         /// The client's UID.
         requested: String,
-        /// UID of the existing object; empty if there is none.
+        /// UID of the existing object; empty if no object exists.
         found: String,
         /// Whether the request is a dry run, which kube-apiserver checks elsewhere, with another message.
         dry_run: bool,
@@ -233,14 +233,14 @@ impl InvalidSubject {
 }
 
 impl ApiError {
-    /// Creates the error for a table that changes faster than the client reads, or than the answer is made; the next
-    /// attempt may succeed.
+    /// Creates the error for a table that changes faster than the response is made or read. The next attempt may
+    /// succeed.
     #[must_use]
     pub fn overtaken() -> Self {
         Self::ServiceUnavailable { message: "overtaken".into() }
     }
 
-    /// Returns the `Status` for the client, with bounded texts.
+    /// Returns the `Status` for the client, with texts of limited length.
     #[cold]
     #[must_use]
     pub fn status(&self) -> Status {
@@ -462,7 +462,7 @@ impl ApiError {
     }
 }
 
-/// Formats one conflict in one line, several grouped by manager.
+/// Formats one conflict in one line, and several conflicts grouped by manager.
 fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);

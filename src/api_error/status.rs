@@ -1,22 +1,22 @@
-//! The answer for an error or a deletion (Kubernetes API conventions, "Response Status Kind").
+//! The response body for an error or a deletion (Kubernetes API conventions, "Response Status Kind").
 
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{GROUP, RESOURCE};
 
-/// `metav1.Status`: the answer for an error or a deletion.
+/// `metav1.Status`: the response body for an error or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `metadata.continue`, for the one error that carries it.
+    /// `metadata.continue`; set only for [`ApiError::Expired`](super::ApiError::Expired).
     pub next: Option<String>,
     /// Whether the operation succeeded: `Success` or `Failure`.
     pub success: bool,
-    /// Message for people; empty is absent.
+    /// Message for people. An empty message is omitted.
     pub message: String,
-    /// Reason for programs; empty is absent.
+    /// Reason for programs. An empty reason is omitted.
     pub reason: &'static str,
     /// Details for programs.
     pub details: Option<StatusDetails>,
-    /// HTTP status code; 0 is absent, for a success.
+    /// HTTP status code; 0 for a success, where the field is omitted.
     pub code: u16,
 }
 
@@ -27,7 +27,7 @@ pub struct StatusDetails {
     pub name: String,
     /// API group.
     pub group: &'static str,
-    /// Kind or resource, as in kube-apiserver's answer.
+    /// Kind or resource, whichever kube-apiserver names in this error.
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
@@ -49,7 +49,7 @@ pub struct StatusCause {
 }
 
 impl Status {
-    /// Creates the answer for a deletion that left nothing behind.
+    /// Creates the `Status` of a deletion that removed the object.
     #[must_use]
     pub fn deleted(name: &str, uid: &str) -> Self {
         let details =
@@ -57,7 +57,7 @@ impl Status {
         Self { success: true, details: Some(details), ..Self::default() }
     }
 
-    /// Cuts each text, and all causes together, to [`STATUS_TEXT_BYTES_MAX`], since several of them may quote the same
+    /// Cuts each text, and all causes together, to [`STATUS_TEXT_BYTES_MAX`], since several texts may quote the same
     /// megabytes of a request. The cause that exceeds the limit is cut, and later causes are dropped.
     pub(super) fn cut(mut self) -> Self {
         cut(&mut self.message, STATUS_TEXT_BYTES_MAX);
@@ -97,7 +97,7 @@ mod tests {
     fn long_texts_are_cut_and_causes_end_where_their_room_does() {
         let long = "é".repeat(STATUS_TEXT_BYTES_MAX);
         let cause = |message: &str| StatusCause { message: message.into(), field: "f".into(), ..Default::default() };
-        // The limit is within a character of the text.
+        // The limit falls inside a multi-byte character of the text.
         let causes = vec![cause("odd"), cause("even"), cause(&long), cause(&long), cause("short")];
         let details = StatusDetails { name: long.clone(), causes, ..Default::default() };
         let status = Status { message: long, details: Some(details), ..Default::default() }.cut();

@@ -1,4 +1,4 @@
-//! Refused media types: 406, and the lists of types that 406 and 415 name.
+//! Refused media types: the reasons for 406, and the lists of types in the messages of 406 and 415.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ pub enum Unacceptable {
         /// Whether the path can open a watch, which has its own types.
         streaming: bool,
     },
-    /// Like `Route`, for a path that serves JSON alone.
+    /// Like `Route`, for a path that serves only JSON.
     JsonRoute,
     /// The client accepts no type that can carry a watch.
     Stream,
-    /// The client names a type only with parameters that are not served.
+    /// The client names each served type only with parameters that are not served.
     Transform,
 }
 
 impl Unacceptable {
-    /// Whether the `Status` has details, though empty; those of the router have.
+    /// Whether the `Status` has an empty `details` object, as for errors of the router.
     #[must_use]
     pub fn has_details(self) -> bool {
         matches!(self, Self::JsonRoute | Self::Route { .. })
@@ -64,7 +64,7 @@ pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 pub const JSON_PATCH: &str = "application/json-patch+json";
 /// Media type of a merge patch (RFC 7386).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Media type of a strategic merge patch, which depends on the type.
+/// Media type of a strategic merge patch, whose rules depend on the type of the object.
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 #[cfg(test)]

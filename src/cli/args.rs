@@ -1,4 +1,4 @@
-//! The server's command line. Flags have kube-apiserver's names, and are checked as far as possible before anything
+//! The server's command line. Flags have kube-apiserver's names. They are checked as far as possible before the server
 //! starts.
 
 use super::cluster_etcd::ClusterEtcdArgs;
@@ -26,7 +26,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Shortest history of etcd, in seconds. A replica that is away for longer loads all Leases again.
+/// Minimum age at which etcd's history is compacted, in seconds. A replica that was disconnected for longer loads all
+/// Leases again.
 const COMPACTION_SECONDS_MIN: u32 = 60;
 
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1).
@@ -178,8 +179,8 @@ pub struct Args {
     /// Maximum number of open connections on all ports together. At the limit, a new connection evicts the oldest
     /// connection whose peer has no rights and that is at least half a second old. Without such a connection the new
     /// one waits.
-    // 10,000 kubelets that connect directly, one connection each, with room for other clients and for old connections
-    // of nodes that reconnect.
+    // The default is enough for 10,000 kubelets with one connection each, for other clients, and for the old
+    // connections of nodes that reconnect.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 
@@ -318,7 +319,7 @@ impl Args {
     /// Reads and checks a command line, program name first.
     ///
     /// # Errors
-    /// The reason not to start.
+    /// The reason why the server does not start.
     pub fn parse_checked(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let args = Self::try_parse_from(words).map_err(|e| match e.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Information(e.render().to_string()),
@@ -336,19 +337,19 @@ impl Args {
         Ok(args)
     }
 
-    /// Returns the address of HTTPS, if it is served.
+    /// Returns the address of HTTPS; `None` if HTTPS is switched off.
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         (self.secure_port != 0).then(|| SocketAddr::new(self.bind_address, self.secure_port))
     }
 
-    /// Returns the address of cleartext HTTP, if it is served; always on loopback.
+    /// Returns the address of cleartext HTTP, always on loopback; `None` if it is switched off.
     #[must_use]
     pub fn insecure_addr(&self) -> Option<SocketAddr> {
         (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
     }
 
-    /// Returns the feature gates. Settings that [`Args::parse_checked`] refuses change none.
+    /// Returns the feature gates; the defaults if [`Args::parse_checked`] refuses the settings.
     #[must_use]
     pub fn features(&self) -> FeatureGates {
         self.parse_features().unwrap_or_default()
@@ -364,7 +365,7 @@ impl Args {
         self.requestheader_from_cluster || self.namespaces_from_cluster || self.publish_endpoints.is_some()
     }
 
-    /// Returns the endpoint at which clients reach this replica, if the replica publishes it.
+    /// Returns the endpoint at which clients reach this replica; `None` if the replica does not publish an endpoint.
     #[must_use]
     pub fn endpoint(&self) -> Option<ReplicaEndpoint> {
         let address = SocketAddr::new(self.advertise_address?, self.secure_port);
@@ -400,7 +401,7 @@ impl Args {
         self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
     }
 
-    /// Returns the source of the front proxy's authorities, and how a front proxy is recognized.
+    /// Returns the source of the certificate authorities of front proxies, and the rules that identify a front proxy.
     #[must_use]
     pub fn front_proxy(&self) -> FrontProxySource {
         if self.requestheader_from_cluster {
@@ -440,7 +441,7 @@ impl Args {
         .chain(self.cluster_etcd.named_files())
     }
 
-    /// Returns the configuration of etcd, with this server's limits there.
+    /// Returns the configuration of etcd, including this server's limits for its data in etcd.
     #[must_use]
     pub fn etcd_config(&self) -> etcd::Config {
         etcd::Config {
@@ -501,8 +502,8 @@ impl Args {
                 return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
             }
         }
-        // One empty value is a list without names, which allows all names. Two, from `,`, are a list that allows none
-        // in kube-apiserver, so it must not allow all here.
+        // One empty value is a list without names, which allows all names. Two empty values, from `,`, are a list that
+        // allows no name in kube-apiserver. So this server must not allow all names.
         let allowed = &self.requestheader_allowed_names;
         if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
             return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));
@@ -516,7 +517,7 @@ impl Args {
 /// Checks that the files of flags can be read.
 ///
 /// # Errors
-/// The first file that cannot.
+/// The first file that cannot be read.
 pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
     files.iter().try_for_each(|(flag, file)| match fs::read(file) {
         Ok(_) => Ok(()),
@@ -527,7 +528,7 @@ pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
 /// Checks that a flag names a folder, or a path that may become one.
 ///
 /// # Errors
-/// Why it is no folder.
+/// Why `dir` cannot be a folder.
 pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String> {
     match dir {
         Some(dir) if dir.as_os_str().is_empty() => Err(format!("{flag} is empty")),

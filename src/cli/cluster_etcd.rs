@@ -31,7 +31,7 @@ pub struct ClusterEtcdArgs {
 }
 
 impl ClusterEtcdArgs {
-    /// Returns the configuration of the cluster's etcd, if the command line names it.
+    /// Returns the configuration of the cluster's etcd; `None` if the command line does not name it.
     #[must_use]
     pub fn config(&self) -> Option<Config> {
         (!self.cluster_etcd_servers.is_empty()).then(|| Config {

@@ -1,6 +1,6 @@
-//! Command lines: [`Args`] is the server's; the rest is shared by all programs of this workspace.
+//! Command lines: [`Args`] is that of the server. The functions of this module serve all programs of this workspace.
 //!
-//! An error is one line, so that it can be found in a supervisor's log.
+//! An error is one line, so that it is easy to find in a supervisor's log.
 
 mod args;
 mod cluster_etcd;
@@ -21,7 +21,7 @@ pub use switch::{RollbackArgs, SwitchArgs, TakeoverArgs};
 /// Name of the server, as a prefix of its messages.
 pub const PROGRAM: &str = "coordination-apiserver";
 
-/// Exit status of wrong usage.
+/// Exit status for a wrong command line.
 pub const USAGE: u8 = 2;
 
 /// Why the program does not start.
@@ -29,7 +29,7 @@ pub const USAGE: u8 = 2;
 pub enum Stop {
     /// `--help` or `--version`: text for standard output, exit status 0.
     Information(String),
-    /// A wrong command line: one line for standard error, without its end, exit status 2.
+    /// A wrong command line: one line for standard error, without the line feed, exit status 2.
     Wrong(String),
 }
 
@@ -37,14 +37,14 @@ pub enum Stop {
 /// errors to standard error, in one line.
 ///
 /// # Errors
-/// The exit status if there is nothing to run.
+/// The exit status after help, version or an error.
 pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
     T::try_parse().map_err(|error| {
         if error.use_stderr() {
             _ = writeln!(io::stderr(), "{program}: {}", wrong_usage(&error));
             ExitCode::from(USAGE)
         } else {
-            // A closed pipe is no failure.
+            // A closed pipe is not a failure.
             _ = error.print();
             ExitCode::SUCCESS
         }

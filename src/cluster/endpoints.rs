@@ -1,9 +1,10 @@
 //! Maintains the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
-//! Every replica does this from the same Leases, and checks the slices every ten seconds. It replaces a slice only in
-//! the state it has read, so a late replica does not undo another's change. The slices do not depend on
-//! kube-controller-manager, which cannot lead while Leases are unavailable.
+//! Every replica maintains the slices from the same identity Leases, and checks the slices every ten seconds. A replica
+//! replaces a slice only at the `resourceVersion` that it has read, so a late replica does not undo the change of
+//! another replica. The slices do not depend on kube-controller-manager, which has no leader while Leases are
+//! unavailable.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
@@ -22,16 +23,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Label that marks our slices.
+/// Label of the slices that this server maintains, and its value.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coordination-apiserver");
 /// Label with the name of the Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Name of the Service's port.
 const PORT_NAME: &str = "https";
-/// Codes for a slice that has changed since it was read.
+/// HTTP status codes for a slice that has changed or was deleted since it was read.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
-/// Interval between checks of correct slices.
+/// Interval of the checks while the slices are correct.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// A Service by its name.
@@ -88,7 +89,7 @@ impl fmt::Display for ReplicaEndpoint {
     }
 }
 
-/// Endpoints of the replicas, as set at one time.
+/// Endpoints of the replicas, as the event loop last set them.
 #[derive(Clone, Debug, Default)]
 struct Said {
     /// Number of changes of the endpoints.
@@ -104,7 +105,7 @@ pub struct EndpointsSender(watch::Sender<Said>);
 #[derive(Debug)]
 pub struct EndpointsReceiver(watch::Receiver<Said>);
 
-/// Creates both ends. The slices stay untouched until the loop sets the first endpoint.
+/// Creates both ends of the channel. The slices stay unchanged until the event loop sets the first endpoint.
 #[must_use]
 pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
     let (sender, receiver) = watch::channel(Said::default());
@@ -125,9 +126,9 @@ impl EndpointsSender {
     }
 }
 
-/// Maintains the slices of `service` while the sender exists. Without endpoints the slices stay untouched. Then this
-/// replica does not know which replicas are alive, or it was the last one, and its address may soon be right again.
-/// Reports the generation that the slices hold to `published`.
+/// Maintains the slices of `service` while the sender exists. An empty list of endpoints leaves the slices unchanged:
+/// either this replica does not know which replicas are alive, or this replica was the last one and may return at the
+/// same address. Reports the generation that the slices hold to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,
@@ -207,7 +208,7 @@ enum Step {
 }
 
 /// Plans the changes after which the slices `found` hold exactly `wanted`. All endpoints of a slice share one port and
-/// one address family, so each pair has a slice. Slices with endpoints come before deletions, so that some slice always
+/// one address family, so each such pair has a slice. Deletions come last, so that a slice with endpoints always
 /// exists.
 fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[ReplicaEndpoint]) -> Vec<Step> {
     let mut groups: BTreeMap<String, Vec<&ReplicaEndpoint>> = BTreeMap::new();
@@ -230,7 +231,7 @@ fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[ReplicaEndpo
 }
 
 /// Whether the slice `known` has the endpoints and ports of `wanted`. Missing hints are accepted, since kube-apiserver
-/// before 1.34 drops hints for nodes.
+/// before 1.34 drops the hints that name nodes.
 fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
     let is_same = |known: &Endpoint, wanted: &Endpoint| {
         let is_dropped = known.hints.as_ref().is_none_or(|hints| *hints == EndpointHints::default());
@@ -351,7 +352,7 @@ mod tests {
         let nodes: Vec<_> = found[0].endpoints.iter().map(of_endpoint).collect();
         let expected = ["node-a", "node-b"].map(|node| (node.to_owned(), vec![node.to_owned()]));
         assert_eq!(nodes, expected);
-        // Another client's hint is replaced. A hint that kube-apiserver dropped is not written again.
+        // The plan replaces the hint of another client. It does not write a dropped hint again.
         found[0].endpoints[0].hints = found[0].endpoints[1].hints.clone();
         let (mut found, steps) = applied(found, &wanted);
         assert_eq!(steps, 1);

@@ -1,5 +1,5 @@
-//! Lists and then watches for ever: every state of some objects, in order, through all failures (Kubernetes API
-//! concepts, "Efficient detection of changes").
+//! Follows objects of the cluster: lists them, then watches them without end, and recovers from all failures
+//! (Kubernetes API concepts, "Efficient detection of changes").
 
 use super::Followed;
 use crate::limits::NAMESPACE_WAIT_MS;
@@ -23,14 +23,14 @@ pub(super) enum Seen<K> {
     Gone(K),
 }
 
-/// Timeout of a watch, in seconds; the next watch continues where it ended, at the cost of one request. So a working
-/// connection is silent no longer than this.
+/// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So a
+/// working connection is silent for at most this time.
 const WATCH_SECONDS: u32 = 50;
-/// Longest silence before the connection is taken for dead. Until then new namespaces may go unnoticed. This is
+/// Longest silence before the connection counts as dead. Until then new namespaces may go unnoticed. The value equals
 /// kube-apiserver's longest time for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// A watch that ends sooner did not end by its timeout.
+/// Shortest duration of a regular watch. A shorter watch did not end by its timeout.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Pause after the first failure; each further failure doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -72,7 +72,7 @@ pub(super) async fn follow<K>(
     }
 }
 
-/// Formats an error with its sources, which contain the reason.
+/// Formats an error with its sources, since these contain the reason.
 #[must_use]
 pub fn told(error: &dyn Error) -> String {
     let (mut told, mut source) = (error.to_string(), error.source());
@@ -114,7 +114,7 @@ where
     loop {
         let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
-        // This happens at least every `WATCH_SECONDS`.
+        // A new watch begins at least every `WATCH_SECONDS`, so the time is recorded at least as often.
         followed.hear();
         while let Some(event) = events.try_next().await? {
             let seen = match event {
@@ -137,8 +137,8 @@ where
                 return Ok(End::Unwanted);
             }
         }
-        // A server that ends every watch at once must not be asked in a tight loop. In all other cases there is no
-        // pause, since objects created in it would be unknown here.
+        // The pause avoids a busy loop if kube-apiserver ends every watch at once. In all other cases there is no
+        // pause, since this server would not see objects that are created during the pause.
         if begun.elapsed() < WATCH_MIN {
             tokio::time::sleep(PAUSE_MIN).await;
         }

@@ -1,17 +1,17 @@
-//! When the cluster last reported on a followed resource. The cluster thread writes the time, the event loop reads it
-//! for `/metrics`.
+//! The time at which the cluster last reported on a followed resource. The cluster thread writes the time, and the
+//! event loop reads it for `/metrics`.
 
 use crate::clock::wall_micros;
 use crate::tls::config_map::CONFIG_MAP;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A followed resource. Clones share their state.
+/// A followed resource and the time of the last report on it. Clones share that time.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Name of the resource in the log and in `/metrics`.
     pub what: &'static str,
-    /// Time of the last answer, in seconds since 1970; 0 for never.
+    /// Time of the last response or event, in seconds since 1970; 0 for never.
     last_heard: Arc<AtomicU64>,
 }
 
@@ -34,13 +34,13 @@ impl Followed {
         Self { what: "endpointslices", last_heard: Arc::default() }
     }
 
-    /// Returns when the cluster last answered, in seconds since 1970; 0 for never.
+    /// Returns the time of the cluster's last response or event, in seconds since 1970; 0 for never.
     #[must_use]
     pub fn last_heard(&self) -> u64 {
         self.last_heard.load(Ordering::Relaxed)
     }
 
-    /// Records an answer just received.
+    /// Records that a response or an event has arrived now.
     pub(super) fn hear(&self) {
         self.last_heard.store(wall_micros() / 1_000_000, Ordering::Relaxed);
     }

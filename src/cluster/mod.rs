@@ -1,7 +1,7 @@
-//! Communication with the served cluster. The server reads how kube-apiserver's aggregator proves itself and which
-//! namespaces exist. It publishes the endpoints of its replicas.
+//! Communication with the cluster that this server serves. The server reads the authentication settings of
+//! kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas.
 //!
-//! A separate thread makes all requests to kube-apiserver. The event loop only takes finished answers from a queue
+//! A separate thread makes all requests to kube-apiserver. The event loop only takes the results from a queue
 //! (`updates`), so a slow or absent cluster does not delay renewals.
 
 mod endpoints;
@@ -30,7 +30,7 @@ use std::sync::mpsc;
 use std::thread;
 use tokio::runtime::{self, Runtime};
 
-/// A client of the cluster's kube-apiserver, not used yet.
+/// A client of the cluster's kube-apiserver, which has sent no request yet.
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
@@ -41,7 +41,7 @@ pub struct Cluster {
 /// The Service whose EndpointSlices are maintained.
 #[derive(Debug)]
 pub struct PublishedEndpoints {
-    /// Updated whenever the slices were correct.
+    /// Time at which the slices were last correct.
     pub followed: Followed,
     /// The Service.
     pub service: ServiceName,
@@ -93,7 +93,7 @@ impl Cluster {
         let server = config.cluster_url.to_string();
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
-        // The client would silently sleep for minutes after some refusals; `follow` has its own pauses.
+        // By default the client silently sleeps for minutes after some refusals. `follow` has its own pauses.
         config.default_retry = false;
         let client = {
             let _entered = runtime.enter();
@@ -166,7 +166,7 @@ async fn follow_authentication(client: Client, followed: &Followed, sender: mpsc
             Seen::Present(config_map) => Some(config_map),
             Seen::Gone(_) => None,
         };
-        // kube-apiserver writes a missing ConfigMap again; until then the last settings stay valid.
+        // kube-apiserver creates a missing ConfigMap again. Until then the last settings stay valid.
         let Some(config_map) = config_map else {
             tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
             return true;
@@ -192,8 +192,8 @@ async fn follow_namespaces(client: Client, followed: &Followed, sender: UpdateSe
     .await;
 }
 
-/// A namespace terminates from its deletion on. kube-apiserver sets phase and timestamp in one step
-/// (`pkg/registry/core/namespace/storage`), so the metadata suffices.
+/// Returns the name and the phase of a namespace. kube-apiserver sets the phase `Terminating` and the deletion
+/// timestamp in one step (`pkg/registry/core/namespace/storage`), so the metadata shows the phase.
 fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePhase) {
     let metadata = namespace.metadata;
     let phase = match metadata.deletion_timestamp {
@@ -211,7 +211,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    /// Goal: a kube-apiserver that refuses requests is soon asked again, even if its `Retry-After` is long.
+    /// Goal: the client soon repeats a request that kube-apiserver refuses, even if its `Retry-After` is long.
     #[test]
     fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
         const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";

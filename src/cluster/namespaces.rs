@@ -1,16 +1,16 @@
-//! The cluster's existing and terminating namespaces, as needed for NamespaceLifecycle.
+//! The cluster's existing and terminating namespaces, for the rules of the admission plugin NamespaceLifecycle.
 //!
-//! That admission plugin does not run for requests that the aggregator forwards. So this module applies its rules for
-//! creations (apiserver `admission/plugin/namespace/lifecycle`). Until the first list every namespace counts as
-//! existing: nodes must renew while the cluster starts, and `/readyz` reports that the server is not ready. Changes
-//! arrive here some milliseconds after they were made.
+//! That plugin does not run for requests that the aggregator forwards. So this module applies its rules for creations
+//! (apiserver `admission/plugin/namespace/lifecycle`). Until the first list every namespace counts as existing: nodes
+//! must renew while the cluster starts, and `/readyz` reports that the server is not ready. Changes of namespaces reach
+//! this module after some milliseconds.
 
 use crate::api_error::ApiError;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use compact_str::CompactString;
 use hashbrown::HashMap;
 
-/// The known namespaces of the cluster.
+/// The namespaces that the cluster has reported.
 #[derive(Clone, Debug, Default)]
 pub struct Namespaces(NamespaceList);
 
@@ -21,7 +21,7 @@ enum NamespaceList {
     Unwatched,
     /// The first list is awaited: all count as existing.
     Awaited,
-    /// These exist, and [`SYSTEM_NAMESPACES`].
+    /// The namespaces in this map exist, and so do the [`SYSTEM_NAMESPACES`].
     Known(HashMap<CompactString, NamespacePhase, foldhash::fast::RandomState>),
 }
 
@@ -72,12 +72,12 @@ impl Namespaces {
             (NamespaceChange::Gone(name), NamespaceList::Known(known)) => {
                 known.remove(&name);
             }
-            // A change before the first list has nothing to apply to.
+            // Before the first list there is no state to which a change could apply.
             (_, NamespaceList::Awaited | NamespaceList::Unwatched) => {}
         }
     }
 
-    /// Whether the namespace is missing from the cluster's list.
+    /// Whether the list of namespaces has arrived and lacks `namespace`.
     #[must_use]
     pub fn is_unknown(&self, namespace: &str) -> bool {
         matches!(&self.0, NamespaceList::Known(known) if !known.contains_key(namespace))

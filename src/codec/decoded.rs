@@ -12,7 +12,7 @@ pub struct DecodedLease {
     pub lease: Lease,
     /// API version of the object, which may differ from that of the path.
     pub version: ApiVersion,
-    /// Entries received in its metadata. If there are too many, the object holds only some.
+    /// Number of entries received in the metadata. If it exceeds the limit, the object has only some of them.
     pub entries: usize,
     /// Unknown and repeated fields.
     pub warnings: FieldWarnings,
@@ -23,13 +23,13 @@ pub struct DecodedLease {
 pub struct DeleteOptions {
     /// Grace period, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// Preconditions on the object. Empty ones differ from none.
+    /// Preconditions on the object. An empty object differs from an absent one.
     pub preconditions: Option<Preconditions>,
     /// The deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
     /// Treatment of dependents.
     pub propagation_policy: Option<CompactString>,
-    /// Stages not to run; the only one is `All`.
+    /// Stages that the dry run skips; only `All` is valid.
     pub dry_run: Vec<CompactString>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
     pub ignore_store_read_error: Option<bool>,
@@ -45,7 +45,7 @@ pub struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Where Go registers the kind, without a particular version: any version is accepted, and clients send `v1`,
-    /// `meta.k8s.io/v1`, and the object's own.
+    /// Scheme that kube-apiserver's errors name for this kind. Any version of the kind is accepted: clients send `v1`,
+    /// `meta.k8s.io/v1`, and the version of the object.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

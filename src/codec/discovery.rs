@@ -1,10 +1,10 @@
 //! Discovery documents as objects: the groups, versions and resources served (Kubernetes, "API discovery").
 //!
-//! Fields are in Go's order. Serde writes the JSON, [`super::protobuf`] the protobuf.
+//! Fields are in the order of the Go types. Serde writes the JSON, [`super::protobuf`] the protobuf.
 
 use serde::Serialize;
 
-/// `APIGroup`: a group and its versions, the preferred one first.
+/// `APIGroup`: a group and its versions, the preferred version first.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Group {
@@ -57,11 +57,11 @@ pub struct Resource {
     pub kind: &'static str,
     /// Verbs supported.
     pub verbs: &'static [&'static str],
-    /// Hash that shows whether two versions are stored alike.
+    /// Hash that is equal for versions with the same stored form.
     pub storage_version_hash: &'static str,
 }
 
-/// `APIVersions`: the versions of the legacy group, which has no name.
+/// `APIVersions`: the versions of the core group, which has no name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LegacyVersions {
@@ -90,7 +90,7 @@ pub struct NoMetadata {}
 pub struct GroupDiscovery {
     /// Metadata with the group's name.
     pub metadata: Name,
-    /// Versions served, the preferred one first.
+    /// Versions served, the preferred version first.
     pub versions: Vec<VersionDiscovery>,
 }
 
@@ -108,7 +108,7 @@ pub struct VersionDiscovery {
     pub version: &'static str,
     /// Resources served.
     pub resources: Vec<ResourceDiscovery>,
-    /// `Current`, or `Stale` for a version whose server could not be asked.
+    /// `Current`, or `Stale` for a version whose server did not respond.
     pub freshness: &'static str,
 }
 
@@ -128,7 +128,7 @@ pub struct ResourceDiscovery {
     pub verbs: &'static [&'static str],
 }
 
-/// A type; group and version are empty if they are those of the enclosing version.
+/// A type. An empty group or version means that of the enclosing version.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GroupVersionKind {
     /// Group of the type.

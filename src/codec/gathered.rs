@@ -4,8 +4,8 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. They are moved into it once all is read, so that entries in many pieces
-/// are sorted only once.
+/// The lists and maps of an object's metadata. They are moved into the metadata once the body is decoded, so that
+/// entries in many pieces are sorted only once.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
@@ -14,8 +14,8 @@ pub(super) struct Entries<Text> {
     pub(super) finalizers: Gathered<CompactString>,
 }
 
-/// Entries of a list. All are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since an object with more is
-/// refused. An empty entry takes three bytes of a body, but would take a hundred here.
+/// Entries of a list. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since an object with more
+/// is refused. An empty entry takes three bytes in a body, but a hundred bytes in memory.
 #[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
@@ -23,7 +23,7 @@ pub(super) struct Gathered<T> {
 }
 
 impl<Text: Ord + Into<CompactString>> Entries<Text> {
-    /// Moves all entries into `meta`; returns how many were received. Repeated ones count each time.
+    /// Moves all entries into `meta`. Returns the number of received entries, including repeated ones.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         let count = self.labels.count + self.annotations.count + self.owners.count + self.finalizers.count;
         meta.labels = string_map(self.labels.kept);
@@ -51,7 +51,7 @@ impl<T> Gathered<T> {
         self.push_with(|| entry);
     }
 
-    /// Adds the next entry, computed only if it is kept.
+    /// Adds the next entry. Calls `entry` only if the entry is kept.
     pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
         self.count += 1;
         if self.count <= METADATA_ENTRIES_MAX {
@@ -65,7 +65,7 @@ impl<T> Gathered<T> {
         self.count = 0;
     }
 
-    /// The kept entries.
+    /// Returns the kept entries.
     pub(super) fn kept(&self) -> &[T] {
         &self.kept
     }

@@ -6,7 +6,7 @@ use crate::resource::ResourceVersion;
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// Version of the table that the list shows; none in a Table of an object that was not stored.
+    /// `resourceVersion` of the list; `None` in a Table of an object that was not stored.
     pub version: Option<ResourceVersion>,
     /// `continue`; empty on the last page.
     pub next: &'a str,

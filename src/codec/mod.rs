@@ -1,7 +1,7 @@
 //! Encodings of objects: one module for each format, one for each form derived from a Lease, and shared parts.
 //!
-//! A codec knows the Lease model and the errors, but neither HTTP nor the table. It appends to the caller's buffers and
-//! reads from slices. Its only state is reusable scratch memory.
+//! A codec depends on the Lease model and the errors, but neither on HTTP nor on the table. It reads from slices and
+//! appends to the caller's buffers. Its only state is reusable scratch memory.
 
 pub mod bookmark;
 mod decoded;

@@ -1,7 +1,7 @@
 //! `PartialObjectMetadata` and its list, in JSON: objects with only their metadata, for clients that cache names and
-//! labels (Kubernetes API concepts, "Metadata-only fetches"). For protobuf see `codec::protobuf`.
+//! labels (Kubernetes API concepts, "Metadata-only fetches"). `codec::protobuf` has the protobuf form.
 //!
-//! The metadata is the Lease's, byte for byte, so it is cut out of the Lease's JSON.
+//! The metadata equals that of the Lease byte for byte, so it is copied from the JSON of the Lease.
 
 use super::list_meta::ListMeta;
 use crate::resource::MetaVersion;
@@ -32,7 +32,7 @@ pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     out.extend_from_slice(b",\"items\":");
 }
 
-/// Appends the separator before an item; `is_first` says whether it is the first.
+/// Appends the bracket or comma before an item. `is_first` tells whether the item is the first.
 pub fn push_item_start(out: &mut Vec<u8>, is_first: bool) {
     out.push(if is_first { b'[' } else { b',' });
 }

@@ -1,9 +1,10 @@
-//! Encodings from which others are made. Nearly all states of a Lease are renewals, which change only three values. So
-//! all are made from one encoding, the [`Template`], with these values replaced.
+//! Templates: the encoding of one state of a Lease, from which the encodings of other states are made. Nearly all
+//! states of a Lease are renewals, which change only three values. So their encodings are a [`Template`] with these
+//! values replaced.
 //!
-//! A template also recognizes a renewal: a client that renews a Lease sends back what it got, with another `renewTime`.
-//! If a body equals the encoding of the Lease's state in all else, it need not be decoded. Whether the API allows the
-//! renewal is not decided here.
+//! A template also recognizes a renewal: a client renews a Lease by sending the received body with another `renewTime`.
+//! If the rest of a body equals the encoding of the current state, the body need not be decoded. The caller decides
+//! whether the API allows the renewal.
 //!
 //! ```text
 //!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-…Z"}}
@@ -22,7 +23,7 @@ use std::cell::Cell;
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// Positions of the values; none if they cannot be replaced.
+    /// Positions of the values; `None` if they cannot be replaced.
     marks: Option<Marks>,
     format: Format,
     /// Result of the first `is_renewable` call in [`Template::match_body`].
@@ -37,7 +38,7 @@ enum Marks {
 }
 
 impl Template {
-    /// Encodes the whole body of a response with `lease`; `of` are its values.
+    /// Encodes `lease` as the whole body of a response. `of` are the values of this state.
     ///
     /// # Panics
     /// In debug builds if the format is YAML, which is converted from JSON.
@@ -54,7 +55,7 @@ impl Template {
         Self { encoding, version: of.version, marks, format, is_renewable: Cell::new(None) }
     }
 
-    /// JSON or protobuf.
+    /// Returns the format: JSON or protobuf.
     #[inline]
     #[must_use]
     pub fn format(&self) -> Format {
@@ -62,8 +63,8 @@ impl Template {
     }
 
     /// Appends the encoding of the state with `values`, without the first `from` bytes, which must precede all values.
-    /// Returns `false`, and appends nothing, if the values do not fit: they must take as many digits or bytes as those
-    /// of the template.
+    /// Returns `false`, and appends nothing, if the values do not fit: they must take as many digits or bytes as the
+    /// values of the template.
     #[inline]
     #[must_use]
     pub fn push(&self, out: &mut Vec<u8>, from: usize, values: &Values) -> bool {
@@ -83,9 +84,9 @@ impl Template {
         is_put
     }
 
-    /// Returns the `renewTime` of `body` if the rest equals the encoding of the state with `values`, and the time is
-    /// formatted as the server does it. The time may be unchanged. `is_renewable` says whether the Lease is valid with
-    /// any such values, and is called only once.
+    /// Returns the `renewTime` of `body` if the rest of `body` equals the encoding of the state with `values`, and the
+    /// time has the server's format. The time may be unchanged. `is_renewable` tells whether the Lease is valid with
+    /// any such values. It is called at most once for a template.
     #[inline]
     #[must_use]
     pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
@@ -110,7 +111,8 @@ impl Template {
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
     }
 
-    /// Length of the template's own state in bytes; other states differ only by the length of a time.
+    /// Returns the length of the encoding in the template, in bytes. Encodings of other states differ only by the
+    /// length of a time.
     #[must_use]
     pub fn len_hint(&self) -> usize {
         self.encoding.len()

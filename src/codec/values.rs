@@ -10,7 +10,7 @@ pub struct Values {
     pub version: ResourceVersion,
     /// `spec.renewTime`
     pub renew_time: Option<MicroTime>,
-    /// Time of the last entry of `managedFields`; none if there is no entry, or it has no time.
+    /// Time of the last entry of `managedFields`; `None` without an entry or without a time in it.
     pub managed_time: Option<Time>,
 }
 
@@ -20,7 +20,7 @@ pub(super) fn has_at(body: &[u8], at: usize, text: &[u8]) -> bool {
     body.get(at..at + text.len()).is_some_and(|own| own == text)
 }
 
-/// Overwrites the bytes at `at` with `text`; returns whether it fits.
+/// Overwrites the bytes at `at` with `text`. Returns whether `text` fits into `out`.
 #[inline]
 #[must_use]
 pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {

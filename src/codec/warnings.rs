@@ -1,39 +1,38 @@
-//! Unknown and repeated fields, which strict decoding refuses and lenient decoding only reports. The caller decides by
-//! `fieldValidation` whether to refuse, warn or ignore.
+//! Complaints about unknown and repeated fields. By `fieldValidation`, the caller refuses the request, warns the
+//! client, or ignores them.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
-/// The complaints about one body, in its order, each once.
+/// The complaints about one body, in the order of the body, without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
     /// Repeated keys of a YAML body.
     yaml: Vec<String>,
     messages: Vec<String>,
-    /// Number of reports, including those not kept.
+    /// Number of reported complaints, including those not kept.
     reports: u32,
-    /// Length of all reported paths, each cut at the maximum, in bytes.
+    /// Length of all reported paths, each cut at [`PATH_BYTES_MAX`], in bytes.
     path_bytes: usize,
 }
 
 /// Maximum number of messages, as in kube-apiserver.
 const MESSAGES_MAX: usize = 100;
 
-/// Number of reports after which no more are examined: a body of megabytes of repeated fields must not delay the event
-/// loop.
+/// Maximum number of reported complaints. A body with megabytes of repeated fields must not delay the event loop.
 const REPORTS_MAX: u32 = 10_000;
 
 /// Maximum length of a reported path, in bytes.
 const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
 
-/// Length of all reported paths, in bytes, after which no more are examined: each path below a key of megabytes
-/// contains it.
+/// Length of all reported paths after which no complaints are examined, in bytes. Each path below a key of megabytes
+/// contains that key.
 const PATH_BYTES_SUM_MAX: usize = 16 * PATH_BYTES_MAX;
 
 impl FieldWarnings {
-    /// The complaints, such as `unknown field "spec.foo"` or `duplicate field "spec.holderIdentity"`.
+    /// Returns the complaints, such as `unknown field "spec.foo"` or `duplicate field "spec.holderIdentity"`.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.yaml.iter().chain(&self.messages).map(String::as_str)
     }
@@ -61,7 +60,7 @@ impl FieldWarnings {
         Some(ApiError::BadRequest { message })
     }
 
-    /// Adds the complaints of the YAML reader, made before its text became JSON.
+    /// Sets the complaints of the YAML decoder. They precede those about the converted JSON.
     pub fn put_yaml_first(&mut self, complaints: Vec<String>) {
         self.yaml = complaints;
     }

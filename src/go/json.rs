@@ -1,5 +1,5 @@
-//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 are escaped too, so the text is
-//! safe in HTML and JavaScript.
+//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 are escaped too, so that the text
+//! is safe in HTML and JavaScript.
 
 /// Longest escape of one byte of text, in bytes: `\u003c`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
@@ -17,8 +17,8 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Returns `text` with quotes and escapes: kube-apiserver's form in a complaint for a string of a named type or behind
-/// a pointer.
+/// Returns `text` with quotes and escapes. In complaints, kube-apiserver formats a string of a named type or behind a
+/// pointer like this.
 pub(crate) fn json_quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     push_string(&mut out, text);
@@ -38,12 +38,12 @@ pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     into_text(out)
 }
 
-/// Converts the output of [`push_string`] and of the writers of times and numbers to text.
+/// Converts JSON bytes to text. All writers of strings, times and numbers append valid UTF-8.
 pub(crate) fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
 }
 
-/// Copies runs of plain bytes, with escapes between them.
+/// Appends `bytes` with the necessary escapes. Copies the bytes between escapes in runs.
 #[inline(never)]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
@@ -89,7 +89,7 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Bytes that need no escape. The lead byte of U+2028 and U+2029 is not among them and needs a second look.
+/// Whether each byte needs no escape. `false` for the lead byte of U+2028 and U+2029, whose next bytes decide.
 static PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

@@ -3,7 +3,7 @@
 use crate::go::quote::go_quoted;
 use std::fmt;
 
-/// Why a text is no number.
+/// Why a text is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumberError<'a> {
     /// `ParseInt` or `ParseUint`.
@@ -52,7 +52,8 @@ pub(crate) fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
     magnitude(text.as_bytes()).map_err(|problem| NumberError { function: "ParseUint", text, problem })
 }
 
-/// Parses from the left and stops at the first problem, so a number too large is out of range whatever follows.
+/// Parses from the left and stops at the first problem. So a number that is too large is out of range, even if other
+/// characters follow.
 fn magnitude(digits: &[u8]) -> Result<u64, Problem> {
     if digits.is_empty() {
         return Err(Problem::Syntax);

@@ -1,4 +1,4 @@
-//! JSON values as Go's `fmt` prints them in messages, with bounds.
+//! JSON values as Go's `fmt` prints them in messages, limited in depth and length.
 
 use crate::go::quote::go_quoted;
 use serde_json::{Number, Value};
@@ -58,8 +58,8 @@ pub(crate) fn go_syntax(value: &Value) -> String {
     out
 }
 
-/// Appends a number. Floats, and integers beyond `int64`, are as in `%v`: the shortest digits that identify the number,
-/// with an exponent from 1e-05 down and 1e+06 up.
+/// Appends a number. Floats, and integers beyond `int64`, are formatted like `%v`: the shortest digits that identify
+/// the number, with an exponent up to 1e-05 and from 1e+06 on.
 fn push_number(out: &mut String, n: &Number) {
     let Some(float) = n.as_f64().filter(|_| n.as_i64().is_none()) else {
         _ = write!(out, "{n}");

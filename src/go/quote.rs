@@ -1,4 +1,4 @@
-//! Text quoted for messages as in Go.
+//! Text quoted for messages like in Go.
 
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub(crate) fn go_quoted(s: &str) -> String {
 }
 
 /// Quotes a text like the errors of Go's `time` package: control characters and bytes beyond ASCII in hex, DEL
-/// unchanged. This differs from `strconv.Quote`. The output ends soon after the bytes that a Status shows.
+/// unchanged. This differs from `strconv.Quote`. The output ends soon after the maximum length of a text in a `Status`.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len().min(STATUS_TEXT_BYTES_MAX) + 5);
     out.push('"');
@@ -54,9 +54,9 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     out
 }
 
-/// Whether Go's `unicode.IsPrint` is false, for characters that Unicode assigned long ago: controls, separators, format
-/// characters, private use. It decides how a text is quoted, and whether a field manager's name is refused. For Go,
-/// characters not assigned in its Unicode version are unprintable too; those tables are not included here.
+/// Whether Go's `unicode.IsPrint` is false: for controls, separators, format characters and private use. The result
+/// decides how a text is quoted, and whether a field manager's name is refused. For Go, characters that its Unicode
+/// version does not assign are unprintable too. This function does not have the tables for those.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')

@@ -1,10 +1,10 @@
 //! The Lease object and the rules of its API, as types and pure functions.
 //!
-//! [`Lease`] is the decoded object. It has no version of its own: the table keeps the `resourceVersion` of a stored
-//! Lease, as kube-apiserver keeps it beside the stored bytes.
+//! [`Lease`] is the decoded object. The table keeps the `resourceVersion` of a stored Lease outside of it, as
+//! kube-apiserver keeps the version outside of the stored bytes.
 //!
 //! `k8s-openapi` has types of the same names, used where this project is a client (load generator, tests). The server
-//! needs its own types. Their output must equal Go's encoder byte for byte, errors must have Go's words, and a million
+//! has these types instead: their encoding must equal Go's byte for byte, errors must have Go's words, and a million
 //! Leases must fit in memory.
 
 pub mod managed_fields;
@@ -15,8 +15,8 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use managed_fields::ManagedFields;
 
-/// A decoded Lease (`coordination.k8s.io/v1`). An empty string is an absent field, as in Go's `omitempty`. In the spec
-/// it is a value, since the API has pointers there.
+/// A decoded Lease (`coordination.k8s.io/v1`). In the metadata an empty string is an absent field, as in Go's
+/// `omitempty`. In the spec an empty string is a value, since the API has pointers there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Standard object metadata.
@@ -68,7 +68,7 @@ impl Lease {
     }
 }
 
-/// The part of `metav1.ObjectMeta` that the API keeps, in the order of writing.
+/// The part of `metav1.ObjectMeta` that the API keeps, in the order of encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Name, unique in its namespace.
@@ -77,18 +77,18 @@ pub struct ObjectMeta {
     pub generate_name: CompactString,
     /// Namespace.
     pub namespace: CompactString,
-    /// Decoded because clients send it; always empty in a stored object.
+    /// `selfLink` as the client sent it; always empty in a stored object.
     pub self_link: CompactString,
-    /// Unique in time and space, set by the server.
+    /// UID, unique in time and space; set by the server.
     pub uid: CompactString,
-    /// The client's resourceVersion, unparsed. In a stored object, whose version the table keeps: the version in
-    /// built-in storage if the object was copied from there, else empty.
+    /// In a request: the client's resourceVersion, unparsed. In a stored object: the version in built-in storage if
+    /// the object was copied from there, else empty. The table keeps the version of a stored object.
     pub resource_version: CompactString,
     /// Generation as the creator sent it; updates do not increment it. 0 is absent.
     pub generation: i64,
-    /// When the object was created, set by the server.
+    /// Time of creation, set by the server.
     pub creation_timestamp: Option<Time>,
-    /// When deletion was requested, while finalizers hold the object.
+    /// Time of the request for deletion; set while finalizers hold the object.
     pub deletion_timestamp: Option<Time>,
     /// Grace period in seconds; set together with `deletion_timestamp`.
     pub deletion_grace_period_seconds: Option<i64>,
@@ -100,7 +100,7 @@ pub struct ObjectMeta {
     pub owner_references: Vec<OwnerReference>,
     /// Finalizers, which must be removed before the object can be deleted.
     pub finalizers: Vec<CompactString>,
-    /// Ownership of fields; in a client's object, the list it sent.
+    /// Ownership of fields. In a request, the list that the client sent.
     pub managed_fields: ManagedFields,
 }
 
@@ -111,9 +111,9 @@ pub struct LeaseSpec {
     pub holder_identity: Option<CompactString>,
     /// Seconds after the last renewal before a candidate may take the lease.
     pub lease_duration_seconds: Option<i32>,
-    /// When the current holder acquired the lease.
+    /// Time at which the current holder acquired the lease.
     pub acquire_time: Option<MicroTime>,
-    /// When the current holder last renewed the lease.
+    /// Time of the current holder's last renewal.
     pub renew_time: Option<MicroTime>,
     /// Number of changes of holder.
     pub lease_transitions: Option<i32>,
@@ -160,7 +160,7 @@ impl OwnerReference {
 
 /// A `map[string]string`, sorted by key as Go's encoder writes it, without repeated keys.
 ///
-/// Most Leases have none, so an empty map takes only the room of a pointer.
+/// Most Leases have empty maps, so an empty map takes only the memory of a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringMap(
     #[expect(clippy::box_collection, reason = "nearly all are empty, and then a vector takes three times the room")]
@@ -192,7 +192,7 @@ impl StringMap {
         self.pairs().iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    /// Whether there is no pair.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

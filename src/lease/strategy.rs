@@ -1,5 +1,5 @@
-//! Changes that the API makes to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
-//! `BeforeUpdate`): the server sets its own fields, whatever the client sent.
+//! Changes that the server makes to a Lease before it is stored (apiserver `registry/rest`, `BeforeCreate` and
+//! `BeforeUpdate`): the server overwrites the fields that it owns.
 
 use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference};
@@ -14,9 +14,9 @@ const GENERATED_CHARS: usize = 5;
 /// Letters and digits that spell no words and look different from each other (apimachinery `util/rand`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Finalizers handled by the garbage collector (Kubernetes, "Garbage Collection").
+/// Finalizer with which the garbage collector keeps the dependents (Kubernetes, "Garbage Collection").
 const ORPHAN: &str = "orphan";
-/// See [`ORPHAN`].
+/// Finalizer with which the garbage collector deletes the dependents first.
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Clears fields that a client may send in a creation and that the server sets.
@@ -37,7 +37,7 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     meta.resource_version = CompactString::default();
 }
 
-/// Removes owner references that equal an earlier one; returns the removed UIDs.
+/// Removes owner references that equal an earlier owner reference. Returns the removed UIDs.
 pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
     let mut repeated = Vec::new();
     if owners.len() > 1 {
@@ -57,7 +57,7 @@ pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactStri
     repeated
 }
 
-/// Generates a name from a prefix. The caller tries again if it is taken.
+/// Generates a name from a prefix. The caller must try again if the name is taken.
 #[must_use]
 pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     let mut end = prefix.len().min(GENERATE_NAME_BYTES_MAX);
@@ -87,13 +87,12 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     }
 }
 
-/// Whether a renewal of `lease` that only sets another `renewTime` is valid and changes nothing else, whatever that
-/// time is.
+/// Whether an update of `lease` to any other `renewTime` is valid and changes nothing else.
 #[must_use]
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
-    // A time that does not read back as written would change.
+    // A time whose text does not parse to the same time would change.
     let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
@@ -133,8 +132,8 @@ pub enum Propagation {
     Orphan,
 }
 
-/// Returns the finalizers of an object to be deleted (apiserver `deletionFinalizersForGarbageCollection`). Those of the
-/// garbage collector are added or removed; the others keep their order.
+/// Returns the finalizers of an object to be deleted (apiserver `deletionFinalizersForGarbageCollection`). Adds or
+/// removes the finalizers of the garbage collector; all other finalizers keep their order.
 #[must_use]
 pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagation) -> Vec<CompactString> {
     let has = |name: &str| finalizers.iter().any(|f| f == name);
@@ -157,7 +156,7 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// Returns a Lease marked for deletion and held by finalizers. Marking it again changes nothing.
+/// Returns a Lease marked for deletion and held by finalizers. Marking a marked Lease changes nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();

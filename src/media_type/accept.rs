@@ -1,5 +1,5 @@
-//! The grammar of the two fields, as kube-apiserver's Go libraries parse it: `goautoneg` for `Accept`, `mime` for
-//! `Content-Type`.
+//! The grammar of the header fields `Accept` and `Content-Type`, as kube-apiserver's Go libraries `goautoneg` and
+//! `mime` parse them.
 
 /// A media range of `Accept`.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl<'a> Range<'a> {
         let mut range = Self { main_type, subtype, quality: 1.0, parameters };
         for (name, value) in pairs(parameters) {
             if name == b"q" {
-                // A value that is not a number is 0, also one with blanks before it.
+                // A value that is not a number counts as 0. So does a number after blanks.
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 range.quality = number.unwrap_or(0.0);
             }
@@ -32,12 +32,13 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// Names and values of the parameters, without the quality.
+    /// Returns the names and values of the parameters, without the quality.
     pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         pairs(self.parameters).filter(|(name, _)| name != b"q").map(|(name, value)| (name, trimmed(value)))
     }
 
-    /// Whether this range is preferred to `other`. This is not an order: each may be preferred to the other.
+    /// Whether this range is preferred to `other`. The relation is not an order: two ranges may each be preferred to
+    /// the other.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || (self.main_type != b"*" && other.main_type == b"*")
@@ -49,7 +50,7 @@ impl<'a> Range<'a> {
 pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
     let mut ranges: Vec<_> = accept.split(|byte| *byte == b',').filter_map(Range::parse).collect();
     if ranges.len() <= INSERTION_SORT_MAX {
-        // Go uses insertion sort up to here, which decides the outcome where the preference is not an order.
+        // Go sorts so few ranges by insertion. The algorithm decides the result where the preference is not an order.
         for end in 1..ranges.len() {
             for at in (1..=end).rev() {
                 match ranges.get(at - 1..=at) {
@@ -59,16 +60,16 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
             }
         }
     } else {
-        // No real client sends as many; only the run time matters.
+        // No real client sends this many ranges. Only the run time matters.
         ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     ranges
 }
 
-/// Length up to which Go sorts slices by insertion.
+/// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 12;
 
-/// Names and values between semicolons. A parameter with no value, or with two, is skipped.
+/// Returns the names and values between semicolons. Skips a parameter with no value or with two values.
 fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     parameters.split(|byte| *byte == b';').filter_map(|parameter| {
         let (name, rest) = split(parameter, b'=');
@@ -114,7 +115,7 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
     true
 }
 
-/// Maximum number of parameters of a body's type; no honest client sends more than two.
+/// Maximum number of parameters of a `Content-Type`. No honest client sends more than two.
 const PARAMETERS_MAX: usize = 32;
 
 /// Characters that no token contains.
@@ -126,7 +127,8 @@ fn token(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
-/// Parses a token or the content of a quoted string; returns it and the rest, or `None` if neither is there.
+/// Parses a token or a quoted string. Returns the token or the content of the string, and the rest of `text`. `None` if
+/// `text` begins with neither.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let (value, after) = token(text);
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(order("a/a;q=0.5,b/b"), ["b/b", "a/a"]);
         assert_eq!(order("a/a , b/b"), ["a/a", "b/b"]);
         assert_eq!(order("*/*,a/*,a/a"), ["a/a", "a/*", "*/*"]);
-        // A quality that is not a number is 0; a very small one is still higher.
+        // A quality that is not a number is 0. A very small number is still higher.
         assert_eq!(order("a/a;q=x,b/b;q= 1,c/c;q=1e-9"), ["c/c", "a/a", "b/b"]);
         assert_eq!(order("*,a,a/b/c,,a/"), ["*/*"]);
     }

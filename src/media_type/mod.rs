@@ -1,7 +1,7 @@
-//! Media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3), as kube-apiserver reads them.
+//! Media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3), interpreted like in kube-apiserver.
 //!
-//! This module holds the forms of responses and the format of a body. `accept` has the grammar, `parameters` the
-//! parameters of a range, and `negotiation` the choice of the form for each kind of request.
+//! This module has the forms of responses and the format of a request body. `accept` has the grammar, `parameters` the
+//! parameters of a media range, and `negotiation` the choice of the form for each kind of request.
 
 mod accept;
 mod negotiation;
@@ -34,14 +34,14 @@ pub enum Transform {
 pub struct Representation {
     /// Encoding of the bytes.
     pub format: Format,
-    /// Whether JSON is indented for people. Watches never are; an indented body ends without a line feed.
+    /// Whether JSON is indented for people. Watches are never indented. An indented body ends without a line feed.
     pub pretty: bool,
     /// Transformation of the objects.
     pub transform: Transform,
 }
 
 impl Representation {
-    /// Plain JSON, by far the most common.
+    /// Plain JSON, the most common form.
     pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
 
     /// Form of errors for a client that accepts nothing available.
@@ -58,7 +58,7 @@ impl Representation {
         }
     }
 
-    /// Returns this form without a transformation, for a `Status`, even one that answers a successful deletion.
+    /// Returns this form without a transformation, for any `Status`, even that of a successful deletion.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
@@ -70,8 +70,8 @@ impl Representation {
         Self { pretty: (self.pretty || wanted) && self.format == Format::Json, ..self }
     }
 
-    /// Checks that the transformation applies to a single object. Must be called once the object is at hand: by then
-    /// the request's change has been made.
+    /// Checks that the transformation applies to a single object. Call it only once the resulting object exists: the
+    /// error must not prevent the change that the request makes.
     ///
     /// # Errors
     /// 406.
@@ -93,7 +93,7 @@ impl Representation {
         }
     }
 
-    /// Checks that the format can carry a watch.
+    /// Checks that the format can carry the events of a watch.
     ///
     /// # Errors
     /// 406.
@@ -121,7 +121,7 @@ pub(crate) struct DiscoveryForm {
     pub format: Format,
     /// Whether JSON is indented for people.
     pub pretty: bool,
-    /// Version of the aggregated document; none for the document of the path alone.
+    /// Version of the aggregated document; `None` for the document of the path alone.
     pub aggregated: Option<DiscoveryVersion>,
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> b
     }
 }
 
-/// Returns the format of a body; JSON if unspecified. `None` for an unsupported type: 415.
+/// Returns the format of a request body; JSON without a `Content-Type`. `None` for an unsupported type: 415.
 #[must_use]
 pub(crate) fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
     match content_type {

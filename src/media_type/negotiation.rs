@@ -11,8 +11,8 @@ use super::{DiscoveryForm, Representation, Transform};
 use crate::api_error::Unacceptable;
 use crate::codec::Format;
 
-/// Negotiates the form of a response. `streaming` says whether the path may open a watch; only the refusal's message
-/// depends on it.
+/// Negotiates the form of a response. `streaming` tells whether the path may open a watch. Only the message of the
+/// error depends on `streaming`.
 ///
 /// # Errors
 /// 406.
@@ -46,7 +46,7 @@ pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     }
 }
 
-/// Negotiates the form of a discovery document; aggregated only if the path allows it.
+/// Negotiates the form of a discovery document. With `may_aggregate`, the path also has the aggregated document.
 ///
 /// # Errors
 /// 406.
@@ -64,7 +64,7 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
-/// As [`negotiate_discovery`], for a path with its own route, which has its own refusal.
+/// Like [`negotiate_discovery`], for a path with a separate route in kube-apiserver's router, whose error differs.
 ///
 /// # Errors
 /// 406.
@@ -79,7 +79,7 @@ pub(crate) fn negotiate_routed_discovery(
     negotiate_discovery(accept, may_aggregate)
 }
 
-/// Checks `Accept` only as kube-apiserver's router does, for a path that serves only JSON.
+/// Checks `Accept` as only kube-apiserver's router does, for a path that serves only JSON.
 ///
 /// # Errors
 /// 406.
@@ -135,8 +135,8 @@ impl From<Selected<Transform>> for Representation {
     }
 }
 
-/// Returns the form that a range selects, if it can be served with its parameters; `transform` reads from them what the
-/// caller needs.
+/// Returns the form that a range selects; `None` if it cannot be served with its parameters. `transform` returns the
+/// part of the parameters that the caller needs.
 fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Selected<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;

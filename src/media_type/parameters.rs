@@ -5,14 +5,14 @@ use super::{DiscoveryVersion, Transform};
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// The parameters of a range that have a meaning here. Others are ignored, such as `charset`.
+/// The parameters of a range that this server supports. All other parameters, such as `charset`, are ignored.
 #[derive(Default)]
 pub(super) struct Parameters<'a> {
     kind: Option<&'a [u8]>,
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// Whether `sv` is given, the version of the API for options; there is only one.
+    /// Whether the range has `sv`, the version of the API for options. Only one version exists.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
@@ -43,8 +43,8 @@ impl<'a> Parameters<'a> {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// Returns the transform of errors and non-resource documents, which is none. `None` if the parameters ask for a
-    /// transform or name a version.
+    /// Returns [`Transform::None`], for errors and non-resource documents. `None` if the parameters request a
+    /// transformation or name a version.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }

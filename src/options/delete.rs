@@ -9,7 +9,7 @@ use compact_str::CompactString;
 /// The propagation policies as kube-apiserver lists them, with `nil`.
 const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
-/// Returns the valid options of a deletion: those of the body if there is one, else those of the query.
+/// Returns the validated options of a deletion: those of the body, or those of the query if there is no body.
 ///
 /// # Errors
 /// 400 for a number that does not parse; 422 for unsupported values and for options that exclude each other.
@@ -19,7 +19,7 @@ pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> R
     Ok(options)
 }
 
-/// [`merge_delete_options`] for a collection.
+/// Like [`merge_delete_options`], for the deletion of a collection.
 ///
 /// # Errors
 /// Those of [`merge_delete_options`], and 422 for `ignoreStoreReadErrorWithClusterBreakingPotential`.

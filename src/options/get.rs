@@ -7,7 +7,7 @@ use compact_str::CompactString;
 /// `metav1.GetOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// Version that the answer must be no older than, not yet parsed
+    /// Version that the response must not be older than, not yet parsed
     /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
     pub resource_version: CompactString,
 }

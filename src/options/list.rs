@@ -12,15 +12,15 @@ use std::borrow::Cow;
 /// `metav1.ListOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Leases to select, without `shardSelector`.
+    /// Selector of Leases, without `shardSelector`.
     pub selector: Selector,
-    /// `shardSelector`, not yet parsed, since it counts only behind a feature gate; empty if absent.
+    /// `shardSelector`, not yet parsed, since it has an effect only with a feature gate; empty if absent.
     pub shard_selector: String,
     /// Whether the request is a watch.
     pub watch: bool,
     /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// Requested version, not yet parsed, since list and watch fail with different errors
+    /// Requested version, not yet parsed, since the error depends on the verb
     /// ([`parse_list_resource_version`](super::parse_list_resource_version),
     /// [`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
     pub resource_version: CompactString,
@@ -50,7 +50,7 @@ pub enum ResourceVersionMatch {
 }
 
 impl ResourceVersionMatch {
-    /// Returns the match that `text` names, if the API knows it.
+    /// Returns the match that `text` names; `None` for an unknown name.
     fn known(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::None),
@@ -61,7 +61,7 @@ impl ResourceVersionMatch {
     }
 }
 
-/// Field of most complaints below.
+/// Parameter that most complaints in this module name.
 const MATCH: &str = "resourceVersionMatch";
 
 impl ListOptions {
@@ -69,8 +69,8 @@ impl ListOptions {
     ///
     /// # Errors
     /// 400 for a number or selector that does not parse; 422 for an invalid combination of options. Of several
-    /// mistakes, reports the one that kube-apiserver sees first. Its order: numbers, labels, syntax of fields,
-    /// validation, unknown fields.
+    /// mistakes, reports the one that kube-apiserver finds first. Its order: numbers, label selector, syntax of the
+    /// field selector, validation, unknown fields.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());
@@ -85,8 +85,8 @@ impl ListOptions {
         let mut version_match = text_or_empty(&raw.resource_version_match);
         let watch = raw.watch.unwrap_or_default();
         let version = text_or_empty(&raw.resource_version);
-        // A watch without a version has always begun with the existing objects; streaming lists made that explicit
-        // (KEP-3157).
+        // A watch without a version begins with the existing objects. Since streaming lists (KEP-3157),
+        // `sendInitialEvents` expresses this.
         if watch && send_initial_events.is_none() && version_match.is_empty() && matches!(version, "" | "0") {
             send_initial_events = Some(true);
             version_match = "NotOlderThan";

@@ -1,8 +1,8 @@
 //! Options in a request's query, converted and validated as in kube-apiserver.
 //!
-//! [`Query`] knows the encoding, the `*Options` know the verbs. First each value is converted; a failure is 400 with
-//! the converter's message. Then all are validated together; a failure is 422 with one cause for each complaint.
-//! Parameters that a verb does not know are ignored.
+//! [`Query`] decodes the query, and each of the `*Options` has the parameters of a verb. First each value is converted;
+//! a failure is 400 with the converter's message. Then all values are validated together; a failure is 422 with one
+//! cause for each complaint. Parameters that a verb does not have are ignored.
 
 mod delete;
 mod get;
@@ -34,7 +34,7 @@ pub fn parse_list_resource_version(text: &str) -> Result<u64, ApiError> {
 /// Parses the `resourceVersion` of a watch or a get. An empty one is 0.
 ///
 /// # Errors
-/// 500 if it is not a number: kube-apiserver does not report it here as the client's mistake.
+/// 500 if it is not a number. kube-apiserver does not report 400 for this error of a watch or a get.
 pub fn parse_watch_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|message| ApiError::Unclassified { message })
 }
@@ -65,7 +65,7 @@ fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
-/// Whether a list has `watch` set.
+/// Whether the query of a list sets `watch`.
 #[must_use]
 pub fn asks_to_watch(query: &Query<'_>) -> bool {
     query.value("watch").is_some_and(|value| is_true(&value))
@@ -81,7 +81,7 @@ fn keep_first<T>(kept: &mut Option<T>, value: T) {
     kept.get_or_insert(value);
 }
 
-/// The complaint about a `dryRun` with a value other than `All`.
+/// Returns the complaint about a `dryRun` with a value other than `All`.
 fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     if dry_run.iter().all(|value| value.as_ref() == "All") {
         return None;
@@ -98,7 +98,7 @@ fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError>
     Err(ApiError::Invalid { subject: InvalidSubject::Options(kind), name: String::new(), causes })
 }
 
-/// A parameter's text; empty if absent.
+/// Returns the text of a parameter; empty if absent.
 fn text_or_empty<'a>(value: &'a Option<Cow<'_, str>>) -> &'a str {
     value.as_deref().unwrap_or_default()
 }

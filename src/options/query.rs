@@ -21,8 +21,8 @@ impl<'a> Query<'a> {
         self.raw.is_empty()
     }
 
-    /// All pairs of name and value, decoded, in order. Drops pairs with a `;` or a malformed escape. Invalid UTF-8
-    /// becomes U+FFFD.
+    /// Returns all pairs of name and value, decoded, in order. Drops pairs with a `;` or a malformed escape. Invalid
+    /// UTF-8 becomes U+FFFD.
     pub fn pairs(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         self.raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -1,5 +1,6 @@
-//! The `timeout` parameter of all requests that are not watches (apiserver `endpoints/filters/request_deadline.go`). No
-//! request takes long enough here to be cut short, but an invalid duration is refused, before any other check.
+//! The `timeout` parameter of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). This
+//! server never ends a request by it, since none takes that long. But it refuses an invalid duration before any other
+//! check.
 
 use super::Query;
 use crate::api_error::ApiError;

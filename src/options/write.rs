@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// `metav1.CreateOptions`, `UpdateOptions` and `PatchOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Whether to store nothing.
+    /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
     /// Manager of the written fields; empty for the default from the user agent.
     pub field_manager: CompactString,
@@ -24,9 +24,9 @@ pub struct WriteOptions {
 /// Handling of unknown and repeated fields in a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drops them.
+    /// Drops the fields.
     Ignore,
-    /// Drops them and adds a `Warning` header.
+    /// Drops the fields and adds a `Warning` header.
     #[default]
     Warn,
     /// Refuses the request.
@@ -46,7 +46,7 @@ impl WriteOptions {
     /// Parses the options of a patch.
     ///
     /// # Errors
-    /// 422 for unsupported values and for options that this kind of patch does not take.
+    /// 422 for unsupported values and for options that this type of patch does not have.
     pub fn parse_patch(query: &Query<'_>, patch_type: PatchType) -> Result<Self, ApiError> {
         Self::parse_as(query, PATCH_OPTIONS, patch_type == PatchType::Apply)
     }

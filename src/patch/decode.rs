@@ -1,11 +1,11 @@
-//! Decodes bytes to JSON values, with Go's messages for invalid input. A patch that is no JSON at all has its own
-//! message, whatever else is wrong: see [`is_json`].
+//! Decodes bytes to JSON values, with Go's messages for invalid input. The error for a patch that is not JSON takes
+//! precedence over all other errors: see [`is_json`].
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
-/// Whether a patch is JSON for Go, which accepts text that is not UTF-8 and 10,000 levels.
+/// Whether a patch is JSON for Go, which accepts invalid UTF-8 and 10,000 levels of nesting.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {
@@ -17,7 +17,7 @@ pub fn is_json(patch: &[u8]) -> bool {
 /// Bytes that are not UTF-8 become U+FFFD, as in Go.
 ///
 /// # Errors
-/// 400 if it is no JSON or too deep.
+/// 400 if the patch is not JSON or too deep.
 pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
     decode_json(patch).map_err(|words| bad_patch(&words))
 }
@@ -30,7 +30,8 @@ pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
     decode_json_for(patch, Some("value"))
 }
 
-/// Decodes the body of a patch. `target` is Go's destination of the numbers in it; without one they may have any size.
+/// Decodes the body of a patch. `target` is the Go type that receives the numbers of the patch. Without `target`,
+/// numbers may have any size.
 ///
 /// # Errors
 /// Go's bare message if it is no JSON or too deep.
@@ -43,7 +44,7 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// Decodes text that only Go accepts: invalid UTF-8, halves of surrogate pairs.
+/// Decodes text that Go accepts and `serde_json` refuses: invalid UTF-8, halves of surrogate pairs.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let Repaired { json, huge_number } = repaired(patch)?;
@@ -56,8 +57,8 @@ fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> 
     })
 }
 
-/// Turns `-0` into an integer, as it is for Go; for `serde_json` it is a float. The recursion depth is that of the
-/// value, which its decoding has limited.
+/// Converts `-0` to an integer, as in Go. `serde_json` decodes it as a float. The decoder has limited the depth of the
+/// value, and so the recursion.
 fn unsign_zeros(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() && n.as_f64() == Some(0.0) && n.as_f64().is_some_and(f64::is_sign_negative) => {
@@ -72,7 +73,7 @@ fn unsign_zeros(value: &mut Value) {
 /// Decodes the object to patch, which this server has encoded.
 ///
 /// # Errors
-/// 500 if it is no JSON, which cannot happen.
+/// 500 if it is not JSON, which cannot happen.
 pub(super) fn decode_current(current: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(current).map_err(|error| internal(&error))
 }
@@ -96,7 +97,7 @@ pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", type_word(value))
 }
 
-/// Returns Go's name for the type of such a value.
+/// Returns Go's name for the type of a JSON value.
 pub(super) fn type_word(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -19,14 +19,15 @@ const OPERATIONS_MAX: usize = 10_000;
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Maximum number of values that all operations together may visit or shift. A patch has at most [`PATCH_VALUES_MAX`]
-/// values and may copy as many, so only repeated large moves reach this limit. kube-apiserver has no such limit.
+/// values and may copy as many. So only repeated moves of large values reach this limit. kube-apiserver has no such
+/// limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, a malformed operation fails
-/// only when its turn comes.
+/// Applies either all operations of a JSON patch to an object, or none. Unless `is_checked`, a malformed operation
+/// fails only when it is applied.
 ///
 /// # Errors
-/// 400 if the patch is not a list of operations, 413 if it has too many, 422 if one of them does not apply.
+/// 400 if the patch is not a list of operations, 413 for too many operations, 422 if an operation does not apply.
 pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let target = is_checked.then_some("struct field jsonPatchOp.value");
     let bare = |message| ApiError::BadRequest { message };
@@ -53,7 +54,7 @@ pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resul
     encode(&work.document)
 }
 
-/// Checks that an operation decodes; its meaning is checked when it is applied.
+/// Checks that an operation decodes. Its meaning is checked when it is applied.
 fn check_form(operation: &Value) -> Result<(), ApiError> {
     match operation {
         Value::Null => Ok(()),
@@ -88,7 +89,7 @@ impl Work {
         };
         let (op, path, from) = (text("op")?, text("path"), text("from"));
         let value = operation.remove("value");
-        // A `move` without a path loses its value, but the whole patch fails.
+        // A `move` without a path has removed its value by now. But the whole patch fails, so that has no effect.
         let path = path?;
         match op.as_str() {
             "add" => self.add(&path, value.unwrap_or_default()),
@@ -222,11 +223,11 @@ fn unescaped(token: &str) -> Cow<'_, str> {
     if !token.contains('~') {
         return Cow::Borrowed(token);
     }
-    // `~01` means `~1`: replace slashes first, or it would become one.
+    // `~01` means `~1`. So `~1` is replaced first: otherwise `~01` would become a slash.
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Returns the levels of arrays and objects in `value`, and counts every value as visited. Recursion ends at
+/// Returns the number of levels of arrays and objects in `value`, and counts every value as visited. Recursion ends at
 /// [`DOCUMENT_DEPTH_MAX`].
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
@@ -492,7 +493,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        // Three operations put the whole into a new object: /p becomes /p/p.
+        // Three operations move the value at /p into a new object: /p becomes /p/p.
         let mut operations = vec![json!({"op": "add", "path": "/p", "value": {}})];
         for _ in 0..DOCUMENT_DEPTH_MAX - 2 {
             operations.push(json!({"op": "add", "path": "/q", "value": {}}));
@@ -506,7 +507,7 @@ mod tests {
         assert!(is_rejected(&json!({}), &Value::Array(operations)));
     }
 
-    /// Goal: no patch panics or makes something that cannot be read. Method: random operations over few paths.
+    /// Goal: no patch causes a panic or an undecodable document. Method: random operations over few paths.
     #[test]
     fn no_patch_panics() {
         const PATHS: &[&str] =

@@ -4,8 +4,8 @@ use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, en
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object: named members are replaced, `null` removes, objects merge. Unless `is_checked`,
-/// a list replaces the whole object.
+/// Applies a merge patch to an object: a member of the patch replaces that of the object, `null` removes it, and
+/// objects merge. Unless `is_checked`, a patch that is a list replaces the whole object.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object.
@@ -34,14 +34,14 @@ pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resu
     encode(&document)
 }
 
-/// Merges a patch into an object. The recursion depth is that of the patch, which its decoding has limited.
+/// Merges a patch into an object. The decoder has limited the depth of the patch, and so the recursion.
 fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (key, mut value) in patch {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => _ = document.remove(&key),
             (Some(Value::Object(members)), Value::Object(patch)) => merge(members, patch),
-            // A value that replaces an object keeps its nulls. Any other value loses them, even in objects within an
-            // array, where RFC 7386 would keep them.
+            // A value that replaces an object keeps its nulls. Any other new value loses its nulls, even in objects
+            // within an array, where RFC 7386 would keep them.
             (Some(found @ Value::Object(_)), other) => *found = other,
             (_, other) => {
                 value = other;

@@ -1,10 +1,10 @@
 //! Patches: functions from an object's JSON and the body of a PATCH to the JSON of the new object.
 //!
-//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) where it departs from its RFC,
-//! since clients rely on it. The result is not a Lease yet: the caller decodes and validates it.
+//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) where the library departs from
+//! the RFC, since clients rely on it. The caller decodes and validates the resulting JSON.
 //!
-//! The work is bounded for every patch: by its size, its numbers of values and operations, the data that `copy` adds
-//! and `move` carries, and depth. Go accepts 10,000 levels of nesting; the limit here is that of `serde_json`
+//! The work for a patch is limited by its size, its numbers of values and operations, its depth, and the data that
+//! `copy` adds and `move` carries. Go accepts 10,000 levels of nesting; the limit here is that of `serde_json`
 //! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed it by moving pieces into each
 //! other. A Lease needs no more than six levels.
 

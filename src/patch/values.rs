@@ -16,7 +16,7 @@ pub fn check_values(patch: &[u8]) -> Result<(), ApiError> {
     if count <= PATCH_VALUES_MAX { Ok(()) } else { Err(ApiError::TooManyValues { count_max: PATCH_VALUES_MAX }) }
 }
 
-/// Returns the most values that `json` can have: one after each comma and bracket, plus the whole.
+/// Returns an upper bound of the number of values in `json`: one for each comma and bracket, plus one for the whole.
 fn values_max(json: &[u8]) -> usize {
     let (mut count, mut rest) = (1, json);
     while let Some((byte, behind)) = rest.split_first() {
@@ -30,7 +30,7 @@ fn values_max(json: &[u8]) -> usize {
     count
 }
 
-/// Returns the bytes after the quote that ends a text; empty if there is none.
+/// Returns the bytes after the quote that ends a text; empty without such a quote.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let escaped_len = if text.get(at) == Some(&b'\\') { 1 } else { 0 };

@@ -1,15 +1,14 @@
 //! Field selectors over the two fields that every resource has: `metadata.name` and `metadata.namespace`.
 //!
-//! kube-apiserver reads a field selector in two steps, first its syntax, then its fields, and validates the other
-//! options in between. [`FieldTerms`] is the result of the first step, so that of two mistakes the same one is
-//! reported.
+//! kube-apiserver first parses the syntax of a field selector, then validates the other options, and then resolves the
+//! fields. [`FieldTerms`] is the result of the first step. So of several mistakes, this server reports the same one.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use compact_str::CompactString;
 use std::borrow::Cow;
 
-/// Terms that must all hold.
+/// A field selector: terms that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     /// Terms, sorted by their text as in kube-apiserver.
@@ -19,7 +18,7 @@ pub struct FieldSelector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
     field: Field,
-    /// Whether the field must equal the value, or must not.
+    /// Whether the field must equal the value; `false` if it must differ.
     equal: bool,
     value: CompactString,
 }
@@ -63,13 +62,13 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The only name that a selected Lease can have, for a look-up instead of a search.
+    /// Returns the only name that a selected Lease can have, for a look-up instead of a search.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
     }
 
-    /// The only namespace that a selected Lease can have.
+    /// Returns the only namespace that a selected Lease can have.
     #[must_use]
     pub fn required_namespace(&self) -> Option<&str> {
         self.required(Field::Namespace)
@@ -83,7 +82,7 @@ impl FieldSelector {
 /// Well-formed terms, of any fields.
 #[derive(Debug)]
 pub struct FieldTerms<'a> {
-    /// Field, whether it must be equal, and the unescaped value.
+    /// Name of the field, whether it must equal the value, and the unescaped value.
     terms: Vec<(&'a str, bool, Cow<'a, str>)>,
 }
 
@@ -91,8 +90,8 @@ impl<'a> FieldTerms<'a> {
     /// Splits `text` into terms.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a term without an operator and for an invalid escape; of several, the first by
-    /// text.
+    /// [`ApiError::BadRequest`] for a term without an operator and for an invalid escape. Of several errors, the one of
+    /// the first term in text order.
     pub fn parse(text: &'a str) -> Result<Self, ApiError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -147,7 +146,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(at_comma).collect()
 }
 
-/// Splits a term at its first operator: field, whether it must be equal, and value.
+/// Splits a term at its first operator: the field, whether it must equal the value, and the value.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term
         .bytes()

@@ -1,7 +1,7 @@
-//! Label, field and shard selectors: which Leases a list, a watch or a deletion of a collection selects.
+//! Label, field and shard selectors, by which a list, a watch or a deletion of a collection selects Leases.
 //!
-//! Parsing is cold, and its errors use kube-apiserver's words. Matching runs for every event and every watcher, and
-//! allocates nothing.
+//! Parsing is rare, and its errors have kube-apiserver's messages. Matching runs for every event and every watcher, and
+//! does not allocate.
 
 pub mod field;
 pub mod label;
@@ -13,14 +13,14 @@ use field::FieldSelector;
 use label::LabelSelector;
 use shard::ShardSelector;
 
-/// The selectors of a request: a Lease is selected if all match it.
+/// The selectors of a request. A Lease is selected if all selectors match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Selector by labels.
     pub labels: LabelSelector,
     /// Selector by name and namespace.
     pub fields: FieldSelector,
-    /// Selector by the hash of a field; none for all Leases.
+    /// Selector by the hash of a field; `None` for all Leases.
     pub shard: Option<Box<ShardSelector>>,
 }
 
@@ -39,16 +39,16 @@ impl Selector {
         self.labels.is_everything() && self.fields.is_everything() && self.shard.is_none()
     }
 
-    /// Cost of examining a Lease with this selector, as a multiple of the cost without one.
+    /// Returns the cost of examining a Lease with this selector, as a multiple of the cost without a selector.
     #[must_use]
     pub fn cost(&self) -> usize {
-        // A hash takes about as long as the rest of the examination, whatever the number of ranges.
+        // A hash takes about as long as the rest of the examination, for any number of ranges.
         let hashes = usize::from(self.shard.is_some());
         1 + hashes + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
-    /// Number of Leases to examine with this selector where `looks` may be examined without one: at least one, for
-    /// progress.
+    /// Returns the number of Leases that a step may examine with this selector, if it may examine `looks` without a
+    /// selector. At least 1, so that the step makes progress.
     #[must_use]
     pub fn share_of(&self, looks: usize) -> usize {
         (looks / self.cost()).max(1)

@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
 use tonic::codegen::http::Request;
 
-/// Longest time to connect, and to wait for an answer.
+/// Timeouts for a connection, and for a response.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Selector of the slices of the Service `kubernetes`, which list the addresses of all kube-apiservers.
@@ -47,7 +47,7 @@ impl Cluster {
     /// Reads the APIService of Leases.
     ///
     /// # Errors
-    /// kube-apiserver does not return it.
+    /// kube-apiserver does not return the APIService.
     pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
         self.server.api_services().get(API_SERVICE).await.map_err(|error| self.server.failed(&error))
     }
@@ -65,7 +65,7 @@ impl Server {
     fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
         config.connect_timeout = Some(CONNECT_MAX);
         (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
-        // The caller must see a refusal at once.
+        // The client returns a refusal to its caller at once, without retries.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
         Ok(Self { url: url.to_owned(), client })
@@ -88,13 +88,13 @@ impl Server {
     /// Checks that the server is ready.
     ///
     /// # Errors
-    /// The server does not answer, or a check fails.
+    /// The server does not respond, or a check fails.
     pub(super) async fn check_ready(&self) -> Result<(), SwitchError> {
         let request = Request::get("/readyz").body(Vec::new()).map_err(|error| failed(&self.url, error))?;
         self.client.request_text(request).await.map(drop).map_err(|error| self.failed(&error))
     }
 
-    /// Returns the error for a server that does not answer.
+    /// Returns the error for a server that does not respond.
     pub(super) fn silent(&self) -> SwitchError {
         failed(&self.url, "no answer")
     }
@@ -108,7 +108,7 @@ impl Clients {
     /// Creates clients of all servers. The replicas are verified by the `caBundle` and the Service of an APIService.
     ///
     /// # Errors
-    /// An argument is invalid, or the cluster does not answer.
+    /// An argument is invalid, or the cluster does not respond.
     pub(super) async fn new(cluster: Cluster, args: &SwitchArgs, service: &APIService) -> Result<Self, SwitchError> {
         let Cluster { config, server: cluster } = cluster;
         let replicas = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
@@ -166,7 +166,7 @@ fn of_replica(config: &Config, url: &str, service: &APIService) -> Result<Config
     Ok(replica)
 }
 
-/// Returns the URLs of all kube-apiservers, which maintain them for the Service `kubernetes`.
+/// Returns the URLs of all kube-apiservers, from the EndpointSlices of the Service `kubernetes`.
 async fn urls_of_apiservers(cluster: &Server) -> Result<Vec<String>, SwitchError> {
     let slices: Api<EndpointSlice> = Api::namespaced(cluster.client.clone(), "default");
     let found = slices.list(&ListParams::default().labels(KUBERNETES_SLICES)).await;

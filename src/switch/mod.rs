@@ -1,11 +1,11 @@
-//! The commands that switch a cluster's Leases over to this server, and back.
+//! The commands `takeover` and `rollback`, which switch a cluster's Leases over to this server and back.
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time: the same
-//! command, run again, continues from the state of the Lease and the APIService.
+//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time. When it runs
+//! again, it continues from the state of that Lease and of the APIService.
 //!
-//! Each kube-apiserver itself shows whether it has switched: the Lease of the hand-over, with its UID, is in this
-//! server's store and never in built-in storage.
+//! A command reads the Lease of the hand-over through each kube-apiserver. That Lease, with its UID, is only in this
+//! server's store. So a kube-apiserver that returns it has switched.
 
 mod clients;
 mod phase;
@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
-/// Time for the writes that kube-apiserver has begun before it switched. Later ones may be lost: built-in storage is
-/// read for the last time after it.
+/// Time for the writes that kube-apiserver began before it switched. The last read of built-in storage follows it, so a
+/// later write may be lost.
 const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
-/// Time for clients that have just listed Leases here to open their watches here. At kube-apiserver, a watch from that
-/// version would wait without end.
+/// Time for clients that have just listed Leases at this server to open their watches. At kube-apiserver, a watch from
+/// a version of this server would wait without end.
 const WATCH_MAX: Duration = Duration::from_secs(1);
-/// Longest time for which writes are held back while the kube-apiservers switch.
+/// Longest time for which clients cannot write while the kube-apiservers switch.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Longest time for the replicas to copy all Leases while clients continue.
 const COPY_MAX: Duration = Duration::from_secs(120);
@@ -45,7 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Name of the APIService of Leases.
 const API_SERVICE: &str = "v1.coordination.k8s.io";
-/// HTTP status of a write after another write.
+/// HTTP status of a write that is based on an outdated version.
 const CONFLICT: u16 = 409;
 
 /// Why a switch is incomplete.
@@ -110,7 +110,7 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
     Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
 }
 
-/// Waits until every kube-apiserver forwards Leases, or until none does.
+/// Waits until every kube-apiserver forwards Leases (`is_wanted`), or until no kube-apiserver does.
 ///
 /// # Errors
 /// The first kube-apiserver that has not switched within `limit`, and the reason.
@@ -143,7 +143,7 @@ fn hold_signals() {
     }
 }
 
-/// Replaces the APIService with the result of `change` on the current one.
+/// Replaces the APIService with the result of `change` on the current APIService.
 async fn replace_api_service(
     clients: &Clients,
     parameters: &PostParams,

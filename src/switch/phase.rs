@@ -1,6 +1,6 @@
 //! Communication between commands and replicas through the Lease of the hand-over ([`crate::handover`]).
 //!
-//! Any replica will do. A replica that does not answer is skipped, so a switch survives its death.
+//! A command may use any replica. It skips a replica that does not respond, so a switch survives the death of one.
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
@@ -17,7 +17,7 @@ use uuid::Uuid;
 /// The state of the hand-over in its Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handover {
-    /// UID of the Lease; none before the first hand-over.
+    /// UID of the Lease; `None` before the first hand-over.
     pub(super) uid: Option<String>,
     pub(super) phase: Option<Phase>,
     /// Id of the request for the phase.
@@ -44,16 +44,16 @@ impl Handover {
     /// Reads the state from a replica.
     ///
     /// # Errors
-    /// The replica does not answer, or refuses.
+    /// The replica does not respond, or refuses the request.
     async fn at(replica: &Server) -> Result<Self, SwitchError> {
         let lease = replica.leases().get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
         Ok(Self::of(lease.as_ref()))
     }
 
-    /// Reads the state from the first replica that answers.
+    /// Reads the state from the first replica that responds.
     ///
     /// # Errors
-    /// No replica answers.
+    /// No replica responds.
     pub(super) async fn seen(clients: &Clients) -> Result<Self, SwitchError> {
         let mut seen = Err(SwitchError("no replica is named".to_owned()));
         for replica in clients.replicas() {
@@ -86,7 +86,7 @@ impl fmt::Display for Handover {
     }
 }
 
-/// Reports the state of each replica. Returns the error of the first that is not ready.
+/// Reports the state of each replica. Returns the error of the first replica that is not ready.
 pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) -> Option<SwitchError> {
     let mut silent = None;
     for replica in clients.replicas() {
@@ -105,7 +105,7 @@ pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) 
     silent
 }
 
-/// Asks the replicas for a phase. `step` is set if the phase needs no work.
+/// Requests a phase from the replicas. `step` is set if the phase needs no work.
 ///
 /// # Errors
 /// No replica accepts it.
@@ -113,7 +113,7 @@ pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>)
     ask_unless(clients, phase, step, |_| false).await.map(drop)
 }
 
-/// Asks the replicas for a phase, unless `is_wrong` holds for the hand-over. Returns whether they were asked.
+/// Requests a phase from the replicas, unless `is_wrong` holds for the hand-over. Returns whether it was requested.
 ///
 /// # Errors
 /// No replica accepts it.
@@ -163,18 +163,17 @@ async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) 
         };
         match done {
             Ok(_) => return Ok(true),
-            // A replica has written its step meanwhile.
+            // A replica has written its step since the read.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
     }
 }
 
-/// Waits until the replicas reach a step of a phase, report that they cannot, or exceed `limit`. Returns the last
-/// state.
+/// Waits until the replicas reach a step of a phase, report a failure, or exceed `limit`. Returns the last state.
 ///
 /// # Errors
-/// No replica answers, or another command has requested another phase.
+/// No replica responds, or another command has requested another phase.
 pub(super) async fn await_step(
     clients: &Clients,
     phase: Phase,

@@ -21,7 +21,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     let clients = Clients::new(cluster, &args.cluster, &present).await?;
-    // If a replica has died, the others write the Leases back.
+    // If a replica has died, the remaining replicas write the Leases back.
     _ = report_replicas(&clients, report).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     let seen = Handover::seen(&clients).await?;
     match seen.phase {
-        // Already given back: this server's Leases are outdated, and built-in storage has the newer ones.
+        // The Leases were given back before: this server's Leases are outdated, and built-in storage has newer states.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
@@ -58,8 +58,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
-/// Stops all writes here, and writes this server's Leases to built-in storage. `was_serving` tells whether clients
-/// could write before. If so, they can write again after a timeout.
+/// Stops all writes to this server, and writes its Leases to built-in storage. `was_serving` tells whether clients
+/// could write before. If so, clients can write again after a timeout.
 async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
     hold_signals();
     let begun = Instant::now();

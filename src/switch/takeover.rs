@@ -82,7 +82,7 @@ async fn check(
             }
         }
     }
-    // A switch that has begun continues, or is undone, without a server that has died since.
+    // A takeover that has replaced the APIService is completed or undone, even without a server that has died since.
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
@@ -104,11 +104,11 @@ async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -
     Ok(())
 }
 
-/// The likely reason if no replica reports one.
+/// The likely reason for a failure if no replica reports a reason.
 const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-etcd-servers, and are all of them ready?";
 
-/// Replaces the APIService, waits until every kube-apiserver has switched, and until the last built-in changes are
-/// imported.
+/// Replaces the APIService. Then waits until every kube-apiserver has switched and the last changes in built-in storage
+/// are imported.
 async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
@@ -124,7 +124,7 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     Ok(())
 }
 
-/// Gives the Leases back after a failed switch. Returns whether it did: a takeover that completed meanwhile is not
+/// Gives the Leases back after a failed takeover. Returns `false` if the takeover completed meanwhile: it is then not
 /// undone, since clients may have acquired locks.
 pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
     // Clients may renew during the wait for a dead replica's identity Lease. In the next phase no client may write.
@@ -139,7 +139,7 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     ask_for(clients, Phase::Undo, None).await?;
     let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
     let why = match seen {
-        // If the APIService was not replaced, no client has written here.
+        // If the APIService was not replaced, no client has written to this server.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
         Ok(seen) => Some(SwitchError(seen.message)),
         Err(error) => Some(error),
@@ -157,8 +157,8 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     Ok(true)
 }
 
-/// Changes the current APIService into the user's. The same write removes the label with which kube-apiserver would
-/// restore its own spec.
+/// Sets the spec of the current APIService to that of the user's manifest. The same write removes the label with which
+/// kube-apiserver would restore the built-in spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();

@@ -1,11 +1,11 @@
-//! Times parsed like Go's `time.Parse`: every form it accepts, and every error in its words.
+//! Times parsed like Go's `time.Parse`: with every form that Go accepts, and with Go's error messages.
 //!
-//! This is the slow path behind the parent module's two parsers, and it defines what they may accept.
+//! This is the slow path of the parent module's two parsers. It defines which texts their fast paths may accept.
 
 use super::{days_in_month, number, seconds_from};
 use crate::go::quote::go_quoted_ascii;
 
-/// The difference between the two formats.
+/// The differences between the layouts of `metav1.Time` and `metav1.MicroTime`.
 pub(super) struct Layout {
     /// The layout as Go's errors print it.
     text: &'static str,
@@ -25,7 +25,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     reader.separator("-")?;
     let month = reader.two_digits("01", "month", 1, 12)?;
     reader.separator("-")?;
-    // The range of the day depends on month and year, and Go checks it at the very end.
+    // The range of the day depends on month and year. Go checks it at the end.
     let day = reader.two_digits("02", "day", 0, 99)?;
     reader.separator("T")?;
     let hour = reader.hour()?;
@@ -121,8 +121,8 @@ impl GoReader<'_> {
         if sign == Some(b'-') && micros != 0 { Err(self.out_of_range("fractional second")) } else { Ok(micros) }
     }
 
-    /// Skips a point or comma and any number of digits, if present. Their value is unused: only whole seconds are kept,
-    /// always those before the fraction.
+    /// Skips a point or comma and any number of digits, if present. The value of the digits is unused: `metav1.Time`
+    /// has whole seconds, without rounding.
     fn optional_fraction(&mut self) -> i64 {
         if let [b'.' | b',', b'0'..=b'9', ..] = self.rest {
             let digits = self.rest.iter().skip(1).take_while(|b| b.is_ascii_digit()).count();
@@ -142,8 +142,8 @@ impl GoReader<'_> {
             return Err(self.cannot_parse(element));
         };
         let (hours, minutes) = (number([h1, h2]), number([m1, m2]));
-        // Go parses the minutes only if the hours are digits. It checks the ranges before the sign, and the range of
-        // the minutes last, so that error is reported. It accepts an offset of 24 hours or 60 minutes.
+        // Go parses the minutes only if the hours are digits. It checks the ranges before the sign. It checks the range
+        // of the minutes last, so that this error replaces one of the hours. It accepts 24 hours and 60 minutes.
         let out_of_range = match (hours, minutes) {
             (Some(_), Some(61..)) => Some("time zone offset minute"),
             (Some(25..), _) => Some("time zone offset hour"),

@@ -1,13 +1,13 @@
 //! The two times of the API and their text forms: `metav1.MicroTime` has exactly six fractional digits, and
 //! `metav1.Time` is RFC 3339 without the fraction.
 //!
-//! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC). Its
-//! fallback follows Go's `time.Parse` field by field. The fallback accepts Go's odd forms (an hour of one digit, a
-//! comma before the fraction) and refuses in Go's words. The fast path accepts nothing that the fallback would refuse
-//! or read differently.
+//! Each parser has a fast path for the form that servers and Go clients write (27 or 20 bytes, in UTC). The fallback
+//! follows Go's `time.Parse` field by field. It accepts Go's odd forms (an hour of one digit, a comma before the
+//! fraction), and its errors are Go's. The fast path accepts no text that the fallback would refuse or parse
+//! differently.
 //!
-//! Years: an offset can move a time just out of 0..=9999. The API's types then write a sign or a fifth digit (they use
-//! Go's `Format`, which does not fail), and so do the writers here, which are total.
+//! Years: an offset can move a time just out of 0..=9999. The API's types then write a sign or a fifth digit, since
+//! Go's `Format` does not fail. The writers of this module do the same.
 
 mod go;
 
@@ -59,7 +59,7 @@ pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     canonical_micro_time(text)
 }
 
-/// Returns the text of [`push_time`], if the year has four digits.
+/// Returns the text of [`push_time`]; `None` if the year does not have four digits.
 #[inline]
 #[must_use]
 pub fn time_text(time: Time) -> Option<[u8; 20]> {
@@ -67,7 +67,7 @@ pub fn time_text(time: Time) -> Option<[u8; 20]> {
     put_date_time(&mut text, time.0).is_ok().then_some(text)
 }
 
-/// Returns the text of [`push_micro_time`], if the year has four digits.
+/// Returns the text of [`push_micro_time`]; `None` if the year does not have four digits.
 #[inline]
 #[must_use]
 pub fn micro_time_text(time: MicroTime) -> Option<[u8; 27]> {
@@ -122,7 +122,7 @@ fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds:
     }
 }
 
-/// Fills in the first 19 bytes of `text`. A year without four digits is left out and returned as the error.
+/// Fills in the first 19 bytes of `text`. A year without four digits is not filled in, and returned as the error.
 #[inline]
 fn put_date_time<const N: usize>(text: &mut [u8; N], seconds: i64) -> Result<(), i64> {
     let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
@@ -181,7 +181,7 @@ const ZERO_SECONDS: i64 = -62_135_596_800;
 /// Days in the 400 years after which the Gregorian calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// Days from 0000-03-01 to 1970-01-01. Years are counted from March here, so that the leap day comes last.
+/// Days from 0000-03-01 to 1970-01-01. In this calculation a year begins in March, so that the leap day comes last.
 const DAYS_TO_EPOCH: i64 = 719_468;
 
 /// Converts a date of the proleptic Gregorian calendar to days since 1970-01-01.
@@ -205,7 +205,8 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let era = days.div_euclid(DAYS_PER_ERA);
     let quarters = 4 * small(days.rem_euclid(DAYS_PER_ERA)) + 3;
     let (century, quarters) = (quarters / QUARTERS_PER_CENTURY, (quarters % QUARTERS_PER_CENTURY) | 3);
-    // 2^32 / 1,461, rounded up: above the point comes the year of the century, below it the elapsed part of that year.
+    // The factor is 2^32 / 1,461, rounded up. The upper half of the product is the year of the century, the lower half
+    // the elapsed part of that year.
     let product = 2_939_745 * u64::from(quarters);
     let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
     let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(parse_time("1969-12-31T23:59:59.9Z"), Ok(Time(-1)));
     }
 
-    /// The fast path and the fallback must be one: every text that the fast path takes, the fallback reads alike.
+    /// The fallback parses every text that the fast path accepts to the same time.
     #[test]
     fn mutated_times_never_panic_and_both_paths_agree() {
         let mut random = fastrand::Rng::with_seed(1);

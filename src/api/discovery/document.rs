@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The bytes of a document, and their hash.
+/// The bytes of a document, and the hash of these bytes.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) body: Bytes,
@@ -32,7 +32,7 @@ impl Document {
         Reply::Response(Response::new(200, content_type, self.body.clone().into()))
     }
 
-    /// Returns the document with its entity tag, or 304 if the client has it (RFC 9110 §13.1.2).
+    /// Returns the document with its entity tag, or 304 if the client has this version (RFC 9110 §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: &'static str) -> Response {
         validated(&self.hash, &self.body, head, content_type)
     }
@@ -45,7 +45,7 @@ pub(super) struct Discovery {
     pretty: Bytes,
     yaml: Bytes,
     protobuf: Bytes,
-    /// Hash of the JSON, for all formats.
+    /// Hash of the JSON; the entity tag of all formats.
     hash: String,
 }
 
@@ -89,7 +89,7 @@ impl Discovery {
         Reply::Response(Response::new(200, form.format.media_type(), self.body(form).clone().into()))
     }
 
-    /// Does the same as [`Document::validated`].
+    /// Like [`Document::validated`], in the format of `form`.
     pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm) -> Response {
         validated(&self.hash, self.body(form), head, form.content_type())
     }
@@ -112,7 +112,7 @@ fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'s
     response
 }
 
-/// Whether `If-None-Match` has this hash. The comparison is weak, so `W/` is ignored.
+/// Whether the `If-None-Match` field contains `hash`. The comparison is weak, so a prefix `W/` is ignored.
 fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
     let mut is_known = false;
     head.fields.for_each(&mut |name, value| {

@@ -1,4 +1,5 @@
-//! The group, its versions and its resource: one document per level, and aggregated (Kubernetes, "API discovery").
+//! Discovery documents of the API group: one for each of group, version and resource, and the aggregated document
+//! (Kubernetes, "API discovery").
 
 use super::document::Discovery;
 use crate::codec::discovery::{
@@ -9,15 +10,15 @@ use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Hash of the built-in API, since the stored objects are the same.
+/// `storageVersionHash` of kube-apiserver's built-in Lease API. The stored objects are the same.
 const STORAGE_VERSION_HASH: &str = "gqkMMb/YqFM=";
 
-/// `/apis`
+/// Returns the document of `/apis`.
 pub(super) fn group_list() -> Discovery {
     Discovery::new("v1", "APIGroupList", &GroupList { groups: vec![whole_group()] })
 }
 
-/// `/apis/coordination.k8s.io`
+/// Returns the document of `/apis/coordination.k8s.io`.
 pub(super) fn group() -> Discovery {
     Discovery::new("v1", "APIGroup", &whole_group())
 }
@@ -28,7 +29,7 @@ fn whole_group() -> Group {
     Group { name: GROUP, versions: versions.map(of).into(), preferred_version: of(versions[0]) }
 }
 
-/// `/apis/coordination.k8s.io/` and a version.
+/// Returns the document of `/apis/coordination.k8s.io/` and a version.
 pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     let resource = Resource {
         name: RESOURCE,
@@ -42,12 +43,12 @@ pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     Discovery::new("v1", "APIResourceList", &list)
 }
 
-/// `/api`: the core group has no versions here.
+/// Returns the document of `/api`. This server has no version of the core group.
 pub(super) fn legacy_versions() -> Discovery {
     Discovery::new("", "APIVersions", &LegacyVersions::default())
 }
 
-/// Aggregated `/apis`, in a version of `apidiscovery.k8s.io`.
+/// Returns the aggregated document of `/apis`, in a version of `apidiscovery.k8s.io`.
 pub(super) fn aggregated(api_version: &str) -> Discovery {
     let resource = ResourceDiscovery {
         resource: RESOURCE,
@@ -66,7 +67,7 @@ pub(super) fn aggregated(api_version: &str) -> Discovery {
     aggregated_of(api_version, vec![group])
 }
 
-/// Aggregated `/api`.
+/// Returns the aggregated document of `/api`.
 pub(super) fn aggregated_legacy(api_version: &str) -> Discovery {
     aggregated_of(api_version, Vec::new())
 }

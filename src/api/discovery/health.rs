@@ -1,8 +1,8 @@
 //! `/healthz`, `/livez`, `/readyz`: named checks, and their report in kube-apiserver's format (Kubernetes, "API health
 //! endpoints").
 //!
-//! A check is a stored state, not a function: a probe must not wait. `ping` means that the loop answers; `shutdown`
-//! means that the server is stopping.
+//! A check is a stored state, not a function: a probe must not wait. `ping` always passes: it shows that the event loop
+//! responds. `shutdown` fails while the server is stopping.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;
@@ -37,7 +37,7 @@ struct Check {
 const ALL: &[Probe] = &[Probe::Healthz, Probe::Livez, Probe::Readyz];
 const SHUTDOWN: &str = "shutdown";
 
-/// Status of a failed report, which load balancers understand.
+/// HTTP status of a failed report, which load balancers understand.
 const STATUS_UNHEALTHY: u16 = 503;
 
 impl Default for HealthChecks {
@@ -84,8 +84,8 @@ impl HealthChecks {
         self.is_stopping = true;
     }
 
-    /// Reports all checks of `probe`: `ok`, or one line for each if one fails or the client wants that. The reasons are
-    /// withheld.
+    /// Reports all checks of `probe`: `ok`, or one line for each check if one fails or the client sets `verbose`. The
+    /// report has no reasons.
     #[must_use]
     pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
         let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);
@@ -119,7 +119,7 @@ impl HealthChecks {
         }
     }
 
-    /// Reports the check `name` of `probe`, with the reason if it fails. `None` if there is no such check.
+    /// Reports the check `name` of `probe`, with the reason if the check fails. `None` for an unknown name.
     #[must_use]
     pub fn report_one(&self, probe: Probe, name: &str) -> Option<Response> {
         let (_, state) = self.of(probe).find(|(known, _)| *known == name)?;

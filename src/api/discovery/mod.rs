@@ -1,7 +1,7 @@
-//! Discovery: the served API, its schema, the version and the health of the server.
+//! Discovery: documents about the served API, its schema, and the version and health of the server.
 //!
-//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator read these documents first. All
-//! but health are made once, at the start of the process.
+//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator read these documents first. The
+//! server makes all of them once, at startup, except the health reports.
 
 mod document;
 mod groups;
@@ -28,7 +28,7 @@ use document::{Discovery, Document};
 use health::HealthChecks;
 use std::sync::LazyLock;
 
-/// Documents that do not change.
+/// The documents that do not change while the process runs.
 static DOCUMENTS: LazyLock<Documents> = LazyLock::new(Documents::new);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Documents {
     aggregated_legacy: Aggregated,
     openapi_v2: Document,
     openapi_v3_index: Document,
-    /// In the order of [`ApiVersion::ALL`].
+    /// Documents of each API version, in the order of [`ApiVersion::ALL`].
     of_versions: [OfVersion; ApiVersion::ALL.len()],
 }
 
@@ -91,12 +91,12 @@ impl Documents {
     }
 }
 
-/// Makes the documents in advance, so that no request waits for them.
+/// Makes the documents at startup, so that no request waits for them.
 pub(super) fn prepare() {
     LazyLock::force(&DOCUMENTS);
 }
 
-/// Returns the document of a route that is neither a Lease nor the metrics.
+/// Returns the document of a discovery, OpenAPI, version or health route.
 pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks) -> Result<Reply, ApiError> {
     let documents = &*DOCUMENTS;
     match route {
@@ -125,7 +125,8 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             check_json(call)?;
             Ok(Reply::Response(documents.openapi_v2.validated(call.head, Format::Json.media_type())))
         }
-        // This route ignores Accept and has no type of its own (kube-openapi `handler3`): Go calls it text.
+        // In kube-apiserver, this route ignores Accept and sets no Content-Type (kube-openapi `handler3`). Go then
+        // sends the type of plain text.
         Route::OpenApiIndex => Ok(Reply::Response(documents.openapi_v3_index.validated(call.head, TEXT))),
         Route::OpenApiDocument(version) => {
             let document = &documents.of_version(*version)?.openapi_v3;
@@ -141,13 +142,13 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
     }
 }
 
-/// Returns the negotiated form, indented for interactive clients.
+/// Returns the negotiated form, with indentation for interactive clients.
 fn pretty(found: Result<DiscoveryForm, Unacceptable>, call: &Call<'_>) -> Result<DiscoveryForm, ApiError> {
     let form = found.map_err(ApiError::NotAcceptable)?;
     Ok(DiscoveryForm { pretty: form.pretty || is_pretty(call.head, &call.query), ..form })
 }
 
-/// Returns a list of groups or the aggregated document, as negotiated.
+/// Returns the list of groups or the aggregated document, as negotiated.
 fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, call: &Call<'_>) -> Reply {
     let Some(version) = form.aggregated else { return list.plain(form) };
     let document = match version {
@@ -163,11 +164,12 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
     if takes_json(call.head.accept) { Ok(()) } else { Err(refused) }
 }
 
-/// Returns the document of one version. A URL with the right hash always names the same bytes, so they may be cached.
+/// Returns the OpenAPI 3.0 document of one version. A URL with the right hash always names the same bytes, so clients
+/// may cache them.
 ///
-/// A URL with another hash redirects to the right one (kube-openapi `handler3`). For some seconds after a switch,
-/// kube-apiserver returns the hash of the other server's document, and it forwards no redirect. So clients behind
-/// kube-apiserver get the document itself.
+/// A URL with another hash redirects to the URL with the right hash (kube-openapi `handler3`). For some seconds after a
+/// takeover or rollback, kube-apiserver returns the hash of the other server's document. It forwards no redirects. So
+/// clients behind kube-apiserver get the document itself.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();

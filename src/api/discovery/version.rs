@@ -3,7 +3,7 @@
 use super::document::Document;
 use crate::build_info::BuildInfo;
 
-/// Returns the document, a `version.Info` of apimachinery.
+/// Returns the `/version` document, a `version.Info` of apimachinery.
 pub(super) fn version() -> Document {
     Document::new(serde_json::to_vec_pretty(BuildInfo::get()).expect("strings have a JSON form"))
 }

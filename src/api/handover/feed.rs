@@ -1,6 +1,7 @@
-//! Decides which Leases are written to built-in storage while clients may write here.
+//! Decides when this server's Leases are written to built-in storage, during and after a takeover.
 //!
-//! While clients may write to both sides, built-in storage gets each renewal in the next round.
+//! While some clients write to this server and others to kube-apiserver, built-in storage gets each renewal in the next
+//! round.
 //!
 //! A watch that a client opened before the takeover continues at built-in storage until it times out. So built-in
 //! storage gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager
@@ -24,19 +25,19 @@ pub(super) const RENEWAL_MS: u64 = 10_000;
 /// The Leases whose current state is not in built-in storage.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// Version up to which changes have been queued; none before the first.
+    /// Version up to which changes have been queued; `None` before the first call of [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
-    /// When each Lease must be written, in ms.
+    /// Time at which each Lease must be written, in ms.
     due: HashMap<Key, u64>,
-    /// Entries of `due` in the order of their times, among outdated ones.
+    /// Entries of `due` in the order of their times. The queue also has outdated entries.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
     /// Leases in the current write.
     under_way: Vec<Key>,
 }
 
 impl Feed {
-    /// Queues the table's changes since the last call. A renewal is due after `renewal_ms`, or never if none. The first
-    /// call makes every Lease due.
+    /// Queues the table's changes since the last call. A renewal is due after `renewal_ms`, or never if it is `None`.
+    /// The first call makes every Lease due.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {

@@ -32,9 +32,10 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
     Ok(lease)
 }
 
-/// Returns the change that imports a Lease of built-in storage; none if the Lease here is up to date.
+/// Returns the change that imports a Lease of built-in storage; `None` if the table has that state already.
 ///
-/// Built-in storage is authoritative, except for renewTime: clients renew here too, and the later time counts.
+/// Built-in storage is authoritative, except for `renewTime`: clients renew at this server too, and the later time
+/// counts.
 pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
     let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };
@@ -53,7 +54,7 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
 }
 
-/// Whether two states of a Lease are of the same object and the same holder.
+/// Whether two states of a Lease have the same UID and the same holder.
 pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
     one.metadata.uid == other.metadata.uid && one.spec.holder_identity == other.spec.holder_identity
 }
@@ -83,7 +84,7 @@ mod tests {
         lease
     }
 
-    /// Returns the state here after `theirs` is merged into `ours`.
+    /// Returns the Lease in the table after `theirs` is merged into `ours`.
     fn merged(ours: Option<Lease>, theirs: Lease) -> (Lease, Option<u64>) {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         if let Some(ours) = ours {

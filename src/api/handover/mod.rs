@@ -1,22 +1,23 @@
-//! The hand-over of Leases, as this replica sees it: what clients may do in each phase ([`crate::handover`]).
+//! The hand-over of Leases, as this replica sees it: the permissions of clients in each phase ([`crate::handover`]).
 //!
-//! Several kube-apiservers switch at different moments, so some requests reach built-in storage and others this server.
-//! Until no request can reach built-in storage, that storage decides:
+//! The kube-apiservers of a cluster switch to this server at different moments. So some requests reach built-in storage
+//! and others this server. Until no request can reach built-in storage, built-in storage is authoritative:
 //!
-//! - Creations, deletions and all changes but renewals get 429 here.
-//! - A renewal here is acknowledged once built-in storage has it. If built-in storage has another holder by then, the
-//!   renewal gets 409.
-//! - A read without a version waits until the table has all that built-in storage had when the request arrived.
+//! - Creations, deletions and all changes but renewals get 429 from this server.
+//! - This server acknowledges a renewal once built-in storage has it. If built-in storage has another holder by then,
+//!   the renewal gets 409.
+//! - A read without a version waits until the table has every change that built-in storage had when the read arrived.
 //!
-//! One replica copies in rounds ([`worker`]): it reads built-in storage, imports the changes, writes the renewals made
-//! here, and publishes its progress. A new round begins once the progress of the last one is applied. So the second
-//! round after a request begins after that request, at any replica.
+//! One replica copies Leases in rounds ([`worker`]). In a round it reads built-in storage, imports the changes, writes
+//! this server's renewals to built-in storage, and publishes its progress. A round begins once the progress of the
+//! previous round is in the table. So the second round after a request begins after that request, at any replica.
 //!
-//! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
-//! and lists of this server's versions get 410 too: a watch of built-in storage from such a version would be silent
-//! forever. Clients then list without a version. They get 429 until kube-apiserver serves its built-in storage.
-//! Once everything is written back, reads of single Leases get 429 too: another kube-apiserver may have changed them.
-//! The same is true while a takeover is undone, since not every kube-apiserver has switched then.
+//! During a rollback no client may write to this server, so that the written-back state stays the newest. Watches end
+//! with 410, and lists of this server's versions get 410 too: a watch of built-in storage from such a version would be
+//! silent forever. Clients then list without a version. These lists get 429 until kube-apiserver serves its built-in
+//! storage. Once everything is written back, reads of single Leases get 429 too: a kube-apiserver may have changed the
+//! Leases in built-in storage. The same is true while a takeover is undone, since not every kube-apiserver has switched
+//! then.
 
 mod feed;
 mod merge;
@@ -46,9 +47,9 @@ pub struct Handover {
     state: HandoverState,
     /// Permissions of clients in this state.
     mode: Mode,
-    /// Whether watches must end, because no client may write here any longer.
+    /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
-    /// Worker that copies Leases; none if this server has no access to built-in storage.
+    /// Worker that copies Leases; `None` if this server has no access to built-in storage.
     worker: Option<Box<Worker>>,
 }
 
@@ -59,9 +60,9 @@ struct HandoverState {
     /// Id of the request for the phase.
     asked: CompactString,
     step: Option<Step>,
-    /// When the Lease was last written, in seconds since the epoch.
+    /// Time of the last write of the hand-over's Lease, in seconds since the epoch.
     since: Option<i64>,
-    /// Progress of the rounds; current only while clients may just renew.
+    /// Progress of the rounds; current only in the mode [`Mode::Renewals`].
     progress: Progress,
 }
 
@@ -70,7 +71,7 @@ struct HandoverState {
 struct Progress {
     /// Number of reads of built-in storage whose changes are in the table.
     round: u64,
-    /// Version up to which built-in storage has the writes made here, except those that it has superseded.
+    /// Version up to which built-in storage has this server's writes, except the writes that it has superseded.
     written: ResourceVersion,
 }
 
@@ -133,19 +134,19 @@ impl Handover {
         self.worker.as_ref()?.due_ms()
     }
 
-    /// Whether client writes are held back.
+    /// Whether the hand-over restricts the writes of clients.
     #[must_use]
     pub fn holds_writes(&self) -> bool {
         self.mode != Mode::Open
     }
 
-    /// Whether clients may write here and to built-in storage, so that the table may be behind that storage.
+    /// Whether clients may write to this server and to built-in storage, so that the table may be behind that storage.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
         self.mode == Mode::Renewals
     }
 
-    /// Whether the table is no longer kept up to date, although kube-apiserver may change Leases in built-in storage.
+    /// Whether kube-apiserver may change Leases in built-in storage without this server importing the changes.
     #[inline]
     pub(super) fn may_be_outdated(&self) -> bool {
         let HandoverState { phase, step, .. } = &self.state;
@@ -153,17 +154,17 @@ impl Handover {
             && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::WrittenBack | Step::NotOurs)))
     }
 
-    /// Returns the number of the first round that certainly begins after this call. The next one may have begun.
+    /// Returns the number of the first round that certainly begins after this call. The next round may have begun.
     pub(super) fn round_after_now(&self) -> u64 {
         self.state.progress.round + 2
     }
 
-    /// Whether a request needs to wait for a round no longer.
+    /// Whether a request no longer needs to wait for `round`.
     pub(super) fn has_completed(&self, round: u64) -> bool {
         !self.follows_built_in() || self.state.progress.round >= round
     }
 
-    /// Whether a write that resulted in `applied` needs to wait for built-in storage no longer.
+    /// Whether a write that resulted in `applied` no longer needs to wait for built-in storage.
     #[inline]
     pub(super) fn has_written(&self, applied: &Object) -> bool {
         !self.follows_built_in() || self.state.progress.written >= applied.version || is_of_handover(applied)
@@ -172,7 +173,7 @@ impl Handover {
     /// Checks that a renewal holds. It resulted in `applied`, and [waits no longer](Self::has_written).
     ///
     /// # Errors
-    /// 409 if built-in storage has superseded it, 504 if that is unknown.
+    /// 409 if built-in storage has superseded the renewal, 504 if this replica cannot tell.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);
@@ -180,7 +181,8 @@ impl Handover {
         let (namespace, name) = applied.key().parts();
         match table.find(namespace, name) {
             Some((_, object)) if object.version == applied.version => Ok(()),
-            // A later renewal here, or a merge with this one. A state of built-in storage itself has superseded it.
+            // The Lease has a later renewal of this server, or the merge of `applied` with a built-in state. A Lease
+            // with a built-in version is a state of built-in storage, which has superseded `applied`.
             Some((_, object))
                 if object.built_in_version().is_none() && is_same_term(object.unrenewed(), applied.unrenewed()) =>
             {
@@ -213,8 +215,8 @@ impl Handover {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
-    /// Returns the error for an update of another than the current version. A version of built-in storage may not be
-    /// copied yet.
+    /// Returns the error for an update whose `resourceVersion` is not the current one. A version of built-in storage
+    /// gets 429 during a takeover, since that state may not be imported yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
         if self.follows_built_in() && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
@@ -239,14 +241,14 @@ impl Handover {
         Err(ApiError::HandingOver)
     }
 
-    /// Whether a write that resulted in `applied` may be acknowledged. A write that was decided before the freeze may
-    /// be applied after it, and is then not in built-in storage.
+    /// Whether a write that resulted in `applied` may be acknowledged. A write that was decided before
+    /// [`Mode::Frozen`] may be applied in that mode, and is then not in built-in storage.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
         // The key is read only if necessary, since that is a cache miss.
         self.mode != Mode::Frozen || is_of_handover(applied)
     }
 
-    /// Reads the state from the Lease. Call it before the requests of applied changes are answered.
+    /// Reads the state from the hand-over's Lease. Call it before the responses to applied changes are sent.
     pub fn read_state(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
@@ -301,8 +303,8 @@ fn renews(before: &Lease, after: &Lease) -> bool {
 }
 
 impl Api {
-    /// Reads the phase of the hand-over, and does this replica's work in it. Returns whether watches must end, because
-    /// no client may write here from now on.
+    /// Reads the phase of the hand-over, and does this replica's work in that phase. Returns whether watches must end,
+    /// because clients may no longer write to this server.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         self.handover.read_state(table);
         let phase = self.handover.state.phase;
@@ -310,7 +312,7 @@ impl Api {
             identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
-            // The holder of each lock is known now.
+            // After the import, the table has the current holder of each lock.
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
@@ -326,17 +328,17 @@ impl Api {
                 Some(worker) => worker.stand_by(),
                 None => {}
             }
-            // With Leases in memory the worker's changes are applied already.
+            // With Leases in memory, the worker's changes are in the table at once.
             self.handover.read_state(table);
         }
         std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether every live replica follows the phase, and every write decided before is in the table.
+    /// Whether every live replica follows the phase, and the table has every write that was decided before the phase.
     ///
-    /// A replica confirms the phase in its identity Lease. Its changes are applied in order, so earlier decisions come
-    /// first. A single server has written everything once its journal is idle. Before a takeover no requests are
-    /// forwarded to it, so its journal does not matter then.
+    /// A replica confirms the phase in its identity Lease. A replica's changes are applied in order, so its earlier
+    /// writes are applied before the confirmation. A single server has written everything once its journal is idle.
+    /// Before a takeover no requests are forwarded to the server, so its journal does not matter then.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
         let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {

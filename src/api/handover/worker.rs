@@ -1,17 +1,18 @@
-//! The replica that copies Leases between its table and built-in storage.
+//! The worker, which copies Leases between the table and built-in storage. It runs at one replica.
 //!
 //! ```text
-//!   import   read, take in, say `imported`; then rounds: read, take in, write the renewals made here, publish progress
-//!   serve    read, take in, write every lock, say `serving`; then keep built-in storage up to date
-//!   undo     read, take in, write everything, say `written-back`; then look whether the APIService is local
-//!   freeze   read, write everything, say `written-back`; then look whether the APIService is local
+//!   import   read, import, report `imported`; then rounds: read, import, write this server's renewals, publish
+//!   serve    read, import, write every lock, report `serving`; then keep built-in storage up to date
+//!   undo     read, import, write everything, report `written-back`; then check whether the APIService is local
+//!   freeze   read, write everything, report `written-back`; then check whether the APIService is local
 //! ```
 //!
-//! Until `serving`, each write comes after a read whose changes are in the table. A write compares only what the thread
-//! has read. So an earlier write could take a lock away from a holder that was read but not imported.
+//! Until the step `serving`, the worker writes only when the table has all changes of the last read. A write fails only
+//! if a Lease has changed since the thread read it. So a write before the import could take a lock away from a holder
+//! that the thread has read.
 //!
-//! Rounds also go on in `serve`, and when `import` is requested again, until all replicas confirm the phase. A dead
-//! replica confirms nothing, and clients that renew must not wait until its identity Lease has expired.
+//! Rounds also continue in `serve`, and when `import` is requested again, until all replicas confirm the phase. A dead
+//! replica does not confirm, and clients that renew must not wait until its identity Lease has expired.
 //!
 //! A replica that takes over the work restarts the phase, with a complete read.
 
@@ -39,34 +40,34 @@ use uuid::Uuid;
 /// Pause between reads of built-in storage, in ms: at first, and after [`SWITCH_SECONDS`].
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
-/// Time for which a command is likely to run, in seconds.
+/// Time for which a takeover or rollback command is likely to run, in seconds.
 const SWITCH_SECONDS: i64 = 60;
 /// Time before another attempt after a failure, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Interval at which completed work is checked, in ms.
+/// Interval of the checks in the stage [`Stage::Rest`], in ms.
 const REST_MS: u64 = 1_000;
 /// Interval at which due Leases are written, in ms.
 const FEED_MS: u64 = 200;
-/// Longest life of a watch from before a takeover, in seconds. kube-apiserver ends a watch after at most an hour,
-/// unless `--min-request-timeout` exceeds its default of 1,800 s.
+/// Longest life of a watch that was opened at built-in storage before a takeover, in seconds. kube-apiserver ends a
+/// watch after at most an hour, unless `--min-request-timeout` exceeds its default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
 /// Maximum number of Leases fed by one command.
 const FEED_LEASES_MAX: usize = 2_000;
-/// Maximum number of Leases imported in one turn.
+/// Maximum number of Leases imported in one turn of the event loop.
 const TAKEN_IN_PER_TURN: usize = 256;
 /// Maximum number of changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
-/// The work of a hand-over.
+/// The work of a hand-over at this replica.
 #[derive(Debug)]
 pub(super) struct Worker {
     port: BuiltInPort,
-    /// State that the stage belongs to.
+    /// State of the hand-over that `stage` belongs to.
     state: HandoverState,
     stage: Stage,
     /// The thread's current command.
     under_way: Option<UnderWay>,
-    /// Whether the next read is complete.
+    /// Whether the next read returns all Leases, not only the changes since the last read.
     reads_all: bool,
     /// Last read state of each Lease that is not imported yet, by key.
     incoming: BTreeMap<String, Incoming>,
@@ -81,9 +82,9 @@ pub(super) struct Worker {
     is_read_confirmed: bool,
     /// Version of the table at the last write of renewals.
     write_version: ResourceVersion,
-    /// When the stage continues, in ms.
+    /// Time at which the stage continues, in ms.
     stage_ms: u64,
-    /// When Leases are fed next, in ms.
+    /// Time of the next feed, in ms.
     feed_ms: u64,
     /// Whether this replica does the work.
     is_working: bool,
@@ -108,7 +109,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnderWay {
     purpose: Purpose,
-    /// Whether the command belongs to an earlier phase, so that its outcome does not count.
+    /// Whether the command belongs to an earlier phase, so that its result is ignored.
     is_stale: bool,
 }
 
@@ -121,7 +122,7 @@ enum Purpose {
     Write,
 }
 
-/// The read state of a Lease.
+/// The state of a Lease as read from built-in storage.
 #[derive(Clone, Debug)]
 enum Incoming {
     Present(StoredLease),
@@ -149,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// Returns the next time at which there is work, in ms; none if another replica does the work.
+    /// Returns the next time at which there is work, in ms; `None` if another replica does the work.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
@@ -177,7 +178,7 @@ impl Worker {
         self.take_event(state, table, storage, now);
         self.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
-        // Another replica may have published the same round. The next read begins after that.
+        // Another replica may have published the same round. This replica then begins the next round.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
@@ -202,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// Begins a phase. Earlier reads are still imported, unless this server's state is newer.
+    /// Begins a phase. The worker still imports earlier reads, unless this server's state is newer.
     fn begin(&mut self, state: &HandoverState) {
         self.stage = Stage::Read;
         // An incremental read would miss the table's changes that were not written back.
@@ -216,7 +217,7 @@ impl Worker {
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
-    /// Leaves the work to another replica, and forgets everything in progress.
+    /// Leaves the work to another replica, and discards everything in progress.
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.incoming.clear();
@@ -225,7 +226,7 @@ impl Worker {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        // The outcome is outdated by the time this replica works again.
+        // The result of the command will be outdated when this replica does the work again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
@@ -251,7 +252,7 @@ impl Worker {
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
-            // The written step was lost.
+            // The Lease has no step, so the write of the step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
                 self.send(Purpose::Look, BuiltInCommand::Look);
@@ -265,7 +266,7 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            // Another replica may have imported newer states since.
+            // Another replica may have imported newer states since the read.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
@@ -287,7 +288,7 @@ impl Worker {
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
             BuiltInEvent::Ours => {}
-            // The switch has not happened yet. Built-in storage has no renewals of this round.
+            // The APIService has not been replaced yet. The renewals of this round were not written.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
@@ -311,7 +312,7 @@ impl Worker {
         }
     }
 
-    /// Queues the result of a read. Leases missing from a complete read are deleted.
+    /// Queues the result of a read for import. A Lease that is missing from a complete read was deleted.
     fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
@@ -378,7 +379,7 @@ impl Worker {
         }
     }
 
-    /// Continues once all read Leases are in the table.
+    /// Starts the next stage once all read Leases are in the table.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if !self.unreadable.is_empty() => Stage::Read,
@@ -399,7 +400,7 @@ impl Worker {
         may_only_renew(state) && (state.step == Some(Step::Imported) || !self.is_read_confirmed)
     }
 
-    /// Writes the renewals that built-in storage does not have. Every change that it had is in the table.
+    /// Writes the renewals that built-in storage does not have. The table has every change of the last read.
     fn write_renewals(&mut self, table: &Table, now: Now) {
         debug_assert!(self.has_taken_in(), "a write compares what was read");
         self.write_version = table.version();
@@ -412,7 +413,7 @@ impl Worker {
         }
     }
 
-    /// Continues once built-in storage has these renewals.
+    /// Continues once built-in storage has the written renewals.
     fn after_renewals(&mut self, now: Now) {
         self.feed.end(false, now);
         if !self.feed.is_due(now) {
@@ -421,7 +422,7 @@ impl Worker {
         }
     }
 
-    /// Removes and returns the due Leases that built-in storage gets, and begins their write.
+    /// Removes and returns the due Leases that are to be written to built-in storage. Records them as being written.
     fn take_fed(&mut self, table: &Table, is_serving: bool, now: Now) -> Vec<Wanted> {
         let (mut keys, mut leases) = (Vec::new(), Vec::new());
         while leases.len() < FEED_LEASES_MAX && self.feed.is_due(now) {
@@ -441,7 +442,8 @@ impl Worker {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
-        // Forced writes make kube-apiserver's late updates of locks fail, since those update an older state.
+        // A forced write also writes unchanged locks. So late updates of locks by kube-apiserver fail, since they
+        // update an older state.
         let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
     }
@@ -480,8 +482,8 @@ impl Worker {
     }
 }
 
-/// Returns a Lease in its form for built-in storage. During a switch built-in storage is authoritative, and gets only
-/// the writes made here.
+/// Returns a Lease in its form for built-in storage. During a takeover built-in storage is authoritative, and gets only
+/// this server's writes.
 fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     let (namespace, name) = key.parts();
     match table.find(namespace, name) {
@@ -493,12 +495,12 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     }
 }
 
-/// Whether clients may renew here and write to built-in storage.
+/// Whether clients may only renew at this server, while other clients write to built-in storage.
 fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Renewals
 }
 
-/// Whether reads are imported: not if this server's state is newer.
+/// Whether the worker imports its reads. It does not if this server's state is newer.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
@@ -507,7 +509,7 @@ fn takes_in(state: &HandoverState) -> bool {
     }
 }
 
-/// Returns the change that imports a read; none if nothing has changed.
+/// Returns the change that imports a read Lease; `None` if the table has that state already.
 ///
 /// # Errors
 /// The reason why the value is not a Lease.
@@ -522,14 +524,14 @@ fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -
     }
 }
 
-/// Whether the Lease of this key is this server's own.
+/// Whether the Lease of this key belongs to this server: an identity or the hand-over.
 fn is_own_key(table: &Table, key: &str) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let found = table.find(namespace, name);
     is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Returns every Lease but this server's own.
+/// Returns the Leases of clients: all but this server's identities and the hand-over.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }
@@ -566,7 +568,7 @@ fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: No
     _ = storage.write(table, change, now.ms);
 }
 
-/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal has accepted the change.
+/// Writes a step and a message to the Lease of the hand-over. Returns whether the change was accepted.
 fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();

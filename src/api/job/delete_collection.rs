@@ -24,7 +24,7 @@ pub(super) struct CollectionDeletion {
     deletion: Deletion,
     /// Leases to delete, in the order of the list.
     doomed: VecDeque<Doomed>,
-    /// Error that ends the deletion once all changes in flight are settled.
+    /// Error that ends the deletion of the collection once all changes in flight are settled.
     refused: Option<JobError>,
 }
 
@@ -37,11 +37,11 @@ struct Doomed {
 
 #[derive(Debug)]
 enum DoomedState {
-    /// Another change of the Lease is in flight, with this ticket number.
+    /// Another request's change of the Lease is in flight, with this ticket number.
     Busy(u64),
     /// The Lease is deleted, marked for deletion, or kept.
     Done,
-    /// The deletion is not begun, or must be repeated.
+    /// The deletion has not begun, or must be repeated.
     Found,
     /// The deletion is in flight.
     Submitted(Ticket),
@@ -62,8 +62,8 @@ impl CollectionDeletion {
     /// deletions of a step are in flight together, and the next step waits for them.
     ///
     /// # Errors
-    /// 409 if a precondition fails, after the Leases before that one are deleted; or the log no longer has the states
-    /// for the rest.
+    /// 409 if a precondition fails, after the preceding Leases are deleted. [`JobError::Forgotten`] if the event log no
+    /// longer has the states of the remaining Leases.
     pub(super) fn step(
         &mut self,
         found: &mut Found,
@@ -121,7 +121,7 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Continues the deletion as far as possible. If `is_refused`, no change is submitted.
+    /// Continues the deletion of this Lease as far as possible. If `is_refused`, no new change is submitted.
     ///
     /// # Errors
     /// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
@@ -138,7 +138,7 @@ impl Doomed {
                 Outcome::Applied(_) => self.state = DoomedState::Done,
                 Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
                 Outcome::Pending => {}
-                // Another writer was faster.
+                // Another write of this Lease came first.
                 Outcome::Rejected => self.state = DoomedState::Found,
             },
             DoomedState::Busy(ticket) if storage.settled() >= *ticket => self.state = DoomedState::Found,

@@ -11,7 +11,7 @@ use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 
-/// The items found so far, the snapshot of the rest, and the encoded size of the items if it is needed.
+/// The items found so far, and the snapshot in which the search continues.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
@@ -19,7 +19,7 @@ pub(super) struct Found {
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,
-    /// Rest of the list, once the page is full.
+    /// Rest of the list after this page; `None` until the page is full.
     rest: Option<Rest>,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Rest {
     token: ContinueToken,
-    /// Leases counted so far, if their number is not known.
+    /// Number of Leases counted so far, if the token does not have the number of remaining items.
     counted: usize,
 }
 
 impl Found {
-    /// Creates an empty page of `snapshot`, of at most `limit` items; 0 for all.
+    /// Creates an empty page of `snapshot` for at most `limit` items; 0 means no limit.
     pub(super) fn nothing(snapshot: Snapshot, limit: usize) -> Self {
         let limit = if limit == 0 { usize::MAX } else { limit };
         Self { items: snapshot.no_states(), snapshot, limit, bytes: 0, rest: None }
@@ -74,8 +74,8 @@ impl Found {
         })
     }
 
-    /// Returns the metadata of a list whose items are found; `is_page` tells whether more may follow. `None` if another
-    /// step must count the rest: the token for a version that is gone does not have the number of remaining items.
+    /// Returns the metadata of a list whose items are found. `is_page` tells whether another page may follow. `None` if
+    /// another step must count the remaining items: a token without a version does not have their number.
     pub(super) fn meta(
         &mut self,
         table: &Table,
@@ -102,7 +102,7 @@ impl Found {
             token.set_remaining(*counted);
         }
         if token.remaining() == Some(0) {
-            // Any later item was created after the version.
+            // Any item after this page was created after the version of the list.
             return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
         }
         let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
@@ -110,7 +110,7 @@ impl Found {
     }
 }
 
-/// The metadata of a list, kept until its end, where some forms have it.
+/// The metadata of a list. The job keeps it until the end of the list, since some forms have it there.
 #[derive(Debug)]
 pub(super) struct OwnedMeta {
     version: ResourceVersion,

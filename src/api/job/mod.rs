@@ -1,8 +1,8 @@
-//! Work that may be long: lists, deletions of a collection, and compressed bodies. It is cut into steps, so that it
-//! delays no renewal.
+//! Jobs: lists, deletions of a collection, and compressed bodies, whose work may be long. A job runs in steps, so that
+//! it delays no renewal.
 //!
 //! While the request may still be refused, the response has no head: [`Job::has_head`] is false, and steps append
-//! nothing. After that only closing the connection can signal an error.
+//! nothing. Once the head is sent, only closing the connection can signal an error.
 
 mod delete_collection;
 mod found;
@@ -29,7 +29,7 @@ use bytes::Bytes;
 use delete_collection::CollectionDeletion;
 use found::{Found, OwnedMeta};
 
-/// A response that is made in steps: to a list, to a deletion of a collection, or with compression.
+/// A response that is made in steps: of a list, of a deletion of a collection, or with compression.
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
@@ -43,7 +43,7 @@ pub struct Job {
     request: Option<PendingRequest>,
     /// Compression of the body, for a client that accepts gzip.
     gzip: Option<Gzip>,
-    /// Time of the first step, or of the first check whether the job is late, in ms.
+    /// Time of the first step or of the first deadline check, whichever came first, in ms.
     since_ms: Option<u64>,
     /// Permit of a long job.
     permit: Option<Permit>,
@@ -56,11 +56,11 @@ pub struct Job {
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The log no longer has the states for the rest.
+    /// The event log no longer has the states for the rest of the response.
     Forgotten,
     /// The job has taken longer than [`JOB_MS_MAX`], or its permit was revoked.
     Overtaken,
-    /// The request is refused; the response has no head yet.
+    /// The request is refused. The response has no head yet.
     Refused(ApiError),
 }
 
@@ -74,7 +74,7 @@ impl From<Forgotten> for JobError {
 #[derive(Debug, Default)]
 struct Printer {
     pretty: Pretty,
-    /// Piece that is not indented yet.
+    /// Part of the list that is not indented yet.
     compact: Vec<u8>,
 }
 
@@ -87,11 +87,11 @@ impl Printer {
     }
 }
 
-/// The work of the next step. [`Stage::Collect`] and [`Stage::Delete`] lead to [`Stage::Send`]; the other stages stay
-/// until the end of the job, or until its time is over.
+/// The work of the next step. [`Stage::Collect`] and [`Stage::Delete`] lead to [`Stage::Send`]. Any other stage stays
+/// until the job is complete or its deadline passes.
 #[derive(Debug)]
 enum Stage {
-    /// Collects the items of a list with a limit, since its metadata come first and depend on them.
+    /// Collects the items of a list with a limit. The metadata precede the items in the response, and depend on them.
     Collect { found: Found },
     /// Finds the Leases of a collection, then deletes them.
     Delete { found: Found, deletion: CollectionDeletion },
@@ -99,8 +99,8 @@ enum Stage {
     Stream(StreamedList),
     /// Sends a complete response that is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// The deadline passed before the client had read the response, or another user needed the permit. All memory is
-    /// released.
+    /// The job was ended: its deadline passed before the client had read the response, or another user needed the
+    /// permit. All memory is released.
     GivenUp,
     /// Sends the collected items.
     Send(Unsent),
@@ -160,7 +160,7 @@ impl Unsent {
     /// Appends the next items.
     fn send(&mut self, selector: &Selector, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
-            // Each item is dropped once it is written: dropping all at once would take long.
+            // Each item is dropped once it is written, since dropping all items at once would take long.
             let Some(object) = self.items.pop_front() else {
                 form.push_list_close(out, &self.meta.borrowed(form.shard_of(selector)), self.is_empty);
                 return Stepped::Done;
@@ -172,7 +172,7 @@ impl Unsent {
 }
 
 impl Job {
-    /// Creates a list of the Leases in `snapshot` that `selector` matches; of at most `limit` items, or 0 for all.
+    /// Creates a list of the Leases in `snapshot` that `selector` matches, of at most `limit` items; 0 means no limit.
     #[must_use]
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
@@ -183,7 +183,7 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// Creates a deletion of the Leases in `snapshot` that `selector` matches; of at most `limit`, or 0 for all.
+    /// Creates a deletion of the Leases in `snapshot` that `selector` matches, of at most `limit`; 0 means no limit.
     #[must_use]
     pub fn delete_collection(
         snapshot: Snapshot,
@@ -220,7 +220,7 @@ impl Job {
         }
     }
 
-    /// Whether the next step waits for the job's own changes to be settled. A step made earlier has no effect.
+    /// Whether the next step waits for the job's own changes to be settled. A step before that has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
@@ -237,7 +237,7 @@ impl Job {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether the job takes more than a step. Such jobs may use much memory, and share one core.
+    /// Whether the job takes more than one step. Such jobs may use much memory, and share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
@@ -245,7 +245,7 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // The length is unknown for a page with a selector, and for one whose rest must be counted.
+        // The number of steps is unknown for a page with a selector, and for a page whose rest must be counted.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
@@ -256,12 +256,12 @@ impl Job {
         matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. })
     }
 
-    /// Returns the place for a permit, which is held until the end of the job.
+    /// Returns the job's permit. The job holds it until its end.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
     }
 
-    /// Sets the requested state of the snapshot.
+    /// Sets the state that the list requests.
     #[must_use]
     pub(super) fn with_state(self, state: AskedState) -> Self {
         Self { state, ..self }
@@ -278,14 +278,14 @@ impl Job {
         self.request = Some(request);
     }
 
-    /// Counts the request, whose response begins now.
+    /// Counts the request with its status, at the start of the response.
     pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         if let Some(request) = &self.request {
             request.count_begin(metrics, status);
         }
     }
 
-    /// Counts the duration of the request, whose last step is made.
+    /// Counts the duration of the request, after the last step.
     pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
         if let Some(request) = &self.request {
             request.count_end(metrics, now);
@@ -309,7 +309,7 @@ impl Job {
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            // Without a sent item, the log may still lose the version.
+            // Before the first item is sent, the version may still expire from the log.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
             (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
@@ -334,7 +334,7 @@ impl Job {
     /// head.
     ///
     /// # Errors
-    /// [`JobError`]; without a head, the response is [`Job::refusal`]. Otherwise it cannot be completed.
+    /// [`JobError`]. Before the head, the response is [`Job::refusal`]. After it, the response cannot be completed.
     pub fn step(
         &mut self,
         table: &mut Table,
@@ -343,7 +343,7 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        // A slow peer must not hold the job's memory, or the states retained for it, without a deadline.
+        // A slow peer must not hold the job's memory, or the states retained for the job, beyond the deadline.
         if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }
@@ -419,7 +419,7 @@ impl Job {
         }
     }
 
-    /// Begins to send the collected items if no more are to be found: the page is full, or `stepped` is done.
+    /// Begins to send the collected items if the page is full, or if `stepped` shows that the search is complete.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -443,8 +443,8 @@ impl Job {
         self.compact_step(table, storage, now, out, bytes_max)
     }
 
-    /// Releases the job's memory if its time is over or its permit was revoked. Call it periodically, since a peer may
-    /// delay the next step, even the first. `is_blocked` is whether the peer leaves no room for the next step.
+    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call it periodically, since a
+    /// peer may delay the next step, even the first. `is_blocked` tells whether the peer leaves no room for that step.
     pub fn check(&mut self, now: Now, is_blocked: bool) {
         let waits_for_peer = is_blocked && !self.is_waiting;
         let is_held = self.permit.as_ref().is_none_or(|permit| permit.check_reading(waits_for_peer));
@@ -453,13 +453,13 @@ impl Job {
         }
     }
 
-    /// Returns when the job is late, in ms.
+    /// Returns the deadline of the job, in ms.
     #[must_use]
     pub fn late_ms(&self, now: Now) -> u64 {
         self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
     }
 
-    /// Begins the time of the job, if this is its first step. Returns whether its deadline has passed.
+    /// Starts the job's time, unless it has started. Returns whether the deadline has passed.
     fn check_deadline(&mut self, now: Now) -> bool {
         self.since_ms.get_or_insert(now.ms);
         now.ms >= self.late_ms(now)

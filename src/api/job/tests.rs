@@ -28,7 +28,7 @@ fn create(table: &mut Table, number: usize) {
     table.create(lease);
 }
 
-/// Goal: a client that delays a step, the first or a later one, holds no permit for longer than a list may take.
+/// Goal: a client that delays the first step or a later step holds its permit no longer than `JOB_MS_MAX`.
 #[test]
 fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
@@ -98,7 +98,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     assert_eq!(table.discarded_len(), 0);
 }
 
-/// This holds however long the first step is delayed, and whatever the log loses meanwhile.
+/// A list shows the state at its request, even if the first step is late and the log has lost that version.
 #[test]
 fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     let mut table = table_of(2);
@@ -138,7 +138,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     }
 }
 
-/// Other writers are faster than the snapshot catches up. Nothing was sent yet, so clients can be told to list again.
+/// Other writers are faster than the snapshot catches up. No part of the response was sent, so the client gets 410.
 #[test]
 fn a_version_that_is_forgotten_on_the_way_is_expired() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
@@ -221,7 +221,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     }
 }
 
-/// The rest of a page whose version is gone is not counted yet: that takes steps of its own.
+/// After a page of the current state, further steps count the remaining items.
 #[test]
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
@@ -319,7 +319,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     }
 }
 
-/// Bytes before a list in the output are no part of the list, even if it takes many steps.
+/// Printing leaves the bytes before the list in the output unchanged, even if the list takes many steps.
 #[test]
 fn a_list_for_people_leaves_alone_what_goes_before_it() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

@@ -1,9 +1,9 @@
 //! The fast path of a renewal: an update whose body is the encoding of the current Lease with another `renewTime`.
-//! Nothing is decoded, validated or compared field by field; what was valid with the old time is valid with the new
-//! one.
+//! The fast path does not decode, validate or compare any field: the Lease was valid with the old time, so it is valid
+//! with the new time.
 //!
-//! Invariant: it does the same as [`Api::decide_update`] for the same request, byte for byte, or returns nothing. A
-//! test in this module compares the two.
+//! Invariant: for the same request, the fast path does the same as [`Api::decide_update`], byte for byte, or returns
+//! `None`. A test in this module compares both paths.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};
@@ -20,7 +20,7 @@ use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 
 impl Api {
-    /// Returns the renewal, if the request is one.
+    /// Returns the verdict for a renewal; `None` for any other request.
     #[inline]
     pub(super) fn decide_renewal(
         &mut self,
@@ -57,7 +57,7 @@ impl Api {
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
-        // The write happens even if the answer is refused.
+        // The write happens even if the form of the response is refused.
         Some(Verdict::Write(change, Answer::applied(200, form, call.check_options_of(form))))
     }
 }

@@ -1,5 +1,5 @@
 //! The fast path of a renewal against the general path. Goal: a client cannot tell which path a request took. Method:
-//! two APIs with their own tables get the same random requests, and one always takes the general path. Answers, tables,
+//! two APIs with their own tables get the same random requests, and one always takes the general path. Replies, tables,
 //! logs and watch events must have the same bytes. Requests are renewals as clients send them, and variants of them.
 
 use super::super::{Api, Reply};
@@ -23,7 +23,7 @@ struct Sent {
     body: Vec<u8>,
 }
 
-/// An answer as data; for a list or a watch only its kind.
+/// A reply as data; of a list or a watch only its kind.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
 /// An API, its table, and its watchers.
@@ -129,7 +129,7 @@ struct World {
     long: Side,
     rng: fastrand::Rng,
     now: Now,
-    /// Bodies that clients have received, with the name of the Lease.
+    /// Bodies that clients have received. The index of the Lease's name and whether the body is protobuf come first.
     got: Vec<(usize, bool, Vec<u8>)>,
     micros: u64,
 }
@@ -354,7 +354,7 @@ impl World {
             }
         }
         let sent = match self.got.len() {
-            // Sometimes the body is not the newest.
+            // The renewal is sometimes based on an older body.
             count if count > 0 && self.rng.u8(..8) > 0 => {
                 let back = if self.rng.u8(..6) == 0 { self.rng.usize(..count.min(4)) } else { 0 };
                 let (at, is_protobuf, body) = self.got[count - 1 - back].clone();
@@ -422,8 +422,8 @@ fn nobody_can_tell_which_way_a_request_went() {
     assert!(renewals.iter().all(|count| count * 12 > steps), "{renewals:?} of {steps}");
 }
 
-/// Goal: a Lease loaded from the store is renewed as cheaply as before, from its first renewal on. Otherwise each
-/// restart would write every Lease to the journal again.
+/// Goal: a Lease loaded from the store takes the fast path from its first renewal on. Otherwise each restart would
+/// write every Lease to the journal again.
 #[test]
 fn a_lease_out_of_the_store_is_renewed_the_short_way() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };

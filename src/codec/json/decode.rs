@@ -1,7 +1,7 @@
 //! Decodes JSON bodies to objects.
 //!
-//! A [`Decoder`] is reused, so that reading a body of common size allocates only the object. The body is first copied
-//! into a buffer, because simd-json needs room after the text and writes into it. The body itself stays intact for
+//! A [`Decoder`] is reused, so that decoding a body of common size allocates only the object. The body is first copied
+//! into a buffer, because simd-json writes into its input and needs room after it. The body itself stays intact for
 //! errors that quote it and for the slow path.
 //!
 //! ```text
@@ -28,9 +28,9 @@ use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 /// Decodes JSON bodies, one after another.
 pub struct Decoder {
     buffers: Buffers,
-    /// The text being read, then [`INPUT_PADDING`] bytes. Strings are unescaped in place.
+    /// Text that simd-json parses, then [`INPUT_PADDING`] bytes. Strings are unescaped in place.
     input: Vec<u8>,
-    /// Empty between bodies; kept for its memory.
+    /// Tape of the current body; empty between bodies, to reuse its memory.
     tape: Tape<'static>,
 }
 
@@ -51,10 +51,11 @@ impl Decoder {
         }
     }
 
-    /// Decodes a Lease, of `version` if the body names none; it may be of another version of the group.
+    /// Decodes a Lease. `version` is the default if the body names no version. The body may name another version of the
+    /// group.
     ///
     /// # Errors
-    /// kube-apiserver's answer to a body that is not JSON, not a Lease, or has a field of the wrong type.
+    /// kube-apiserver's error for a body that is not JSON, not a Lease, or has a field of the wrong type.
     pub fn decode_lease(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.decode_lease_of(body, body, version)
     }
@@ -67,8 +68,8 @@ impl Decoder {
         self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
-    /// Decodes the Lease that a patch produced, of `version` if it names none; it may be of another version of the
-    /// group.
+    /// Decodes the Lease that resulted from a patch. `version` is the default if the result names no version. It may
+    /// name another version of the group.
     ///
     /// # Errors
     /// Go's plain message, which kube-apiserver includes in an error about the patch.
@@ -81,13 +82,13 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// Returns the repeated fields of an applied patch, whose depth is therefore bounded.
+    /// Returns the repeated fields of a patch. The patch has been applied, so its depth is limited.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
     }
 
-    /// Returns the complaints of strict decoding about the operations of an applied JSON patch.
+    /// Returns the complaints of strict decoding about the operations of a JSON patch that has been applied.
     #[must_use]
     pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_operations).unwrap_or_default()
@@ -104,7 +105,7 @@ impl Decoder {
             .map_err(|message| ApiError::BadRequest { message })
     }
 
-    /// Decodes a Lease, of `wanted` if the body names no version.
+    /// Decodes a Lease. `wanted` is the default if the body names no version.
     fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
         let read = |root: Value<'_, '_>| lease_of(root, TypeMeta::interpret(root), body, wanted);
         self.read(body, read).map_err(|words| unread(&words)).flatten()
@@ -137,14 +138,14 @@ impl Decoder {
         let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
         *tape = filled.reset();
         if body.len() > BODY_BYTES_KEPT {
-            // One body of megabytes must not hold tens of megabytes forever.
+            // After a body of megabytes, the decoder must not keep tens of megabytes.
             *self = Self::new();
         }
         result
     }
 }
 
-/// Decodes `root` to a Lease, of `wanted` if `meta` names no version. `meta` is the type of `root`.
+/// Decodes `root` to a Lease. `meta` is the type of `root`; `wanted` is the default if `meta` names no version.
 fn lease_of(
     root: Value<'_, '_>,
     meta: Result<TypeMeta<'_>, String>,
@@ -155,14 +156,14 @@ fn lease_of(
     read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))
 }
 
-/// The refusal of a body with a syntax error.
+/// Returns the error for a body with a syntax error.
 #[cold]
 fn unread(words: &str) -> Refusal {
     Refusal::Unrecognized { words: unread_syntax(words) }
 }
 
-/// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then reads a Lease of its internal version.
-/// That version knows none of these fields, so no name is found.
+/// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then decodes a Lease of its internal
+/// version, which has none of the fields. So the Lease is empty, and every field is reported as unknown.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();
@@ -174,7 +175,7 @@ fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     DecodedLease { lease: Lease::default(), version, entries: 0, warnings }
 }
 
-/// Copies `text` into `input` and parses it onto `tape`; returns whether that succeeded.
+/// Copies `text` into `input` and parses it onto `tape`. Returns whether the parser succeeded.
 #[inline]
 fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape: Tape<'a>) -> (Tape<'a>, bool) {
     input.clear();
@@ -184,16 +185,16 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
     (tape, well)
 }
 
-/// Initial room for a body, in bytes. A kubelet's Lease with managed fields takes a fifth of it.
+/// Initial size of the buffer for a body, in bytes: five times a kubelet's Lease with managed fields.
 const BODY_BYTES_COMMON: usize = 4_096;
 
-/// Maximum size of a body whose memory is kept for the next one, in bytes. The tape can take some twenty times as much.
+/// Maximum size of a body after which the buffers are kept, in bytes. The tape can take some twenty times as much.
 const BODY_BYTES_KEPT: usize = 65_536;
 
 /// Tape nodes of a common body.
 const NODES_COMMON: usize = 256;
 
-/// Message for a body that Go accepts but simd-json refuses even when repaired. None is known.
+/// Message for a body that Go accepts but simd-json refuses even when repaired. No such body is known.
 const UNREADABLE: &str = "unreadable value";
 
 #[cfg(test)]
@@ -402,7 +403,7 @@ mod tests {
         assert!(refusal("{\"a\":".repeat(500_000)).contains("exceeded max depth"));
     }
 
-    /// Some naive ways to decode these take quadratic time; the test would then run for minutes.
+    /// A naive decoder takes quadratic time for these bodies. The test would then run for minutes.
     #[test]
     fn huge_bodies_take_linear_time() {
         let mut decoder = Decoder::new();

@@ -1,5 +1,5 @@
-//! Encodes objects as JSON, byte for byte like kube-apiserver: fields in the order of the Go types, empty ones omitted
-//! where the type says `omitempty`. All functions append to the caller's buffer, without a final line feed.
+//! Encodes objects as JSON, byte for byte like kube-apiserver: fields in the order of the Go types, empty fields
+//! omitted where the type says `omitempty`. All functions append to the caller's buffer, without a final line feed.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
@@ -9,10 +9,10 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
-/// Appends a Lease. `version` is its `resourceVersion`; none in the answer to the dry run of a creation. With
-/// `type_meta` it has `kind` and `apiVersion`, which items of a list lack.
+/// Appends a Lease. `version` is its `resourceVersion`; `None` in the response to the dry run of a creation. With
+/// `type_meta` the object has `kind` and `apiVersion`, which items of a list lack.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // A new buffer grows once and hardly beyond its content, since it may live as long as the Lease.
+    // The reserved size is close to the final size, since the buffer may live as long as the Lease.
     out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
@@ -47,7 +47,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     push_text(out, b"\"name\":", &meta.name);
     push_text(out, b"\"generateName\":", &meta.generate_name);
     push_text(out, b"\"namespace\":", &meta.namespace);
-    // Absent from stored objects.
+    // Stored objects have no selfLink.
     push_text(out, b"\"selfLink\":", &meta.self_link);
     push_text(out, b"\"uid\":", &meta.uid);
     if let Some(version) = version {
@@ -56,7 +56,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // The only time that is not a pointer in the API: its zero is omitted instead of written as null.
+    // The only time that is not a pointer in the API. So its zero value is omitted instead of written as null.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -188,7 +188,7 @@ fn estimated_bytes(lease: &Lease) -> usize {
         + given(spec.lease_transitions.is_some(), 24)
         + optional(spec.strategy.as_deref(), 14)
         + optional(spec.preferred_holder.as_deref(), 21);
-    // Type, version, creation time, and a line feed.
+    // The numbers cover the type, the version, the creation time, and a line feed.
     81 + 42 + 43 + metadata + spec
 }
 
@@ -278,8 +278,8 @@ pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends the start of an object of `version`, if it differs from that of [`encode_lease_into`]. Returns how many
-/// bytes of the latter it replaces: 0 if they are equal.
+/// Appends the start of an object of `version`, if it differs from the start that [`encode_lease_into`] writes. Returns
+/// the number of bytes of that start that are replaced; 0 if the starts are equal.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {

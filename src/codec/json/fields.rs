@@ -1,7 +1,7 @@
 //! Reads a field of a Go struct from a JSON value, with Go's treatment of `null`, repeated fields and wrong types.
 //!
-//! As in Go's decoder, a wrong type does not stop the reading: the first one is remembered, and a later error may still
-//! stop it. A time that does not parse is such an error, and is reported instead of any earlier wrong type.
+//! As in Go's decoder, a wrong type does not stop decoding: the reader records the first wrong type. A time that does
+//! not parse stops decoding, and its error replaces that of an earlier wrong type.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -13,7 +13,7 @@ use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
 
-/// A field of one of the API's Go types, as Go's errors name it.
+/// A field of a Go type of the API, as Go's errors name it.
 pub(super) struct Field {
     /// Path of names from the root of the object.
     path: &'static str,
@@ -34,7 +34,7 @@ impl Field {
 pub(super) struct Scope {
     go_struct: &'static str,
     place: Place,
-    /// A bit for each field already read.
+    /// One bit for each field, set once the field is read.
     seen: u32,
 }
 
@@ -60,7 +60,7 @@ impl Scope {
     }
 }
 
-/// String pairs as received, from which a [`StringMap`](crate::lease::StringMap) is made at the end.
+/// String pairs as received, for a [`StringMap`](crate::lease::StringMap) that is built at the end.
 pub(super) type Pairs<'i> = Gathered<(&'i str, &'i str)>;
 
 /// Reads fields and collects errors and complaints.
@@ -73,7 +73,7 @@ pub(super) struct FieldReader {
 }
 
 impl FieldReader {
-    /// Ends the reading of `text`, if no error stopped it.
+    /// Ends the decoding of `text`, if no error has stopped it.
     ///
     /// # Errors
     /// Go's message for the first wrong type.
@@ -94,7 +94,7 @@ impl FieldReader {
         self.warnings.report(Complaint::Unknown, &scope.path_of(key));
     }
 
-    /// Notes a known field without reading it.
+    /// Marks a field of the API as read, without its value.
     pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
         self.note(scope, field);
     }
@@ -295,7 +295,7 @@ impl FieldReader {
         }
     }
 
-    /// Sorts the keys, since comparing all pairs would take too long for a map of megabytes.
+    /// Reports repeated keys. Sorts the keys, since comparing all pairs would take too long for a map of megabytes.
     #[cold]
     fn report_duplicate_keys(&mut self, field: &Field, pairs: &[(&str, &str)]) {
         let mut by_key: Vec<(&str, usize)> = pairs.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
@@ -308,15 +308,15 @@ impl FieldReader {
         }
     }
 
-    /// Writes a value as compact JSON text. Only objects are kept, up to [`JSON_DEPTH_MAX`], as the fields of
-    /// `fieldsV1` are objects: any other value but `null` becomes `0`.
+    /// Writes a value of `fieldsV1` as compact JSON text. Keeps only objects, up to [`JSON_DEPTH_MAX`] levels, since
+    /// all values in valid `fieldsV1` are objects. Any other value but `null` becomes `0`.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);
         String::from_utf8_lossy(&self.json)
     }
 
-    /// Marks a field as read, and complains if it was already.
+    /// Marks a field as read, and reports a repeated field.
     #[inline]
     fn note(&mut self, scope: &mut Scope, field: &Field) {
         let bit = 1 << field.index;
@@ -332,7 +332,7 @@ impl FieldReader {
         self.wrong_element(scope, field, found, field.go_type);
     }
 
-    /// Notes a wrong type inside a slice or map; Go's message has the field's name but the element's type.
+    /// Records a wrong type inside a slice or map. Go's message has the name of the field, but the type of the element.
     #[cold]
     pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
         self.first_type_error
@@ -351,9 +351,9 @@ impl FieldReader {
 
 /// A value of the wrong type.
 enum TypeError {
-    /// A number that does not fit. Go shows it as in the text, which the tape does not keep.
+    /// A number that does not fit. Go's message shows its original spelling, which the tape does not have.
     Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
-    /// Any other, with Go's message.
+    /// Any other wrong type, with Go's message.
     Other(String),
 }
 

@@ -56,7 +56,7 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Decodes a Lease of `version` from the root value of `text`, whose kind is already checked.
+/// Decodes a Lease of `version` from the root value of `text`. The caller has checked the kind.
 ///
 /// # Errors
 /// Go's message about why it does not decode.
@@ -82,7 +82,7 @@ pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) 
                         read_spec(&mut reader, members, &mut lease.spec)?;
                     }
                 }
-                // Their values were checked before.
+                // The caller has checked the values of kind and apiVersion.
                 "kind" => reader.skip(scope, &KIND),
                 "apiVersion" => reader.skip(scope, &API_VERSION),
                 _ => reader.unknown(scope, key),

@@ -1,5 +1,5 @@
-//! Positions of a state's values in JSON (see [`crate::codec::template`]). A version takes its digits, a manager's time
-//! 20 bytes, and a `renewTime` 27.
+//! Positions of the replaceable values in the JSON of a state (see [`crate::codec::template`]). A version takes as many
+//! bytes as it has digits, a manager's time 20 bytes, and a `renewTime` 27 bytes.
 
 use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{
@@ -17,7 +17,7 @@ const TIME_BYTES: usize = 20;
 pub struct Marks {
     version_at: u16,
     version_digits: u8,
-    /// None if there are no managed fields.
+    /// Position of the time of the last manager; `None` without managed fields.
     managed_time_at: Option<u16>,
     renew_time_at: u16,
 }
@@ -41,7 +41,7 @@ impl Marks {
             managed_time_at: managed_time_at.map(u16::try_from).transpose().ok()?,
             renew_time_at: u16::try_from(renew_time_at).ok()?,
         };
-        // The values must be where the marks say; then replacing them by themselves changes nothing.
+        // If the marks are right, replacing each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -108,7 +108,7 @@ impl Marks {
     }
 }
 
-/// Removes the final line feed, which the server writes like Go's encoder, but clients may omit.
+/// Removes the final line feed. The server writes it like Go's encoder, but clients may omit it.
 #[inline]
 fn without_line_feed(body: &[u8]) -> &[u8] {
     body.strip_suffix(b"\n").unwrap_or(body)

@@ -1,8 +1,8 @@
 //! JSON as kube-apiserver reads and writes it.
 //!
-//! The output is byte for byte that of Go's encoder: field order, omitted empty fields, HTML-safe escapes. Input is
-//! parsed by simd-json, in one pass over its tape. A body that simd-json refuses goes to `syntax`, which follows Go's
-//! scanner. It either returns Go's error or repairs what Go accepts and simd-json does not.
+//! The output equals that of Go's encoder byte for byte: field order, omitted empty fields, HTML-safe escapes.
+//! simd-json parses the input, and the decoder makes one pass over its tape. A body that simd-json refuses goes to
+//! `syntax`, which follows Go's scanner. `syntax` either returns Go's error, or rewrites a body that only Go accepts.
 
 mod decode;
 mod delete_options;

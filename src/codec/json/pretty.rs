@@ -5,14 +5,14 @@ pub fn push_pretty(out: &mut Vec<u8>, json: &[u8]) {
     Pretty::default().push(out, json);
 }
 
-/// Indents JSON that comes in pieces, cut anywhere.
+/// Indents JSON that arrives in pieces, which may be cut at any byte.
 #[derive(Debug, Default)]
 pub struct Pretty {
     depth: usize,
     in_string: bool,
     /// Whether the last byte was a backslash in a string.
     is_escaped: bool,
-    /// The bracket that the last byte opened: if the next byte closes it, both stay together.
+    /// Bracket that the last byte opened. If the next byte closes it, no line break separates them.
     opened: Option<u8>,
 }
 

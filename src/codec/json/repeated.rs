@@ -1,6 +1,6 @@
-//! Repeated fields in the body of a patch, as strict decoding finds them (sigs.k8s.io/json `UnmarshalStrict`). A patch
-//! that is read into a map is searched in all its objects. The operations of a JSON patch are also searched for unknown
-//! fields.
+//! Repeated fields in the body of a patch, as strict decoding finds them (sigs.k8s.io/json `UnmarshalStrict`). In a
+//! patch that is an object, all objects at any depth are searched. In a JSON patch, the operations are also searched
+//! for unknown fields.
 
 use super::tape::{Elements, Members, Value};
 use crate::codec::warnings::{Complaint, FieldWarnings};

@@ -1,8 +1,8 @@
-//! Follows Go's JSON scanner, for the bodies that simd-json refuses.
+//! Reimplements Go's JSON scanner, for the bodies that simd-json refuses.
 //!
-//! Most of them are invalid JSON, and need Go's error message. Some are valid for Go: it accepts invalid UTF-8 and
-//! unpaired surrogates (each becomes U+FFFD), and numbers of any size. For these, an equivalent copy is made that
-//! simd-json accepts. None of this is fast, nor needs to be.
+//! Most of these bodies are invalid JSON, and need Go's error message. Some are valid for Go, which accepts invalid
+//! UTF-8 and unpaired surrogates (each becomes U+FFFD), and numbers of any size. For these the scanner makes an
+//! equivalent copy that simd-json accepts. Such bodies are rare, so speed does not matter.
 //!
 //! The peer chooses the nesting depth, so open brackets are kept in a list instead of on the stack.
 
@@ -18,7 +18,7 @@ const SMALL_FRACTION_BYTES_MAX: usize = 300;
 pub struct Repaired {
     /// The copy.
     pub json: Vec<u8>,
-    /// The first number of the text that exceeds a `float64`.
+    /// The first number of the text that is out of range of a `float64`.
     pub huge_number: Option<String>,
 }
 
@@ -189,7 +189,7 @@ impl Scanner<'_> {
         if is_small_fraction || literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
-            // No field of the API accepts such a number, so its value matters only to the error message.
+            // No field of the API accepts such a number, so its value matters only for the error message.
             let n = literal.parse::<f64>().unwrap_or(0.5);
             if n.is_infinite() {
                 self.huge_number.get_or_insert_with(|| literal.to_owned());
@@ -307,13 +307,13 @@ impl Scanner<'_> {
         self.at = end;
     }
 
-    /// Go's message about the next byte inside a number, an escape or a literal. At the end of the text, that byte is a
-    /// space: Go scans one to see whether the text may end there.
+    /// Returns Go's message about the next byte inside a number, an escape or a literal. At the end of the text Go
+    /// reports a space: it scans a space to test whether the text may end.
     fn unexpected_in_token(&self, context: &str) -> String {
         Self::unexpected_byte(self.peek().unwrap_or(b' '), context)
     }
 
-    /// Go's message about the next byte, or about the end of the text.
+    /// Returns Go's message about the next byte, or about the end of the text.
     fn unexpected(&self, context: &str) -> String {
         match self.peek() {
             None => "unexpected end of JSON input".to_owned(),

@@ -1,7 +1,7 @@
-//! Reads simd-json's tape, a flat list of nodes. An object is its header, then its keys and values in turn. A header
-//! says how many nodes its value spans, so a value of any depth is skipped in one step, without recursion.
+//! Reads simd-json's tape, a flat list of nodes. An object is a header node, then its keys and values in turn. The
+//! header has the number of nodes of the value, so a value of any depth is skipped in one step, without recursion.
 //!
-//! Keys come in the order of the body, repeated ones too, which the search for duplicates needs.
+//! Keys come in the order of the body, including repeated keys. The search for repeated fields needs both.
 
 use simd_json::{Node, StaticNode};
 
@@ -10,7 +10,7 @@ use simd_json::{Node, StaticNode};
 pub(super) enum Value<'t, 'i> {
     Null,
     Bool(bool),
-    /// Never `Bool` or `Null`.
+    /// A number; the node is never `Bool` or `Null`.
     Number(StaticNode),
     String(&'i str),
     Array(Elements<'t, 'i>),
@@ -24,7 +24,7 @@ impl<'t, 'i> Value<'t, 'i> {
         take(&mut rest)
     }
 
-    /// The name of this value's type in Go's `UnmarshalTypeError`.
+    /// Returns the name of this value's type in Go's `UnmarshalTypeError`.
     pub(super) fn go_description(&self) -> &'static str {
         match self {
             Self::Null => "null",

@@ -5,7 +5,7 @@ use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
-/// Group, version and kind; each empty if the body does not name it.
+/// Group, version and kind of a body. A part that the body does not name is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TypeMeta<'i> {
     pub(super) group: &'i str,
@@ -60,7 +60,7 @@ impl<'i> TypeMeta<'i> {
         Ok(Self { group, version, kind })
     }
 
-    /// `apiVersion` of the group and version.
+    /// Returns the `apiVersion` of the group and version.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -76,11 +76,11 @@ fn is_folded(key: &str, name: &str) -> bool {
     key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// Checks that a body is a Lease, of `wanted` if it names no version. Accepts another version of the group:
-/// kube-apiserver decodes it, and checks the version afterwards.
+/// Checks that a body is a Lease, and returns its version; `wanted` is the default. Accepts another version of the
+/// group: kube-apiserver decodes it, and checks the version afterwards.
 ///
 /// # Errors
-/// kube-apiserver's answer to an object of another kind.
+/// kube-apiserver's error for an object of another kind.
 pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<ApiVersion, Refusal> {
     let mut meta = found;
     if meta.kind.is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // Whether kube-apiserver knows the kind is unknown here; most misdirected bodies are of a known kind.
+        // This server does not have kube-apiserver's list of kinds. Most misdirected bodies are of a kind in that list.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))
@@ -113,12 +113,12 @@ pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// `NotRegisteredError` of apimachinery's runtime.
+/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
 pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
-/// Returns the error for a kind without a version, which kube-apiserver takes for its internal version.
+/// Returns the error for a kind without a version. kube-apiserver then looks for the kind in its internal version.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(
         "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
@@ -127,7 +127,7 @@ pub(super) fn not_registered_internally(kind: &str) -> String {
     )
 }
 
-/// Go's message for a body whose type cannot be read.
+/// Returns Go's message for a body whose type cannot be decoded.
 pub(super) fn unread_syntax(words: &str) -> String {
     format!("couldn't get version/kind; json parse error: {words}")
 }
@@ -184,7 +184,7 @@ pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
     Refusal::Unrecognized { words }.into_api_error(body)
 }
 
-/// The start of a body: as text if it looks like JSON, else in hex.
+/// Returns the start of a body: as text if it looks like JSON, else in hex.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);

@@ -10,11 +10,11 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Decodes a Lease, of `version` if the body names none. There are never warnings: Go has no strict decoding of
-/// protobuf either.
+/// Decodes a Lease. `version` is the default if the body names no version. The result never has warnings: Go has no
+/// strict decoding of protobuf.
 ///
 /// # Errors
-/// kube-apiserver's answer to a body that is not protobuf, not a Lease, or has a malformed field.
+/// kube-apiserver's error for a body that is not protobuf, not a Lease, or has a malformed field.
 pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
     let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
     let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
@@ -30,7 +30,7 @@ pub(super) struct Unknown<'b> {
 }
 
 impl<'b> Unknown<'b> {
-    /// Opens the envelope.
+    /// Decodes the envelope of `body`.
     ///
     /// # Errors
     /// Go's message.
@@ -76,7 +76,7 @@ impl<'b> Unknown<'b> {
 /// The prefix as Go prints it.
 const GO_PREFIX: &str = "[107 56 115 0]";
 
-/// Group, version and kind; each empty if the envelope does not name it.
+/// Group, version and kind of a body. A part that the envelope does not name is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TypeMeta {
     pub(super) group: CompactString,
@@ -95,7 +95,7 @@ impl TypeMeta {
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// Fills in missing parts. Without a version, the group is ignored.
+    /// Fills in missing parts with defaults. Without a version, the group of the envelope is ignored.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -107,7 +107,7 @@ impl TypeMeta {
         self
     }
 
-    /// `apiVersion` of the group and version.
+    /// Returns the `apiVersion` of the group and version.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -125,13 +125,13 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // Whether kube-apiserver knows the kind is unknown here; most misdirected bodies are of a known kind.
+        // This server does not have kube-apiserver's list of kinds. Most misdirected bodies are of a kind in that list.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(unhandled(meta, &words))
 }
 
-/// `NotRegisteredError` of apimachinery's runtime.
+/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
 pub(super) fn not_registered(meta: &TypeMeta, scheme: &str) -> String {
     let (kind, api_version) = (go_quoted(&meta.kind), go_quoted(&meta.api_version()));
     format!("no kind {kind} is registered for version {api_version} in scheme \"{scheme}\"")
@@ -150,7 +150,7 @@ fn unrecognized(words: &str, body: &[u8]) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// The start of a body: as text if it looks like JSON, else in hex.
+/// Returns the start of a body: as text if it looks like JSON, else in hex.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);
@@ -165,7 +165,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Decodes a Lease; also returns the number of entries received in its metadata.
+/// Decodes a Lease. Also returns the number of entries received in its metadata.
 fn read_lease(message: &[u8]) -> Result<(Lease, usize), WireError> {
     let mut lease = Lease::default();
     let mut repeated = Repeated::default();
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Some naive ways to read either body take minutes, or much memory.
+    /// A naive decoder takes minutes or much memory for these bodies.
     #[test]
     fn many_entries_take_linear_time_and_little_memory() {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);

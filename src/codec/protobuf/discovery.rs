@@ -12,18 +12,18 @@ use crate::lease::ObjectMeta;
 
 /// A document that protobuf can encode.
 pub trait DiscoveryMessage {
-    /// Appends only the message.
+    /// Appends the message, without the envelope.
     fn push(&self, out: &mut Vec<u8>);
 }
 
-/// Appends the whole body.
+/// Appends the message of `document` in its envelope.
 pub fn encode_discovery_into(out: &mut Vec<u8>, api_version: &str, kind: &str, document: &dyn DiscoveryMessage) {
     put_body(out, api_version, kind, |out| document.push(out));
 }
 
 impl DiscoveryMessage for LegacyVersions {
     fn push(&self, _: &mut Vec<u8>) {
-        // All its lists are empty, so nothing is written.
+        // All lists of the message are empty, so nothing is written.
     }
 }
 

@@ -10,9 +10,9 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta};
 use crate::resource::{KIND, MetaVersion, ResourceVersion};
 
 /// Appends a Lease with `api_version`: [`crate::resource::API_VERSION`] or an older one. `version` is its
-/// `resourceVersion`; none in the answer to the dry run of a creation.
+/// `resourceVersion`; `None` in the response to the dry run of a creation.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
-    // Size of a kubelet's Lease, so that a new buffer grows once.
+    // The size of a kubelet's Lease, so that a new buffer rarely grows again.
     out.reserve(640);
     put_body(out, api_version, KIND, |out| put_lease(out, lease, version));
 }

@@ -1,4 +1,4 @@
-//! The envelope of a message: a magic number, the type, and the message (`runtime.Unknown`).
+//! The envelope of a message: a magic number, then a `runtime.Unknown` with the type and the message.
 
 use super::sink::{LONG, SHORT, Sink};
 
@@ -8,7 +8,7 @@ pub(super) const PREFIX: &[u8; 4] = b"k8s\0";
 /// End of every body: `contentEncoding` and `contentType`, both empty.
 pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// Appends a body; `fill` appends its message.
+/// Appends a body, whose message `fill` appends.
 #[inline]
 pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill: impl FnOnce(&mut S)) {
     put_head(out, api_version, kind);

@@ -29,7 +29,7 @@ pub enum ListForm<'a> {
 }
 
 impl ListForm<'_> {
-    /// `apiVersion` and `kind`.
+    /// Returns `apiVersion` and `kind`.
     fn type_meta(&self) -> (&str, &str) {
         match self {
             Self::Leases { api_version } => (api_version, LIST_KIND),
@@ -39,7 +39,7 @@ impl ListForm<'_> {
 
     /// Whether `items` is written before `metadata`.
     fn items_first(&self) -> bool {
-        // meta.k8s.io/v1beta1 numbers the two fields the other way round.
+        // In meta.k8s.io/v1beta1, the field numbers of `items` and `metadata` are swapped.
         matches!(self, Self::Partial(MetaVersion::V1Beta1))
     }
 
@@ -87,7 +87,7 @@ impl ListHead<'_> {
     }
 }
 
-/// Size of a Lease as an item of a list, in bytes.
+/// Returns the size of a Lease as an item of a list, in bytes.
 #[must_use]
 pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     let mut count = Count::default();
@@ -95,18 +95,18 @@ pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     count.0
 }
 
-/// Upper bound of [`lease_len`], from the lengths of the Lease's texts.
+/// Returns an upper bound of [`lease_len`], from the lengths of the Lease's texts.
 ///
-/// Each text is written once, and the fields that occur once need less than 512 bytes. A text is preceded by a tag and
-/// a length, of at most six bytes. For elements of lists and maps, these need less than the memory around the texts,
-/// which [`Lease::text_bytes`] counts. Some names in an entry of `managedFields` are short and not counted. They and
-/// the entry's other fields need less than twice the memory of the entry.
+/// Each text is written once. The fields that occur once need less than 512 bytes without their texts. A text is
+/// preceded by a tag and a length, of at most six bytes together. For elements of lists and maps, tags and lengths need
+/// less than the memory of the elements, which [`Lease::text_bytes`] counts. `text_bytes` does not count short names in
+/// an entry of `managedFields`. These names and the entry's other fields need less than twice the memory of the entry.
 #[must_use]
 pub fn lease_len_max(lease: &Lease) -> usize {
     512 + 3 * lease.text_bytes()
 }
 
-/// Size of a Lease's metadata as an item of a list, in bytes.
+/// Returns the size of a Lease's metadata as an item of a list, in bytes.
 #[must_use]
 pub fn partial_len(meta: &ObjectMeta, version: ResourceVersion) -> usize {
     let mut count = Count::default();
@@ -124,13 +124,13 @@ pub fn push_partial_item(out: &mut Vec<u8>, meta: &ObjectMeta, version: Resource
     out.put_message(form.items_field(), LONG, |out| put_partial(out, meta, Some(version)));
 }
 
-/// Size of an item whose message is encoded (see [`super::raw_message`]), in bytes.
+/// Returns the size of a list item with this encoded message (see [`super::raw_message`]), in bytes.
 #[must_use]
 pub fn raw_item_len(message: &[u8]) -> usize {
     1 + varint_width(length(message.len())) + message.len()
 }
 
-/// Appends a Lease as an item of a list, from its message.
+/// Appends a Lease as an item of a list, from its encoded message.
 pub fn push_raw_item(out: &mut Vec<u8>, message: &[u8]) {
     out.put_bytes(2, message);
 }

@@ -1,4 +1,4 @@
-//! `metav1.ManagedFieldsEntry`: who set which fields. The model decides how an invalid list is treated.
+//! `metav1.ManagedFieldsEntry`: a manager and the fields that it owns. [`SentManagedFields`] handles an invalid list.
 
 use super::meta::{put_time, read_time};
 use super::reader::{Reader, WireError};

@@ -1,6 +1,6 @@
-//! Positions of a state's values in protobuf (see [`crate::codec::template`]). Numbers have no fixed length: the
-//! nanoseconds of a `renewTime` take one to five bytes. So the lengths of the enclosing messages change with them, but
-//! not the widths of these lengths.
+//! Positions of the replaceable values in the protobuf of a state (see [`crate::codec::template`]). Numbers have no
+//! fixed length: the nanoseconds of a `renewTime` take one to five bytes. So the lengths of the enclosing messages
+//! change with the nanoseconds, but the widths of these lengths must not.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -21,7 +21,7 @@ pub struct Marks {
     lease: Number,
     version_at: u16,
     version_digits: u8,
-    /// Seconds of the last entry's time; none if there are no managed fields.
+    /// Seconds of the last entry's time; `None` without managed fields.
     managed_seconds: Option<Number>,
     /// Length of the spec message.
     spec: Number,
@@ -62,7 +62,7 @@ impl Marks {
             spec: spec.length()?,
             renew_time: renew_time.length()?,
         };
-        // The values must be where the marks say; then replacing them by themselves changes nothing.
+        // If the marks are right, replacing each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -110,7 +110,7 @@ impl Marks {
 
     #[inline]
     pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
-        // All lengths change by the same number, as long as they keep their widths.
+        // If `renewTime` grows, all enclosing lengths grow by the same number, as long as they keep their widths.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
             let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
@@ -152,7 +152,7 @@ impl Marks {
         if !is_all_else_same {
             return None;
         }
-        // As the server writes it: both numbers, and nanoseconds in whole microseconds.
+        // The time must have the server's form: both numbers, and nanoseconds that are whole microseconds.
         let time = body.get(start..start + length)?;
         let (seconds, width) = (time.first() == Some(&SECONDS)).then(|| number_at(time, 1)).flatten()?;
         let nanos_at = 1 + width;
@@ -168,7 +168,7 @@ impl Marks {
 const SECONDS: u8 = 0x08;
 const NANOS: u8 = 0x10;
 
-/// Far beyond the year 9999, and small enough to count microseconds.
+/// Upper bound of the seconds of a time. It is far beyond the year 9999. In microseconds it still fits in an `i64`.
 const SECONDS_MAX: u64 = 1 << 40;
 
 impl Number {
@@ -176,21 +176,21 @@ impl Number {
         Some(Self { at: u16::try_from(at).ok()?, width: u8::try_from(width).ok()? })
     }
 
-    /// Returns the number, if it has the same width and is written in the shortest form.
+    /// Returns the number; `None` if it has another width or is not written in the shortest form.
     #[inline]
     fn read(self, bytes: &[u8]) -> Option<u64> {
         let (number, width) = number_at(bytes, usize::from(self.at))?;
         (width == usize::from(self.width)).then_some(number)
     }
 
-    /// Position after the number.
+    /// Returns the position after the number.
     #[inline]
     fn end(self) -> usize {
         usize::from(self.at) + usize::from(self.width)
     }
 }
 
-/// Returns the varint at `at` and its width, if it is written in the shortest form.
+/// Returns the varint at `at` and its width; `None` if it is not written in the shortest form.
 #[inline]
 fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -210,7 +210,8 @@ struct Field {
 }
 
 impl Field {
-    /// Finds the last field `number` of the message at `within`, which has only wire types that a Lease uses.
+    /// Finds the last field `number` of the message at `within`. The message must have only wire types that occur in a
+    /// Lease.
     fn last(bytes: &[u8], within: Range<usize>, number: u64) -> Option<Self> {
         let bytes = bytes.get(..within.end)?;
         let (mut at, mut last) = (within.start, None);
@@ -331,7 +332,7 @@ mod tests {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
-                // The flip may have changed only the time.
+                // A match means that the flipped bit is in the time.
                 if let Some(renew_time) = template.match_body(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();

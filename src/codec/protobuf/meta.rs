@@ -11,7 +11,7 @@ use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
 use compact_str::CompactString;
 
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds. Encoded as an empty message.
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds. Its encoding is an empty message.
 const ZERO_SECONDS: i64 = -62_135_596_800;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -106,8 +106,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Moves all received fields into `meta`; returns the number of entries received. `managedFields` becomes a list
-    /// only if there are entries: protobuf cannot tell an empty list from none.
+    /// Moves all received fields into `meta`. Returns the number of received entries. Without entries, `managedFields`
+    /// stays absent: protobuf does not distinguish an empty list from an absent one.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();
@@ -162,7 +162,7 @@ fn read_owner_reference(bytes: &[u8]) -> Result<OwnerReference, WireError> {
     Ok(owner)
 }
 
-/// Reads a time without its fraction, which JSON does not carry either.
+/// Reads a time without its fraction, since the JSON form has no fraction.
 pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     if bytes.is_empty() {
         return Ok(Time(ZERO_SECONDS));
@@ -170,7 +170,7 @@ pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     read_timestamp(bytes).map(|(seconds, _)| Time(seconds))
 }
 
-/// Reads a time. Times beyond 64 bits of microseconds, 290,000 years away, become the nearest that fits.
+/// Reads a time. A time whose microseconds do not fit in an `i64`, 290,000 years away, becomes the nearest that fits.
 pub(super) fn read_micro_time(bytes: &[u8]) -> Result<MicroTime, WireError> {
     if bytes.is_empty() {
         return Ok(MicroTime(ZERO_SECONDS * MICROS_PER_SECOND));
@@ -208,7 +208,7 @@ mod tests {
         for micros in [0, 1, -1, 1_999_999, -2_000_000, i64::MAX, i64::MIN, ZERO_SECONDS * MICROS_PER_SECOND] {
             let mut bytes = Vec::new();
             put_micro_time(&mut bytes, MicroTime(micros));
-            // The first microseconds of the range lie after a second outside of it.
+            // The first microseconds of the range belong to a second that begins before the range.
             let expected = if micros == i64::MIN { i64::MIN + 224_192 } else { micros };
             assert_eq!(read_micro_time(&bytes), Ok(MicroTime(expected)), "{micros}");
         }

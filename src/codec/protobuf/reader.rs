@@ -1,9 +1,9 @@
-//! Reads protobuf like Go's generated code: accepts and refuses the same, with the same messages.
+//! Reads protobuf like Go's generated code: accepts and refuses the same messages, with the same errors.
 //!
-//! Unknown fields are skipped, groups too, without recursion. The last value of a repeated field counts; a repeated
-//! message is merged into the first. Go does not check strings: an object keeps bytes that are not UTF-8. Here objects
-//! hold text, and two different ones must not become equal, so invalid UTF-8 is refused. Text that only ends up in a
-//! message is repaired.
+//! Unknown fields are skipped, including groups, without recursion. The last value of a repeated field counts; a
+//! repeated message is merged into the first. Go does not check strings: its objects may hold invalid UTF-8. This
+//! server's objects hold valid text, and two different texts must not become equal. So invalid UTF-8 in an object is
+//! refused. Text that appears only in error messages is repaired.
 
 use compact_str::CompactString;
 use std::fmt;
@@ -49,7 +49,7 @@ pub(super) struct Reader<'b> {
     /// Name of the message's Go type.
     message: &'static str,
     rest: &'b [u8],
-    /// Input from the key of the current field on.
+    /// Input from the key of the current field to the end of the message.
     from_key: &'b [u8],
     wire_type: u8,
 }
@@ -66,7 +66,7 @@ impl<'b> Reader<'b> {
         if let &[key @ 8..0x80, ref rest @ ..] = self.rest
             && key & 7 != END_GROUP
         {
-            // A key of one byte, for a field from 1 to 15: nearly all.
+            // A key of one byte, for a field from 1 to 15. Nearly all fields have such a key.
             self.rest = rest;
             self.wire_type = key & 7;
             return Ok(Some(u32::from(key >> 3)));
@@ -107,7 +107,7 @@ impl<'b> Reader<'b> {
         utf8(self.bytes(field)?, field)
     }
 
-    /// Returns the value as text, with invalid UTF-8 repaired: for text that is not stored.
+    /// Returns the value as text, with invalid UTF-8 repaired. Only for text that is not stored.
     #[inline]
     pub(super) fn repaired_text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         self.bytes(field).map(repaired)
@@ -133,8 +133,8 @@ impl<'b> Reader<'b> {
         self.int64(field).map(|n| n != 0)
     }
 
-    /// Returns the value as an entry of a map. As in Go, the wire types in it are not checked, and its strings may go
-    /// past its end, but not past the enclosing message.
+    /// Returns the value as an entry of a map. As in Go, the wire types in the entry are not checked, and its strings
+    /// may extend beyond the end of the entry, but not beyond the enclosing message.
     pub(super) fn entry(&mut self, field: &'static str) -> Result<(CompactString, CompactString), WireError> {
         self.expect(LENGTH, field)?;
         let (mut key, mut value) = (CompactString::default(), CompactString::default());
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(entry(&[0x5a, 6, 0x0a, 1, b'a', 0x12, 1, b'1', 9]), Ok(("a".into(), "1".into(), vec![9])));
         assert_eq!(entry(&[0x5a, 0]), Ok(("".into(), "".into(), vec![])));
         assert_eq!(entry(&[0x5a, 5, 0x18, 7, 0x0a, 1, b'a']), Ok(("a".into(), "".into(), vec![])));
-        // A string that goes past its entry, and one that goes past the message.
+        // A string that extends beyond its entry, and a string that extends beyond the message.
         assert_eq!(entry(&[0x5a, 2, 0x0a, 2, b'a', b'b']), Ok(("ab".into(), "".into(), vec![b'a', b'b'])));
         assert_eq!(entry(&[0x5a, 2, 0x0a, 3, b'a', b'b']), Err(WireError::UnexpectedEof));
         assert_eq!(entry(&[0x5a, 1, 0x1a, 1, b'a']), Err(WireError::UnexpectedEof));

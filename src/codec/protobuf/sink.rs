@@ -1,8 +1,8 @@
 //! Writes protobuf: one description of a message either writes it or counts its bytes.
 //!
 //! The output must equal that of gogo-protobuf, which writes fields in ascending order and nested messages with the
-//! shortest length prefix. The prefix precedes the message: its usual width is reserved, and the message is moved if
-//! the width differs. So each message is described once, without temporary allocations.
+//! shortest length prefix. The writer reserves the usual width of the prefix, writes the message, and moves the message
+//! if the width differs. So each message is described once, without temporary allocations.
 
 /// Destination of a message.
 pub(super) trait Sink: Sized {
@@ -41,7 +41,7 @@ pub(super) trait Sink: Sized {
         }
     }
 
-    /// Appends an integer of any type. Negative ones take ten bytes.
+    /// Appends an integer of any type. A negative integer takes ten bytes.
     #[inline]
     fn put_integer(&mut self, field: u8, n: i64) {
         self.put_key(field, WireType::Varint);
@@ -58,7 +58,7 @@ pub(super) enum WireType {
 
 /// Expected width of a length, in bytes, for messages with a few short strings.
 pub(super) const SHORT: usize = 1;
-/// The same for messages with a whole Lease or its metadata.
+/// Expected width of a length, in bytes, for messages with a whole Lease or its metadata.
 pub(super) const LONG: usize = 2;
 
 impl Sink for Vec<u8> {
@@ -159,7 +159,7 @@ pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     (bytes, width)
 }
 
-/// Width of a number as a varint, in bytes.
+/// Returns the width of a number as a varint, in bytes.
 #[inline]
 pub(super) fn varint_width(n: u64) -> usize {
     let bits = 64 - (n | 1).leading_zeros();

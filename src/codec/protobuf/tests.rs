@@ -1,5 +1,5 @@
-//! Recorded bodies of a real kube-apiserver. Protobuf decodes and encodes to the same bytes, and so does the recorded
-//! JSON of the same objects. Also truncated, mutated and random messages, none of which may panic.
+//! Tests with recorded bodies of a real kube-apiserver. Decoded protobuf encodes to the same bytes, and so does the
+//! recorded JSON of the same objects. Truncated, mutated and random messages must not panic.
 
 use super::*;
 use crate::api_error::ApiError;
@@ -200,7 +200,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The two streams were recorded one after the other: only their first events show the same objects.
+        // The two streams were recorded one after the other. So only their first events show the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {

@@ -1,9 +1,9 @@
-//! Watch events: a big-endian length of four bytes, and a `WatchEvent` whose object is a whole body with its envelope
+//! Watch events: a big-endian length of four bytes, then a `WatchEvent` whose object is a body with its envelope
 //! (apimachinery `util/framer`).
 
 use super::sink::{LONG, Sink};
 
-/// Appends an event; `encode` appends its object, as a protobuf body.
+/// Appends an event. `encode` appends the object of the event, as a protobuf body.
 pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put(&[0; FRAME_HEAD_BYTES]);

@@ -26,7 +26,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Parses the query's parameter; empty means absent.
+    /// Parses the query parameter `includeObject`. An empty value counts as absent.
     ///
     /// # Errors
     /// kube-apiserver's 400.
@@ -56,7 +56,8 @@ pub struct TableForm {
     pub version: MetaVersion,
 }
 
-/// Appends a Table up to its rows, which commas separate. In a watch, only the first event carries the columns.
+/// Appends a Table up to its rows. The caller appends the rows, separated by commas. In a watch, only the first event
+/// has the columns.
 pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
     for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
         out.extend_from_slice(part.as_bytes());
@@ -80,7 +81,7 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
         None => out.extend_from_slice(br"\u003cunknown\u003e"),
     }
     out.extend_from_slice(b"\"],\"object\":");
-    // Without the object, a client could not recognize the bookmark that ends the initial events.
+    // The bookmark that ends the initial events always has its object. Without it a client would not recognize it.
     let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
     match include {
         IncludeObject::Object => out.extend_from_slice(json),
@@ -95,7 +96,7 @@ pub fn push_table_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-/// Appends a Table of one object, for a get or a watch event. `meta` has the object's version.
+/// Appends a Table of one object, for a get or a watch event. `meta` has the `resourceVersion` of the object.
 pub fn push_table_of_one(
     out: &mut Vec<u8>,
     meta: &ListMeta<'_>,
@@ -109,7 +110,7 @@ pub fn push_table_of_one(
     push_table_close(out);
 }
 
-/// The descriptions are those of the fields in the API documentation.
+/// Definitions of the columns. The descriptions are those of the fields in the API documentation.
 const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names","priority":0},{"name":"Holder","type":"string","format":"","description":"holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata","priority":0}]"#;
 
 #[cfg(test)]

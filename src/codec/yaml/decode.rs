@@ -1,8 +1,8 @@
 //! Decodes YAML to JSON values, as kube-apiserver reads applied configurations. Plain scalars get go-yaml v2's types of
 //! YAML 1.1 (`yes` is true, `017` is 15), dates stay text, and keys become strings.
 //!
-//! Work and depth are bounded: length by [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`], nesting by [`DOCUMENT_DEPTH_MAX`],
-//! aliases by [`ALIASED_BYTES_MAX`].
+//! Limits: [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`] for the length, [`DOCUMENT_DEPTH_MAX`] for the nesting, and
+//! [`ALIASED_BYTES_MAX`] for aliases.
 
 use super::text;
 use crate::codec::json::repaired;
@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 
-/// Maximum size of all that a document's aliases repeat, by [`size`], in bytes.
+/// Maximum size of all values that the aliases of a document repeat, as computed by [`size`], in bytes.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// Maximum number of repeated keys reported.
 const DUPLICATES_MAX: usize = 100;
@@ -21,9 +21,9 @@ const DUPLICATES_MAX: usize = 100;
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Value of the document; null if the text has no document.
+    /// Value of the document; null for a text without a document.
     pub value: Value,
-    /// `line 3: key "name" already set in map` for each repeated key. The last one counts.
+    /// `line 3: key "name" already set in map` for each repeated key. The last value of a key counts.
     pub duplicates: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl From<String> for DecodeError {
 /// Decodes the first document of a text.
 ///
 /// # Errors
-/// Why it cannot be decoded.
+/// Why the text cannot be decoded.
 pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     if text.len() > YAML_BYTES_MAX {
         return Err(DecodeError::TooLong);
@@ -84,22 +84,23 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
 /// Checks that go-yaml accepts a JSON text too.
 ///
 /// # Errors
-/// Why not, with the message of [`decode`].
+/// The message of [`decode`] for a text that go-yaml refuses.
 pub fn check_json(json: &[u8]) -> Result<(), String> {
     let checked = text::check_characters(json).map_err(str::to_owned);
     checked.and_then(|()| text::check_escapes(json, 0..json.len())).map_err(|words| format!("yaml: {words}"))
 }
 
-/// A collection being read.
+/// A list or a map that is being decoded.
 enum Open {
     List { elements: Vec<Value>, anchor: usize },
     Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
 
-/// A key written in the map itself. Keys of different types differ, even if they become the same text.
+/// A key written in the map itself, not merged from another map. Keys of different types differ, even if their text is
+/// the same.
 type OwnKey = (Discriminant<Value>, String);
 
-/// A key whose value follows.
+/// A key whose value comes next.
 enum Key {
     Own(OwnKey),
     /// `<<`, which merges the members of another map.
@@ -117,7 +118,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Takes the next event; returns whether it ends the document.
+    /// Handles the next event of the parser. Returns whether it ends the document.
     fn accept(&mut self, event: Event<'_>, line: usize) -> Result<bool, String> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -177,7 +178,7 @@ impl Builder {
         }
     }
 
-    /// Keeps an anchored node. Such nodes may be nested, so each counts as if repeated.
+    /// Keeps an anchored node for its aliases. Anchored nodes may be nested, so each copy counts like an alias.
     fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
         if anchor == 0 {
             return Ok(());
@@ -188,7 +189,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a complete value into its collection.
+    /// Adds a complete value to its list or map.
     fn put(&mut self, value: Value, line: usize) -> Result<(), String> {
         match self.open.last_mut() {
             None => self.root = Some(value),
@@ -212,7 +213,7 @@ impl Builder {
     }
 }
 
-/// Adds to the bytes that aliases repeat, before they are copied.
+/// Adds to the size of the values that aliases repeat, before the values are copied.
 fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     *aliased_bytes = aliased_bytes.saturating_add(size);
     if *aliased_bytes > ALIASED_BYTES_MAX {
@@ -221,8 +222,8 @@ fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Approximate memory of a value, in bytes: its texts, and the space of each value and key. Its depth is bounded, as a
-/// document's.
+/// Returns the approximate memory of a value, in bytes: its texts, and the space of each value and key. The depth limit
+/// of a document limits the recursion.
 fn size(value: &Value) -> usize {
     let below: usize = match value {
         Value::Array(elements) => elements.iter().map(size).sum(),
@@ -249,7 +250,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     match from {
         Value::Object(from) => members.extend(from),
         Value::Array(maps) => {
-            // The first map has precedence.
+            // A member of an earlier map has precedence over one of a later map.
             for map in maps.into_iter().rev() {
                 let Value::Object(from) = map else { return Err(WANTED.to_owned()) };
                 members.extend(from);
@@ -260,7 +261,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Type of a scalar, with its value unless it is text.
+/// Type of a scalar. Every type but text has its value.
 #[derive(Clone, Debug, PartialEq)]
 enum Scalar {
     Bool(bool),
@@ -285,7 +286,8 @@ impl Scalar {
     }
 }
 
-/// Converts a float as JSON does in between: a whole number that is not too large becomes an integer.
+/// Converts a float like kube-apiserver's conversion through JSON: a whole number that is not too large becomes an
+/// integer.
 fn float_value(n: f64) -> Result<Value, String> {
     let number = Number::from_f64(n).ok_or_else(|| {
         let name = if n.is_nan() {
@@ -303,7 +305,7 @@ fn float_value(n: f64) -> Result<Value, String> {
     Ok(whole.map_or(Value::Number(number), Value::from))
 }
 
-/// Converts whole floats of a JSON text to integers, as YAML does.
+/// Converts whole floats in a value decoded from JSON to integers, as the conversion from YAML does.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -317,8 +319,8 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// Resolves the type of a scalar. A tag of YAML's own sets the type, even of a quoted scalar; any other tag makes it
-/// text. `!!timestamp` is not checked, since it becomes text.
+/// Resolves the type of a scalar. A standard YAML tag sets the type, even of a quoted scalar. Any other tag makes the
+/// scalar text. `!!timestamp` is not checked, since it becomes text.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });
@@ -546,7 +548,7 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
-        // Few nodes of many bytes: as elements, by merging, as keys, and as anchored values.
+        // Aliases to a few long nodes: as elements, by merging, as keys, and in anchored values.
         let long = "a".repeat(100_000);
         for repeated in ["*a", "{<<: *b}", "{*a : 1}", "&c [*a]"] {
             let document = |count: usize| {

@@ -1,5 +1,5 @@
-//! Encodes YAML like sigs.k8s.io/yaml: block style, keys in natural order, lists not indented under their key, long
-//! lines folded at spaces. `scalar` writes single scalars.
+//! Encodes YAML like sigs.k8s.io/yaml: block style, keys in natural order, lists not indented under their key, and long
+//! lines folded at spaces. `scalar` writes the scalars.
 
 use super::scalar::{Style, column_after, push_scalar, style_of};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
                 out.push(b'\n');
             }
         }
-        // The server's own JSON always parses; if it did not: JSON is YAML.
+        // The JSON of this server always parses. The fallback would be valid too, since JSON is YAML.
         Err(_) => out.extend_from_slice(json),
     }
 }
@@ -48,7 +48,7 @@ impl Emitter<'_> {
         self.out.len() - self.line_start
     }
 
-    /// Moves to column `indent`, on a new line unless the current one has only indicators before it.
+    /// Moves to column `indent`: on the current line if it has only indicators up to there, else on a new line.
     fn indent(&mut self, indent: usize) {
         if !self.is_after_indicator || self.column() > indent {
             self.out.push(b'\n');
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         self.is_after_indicator = true;
     }
 
-    /// The reader, which accepts 128 levels, bounds the recursion.
+    /// Appends a node. The JSON parser accepts at most 128 levels, which limits the recursion.
     fn push_node(&mut self, node: &Value, place: Place) {
         match node {
             Value::Object(members) if !members.is_empty() => {
@@ -73,7 +73,7 @@ impl Emitter<'_> {
             Value::Array(elements) if !elements.is_empty() => {
                 let indent = match place {
                     Place::Root => 0,
-                    // A list is not indented under a key, but is after the `: ` of a long key, and in a list.
+                    // A list is not indented under a key. It is indented after the `: ` of a long key, and in a list.
                     Place::Value { indent } if !self.is_after_indicator => indent,
                     Place::Value { indent } | Place::Element { indent } => indent + 2,
                 };
@@ -130,7 +130,7 @@ impl Emitter<'_> {
 
     fn push_text(&mut self, text: &str, indent: usize, style: Style, may_fold: bool) {
         let start = self.out.len();
-        // Counted in characters: every byte but a continuation byte begins one.
+        // The column is in characters. Every byte except a continuation byte begins a character.
         let line = self.out.get(self.line_start..).unwrap_or_default();
         let column = line.iter().filter(|byte| *byte & 0xc0 != 0x80).count();
         push_scalar(self.out, text, style, indent, column, may_fold);
@@ -141,14 +141,14 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a key fits on one line before its colon.
+/// Whether a key can stand on one line before its colon (YAML's simple key).
 fn is_simple_key(key: &str) -> bool {
     const BYTES_MAX: usize = 128;
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Sorts members by [`key_order`], which may not be a total order for hostile keys. The library's sort may panic then;
-/// this merge sort ends with some order, whatever the comparison returns.
+/// Sorts members by [`key_order`], which may not be a total order for hostile keys. The standard library's sort may
+/// then panic. This merge sort always ends, with some order.
 fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
     while width < members.len() {
@@ -174,7 +174,7 @@ fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     members
 }
 
-/// Natural order: letters after all else, numbers by value.
+/// Compares two keys in natural order: letters after all other characters, numbers by value.
 fn key_order(a: &str, b: &str) -> Ordering {
     let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     // The character that differs may begin before the differing byte.
@@ -187,7 +187,7 @@ fn key_order(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Zeros count inside a number that began before.
+    // A zero is part of a number if a digit other than zero precedes it in the number.
     let inside =
         (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
     let number = |text: &str| {

@@ -1,7 +1,7 @@
-//! YAML as kube-apiserver reads and writes it, by way of JSON.
+//! YAML as kube-apiserver reads and writes it, with JSON as the intermediate form.
 //!
-//! Decoding turns applied configurations, bodies and patches into JSON values. Encoding starts from finished JSON: YAML
-//! is rare and for people, so only its readers pay for a second pass.
+//! Decoding converts applied configurations, bodies and patches to JSON values. Encoding converts complete JSON. YAML
+//! is rare and for people, so only YAML responses cost this second pass.
 
 mod decode;
 mod encode;

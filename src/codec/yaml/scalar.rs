@@ -1,5 +1,5 @@
-//! One string in YAML: choice of its style, and writing it in that style. The choices are go-yaml's: plain if that
-//! reads back as the same string, quoted if it would read as another value.
+//! Strings in YAML: the choice of a style, and the encoding in that style. The choices are go-yaml's: a string is plain
+//! if the plain text parses to the same string, and quoted if it would parse to another value.
 
 /// YAML style of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// Chooses the style of a string; `is_key` says whether a colon follows on the same line.
+/// Chooses the style of a string. `is_key` tells whether a colon follows on the same line.
 pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     let found = Analysis::of(text);
     let wanted = if text.contains('\n') {
@@ -87,7 +87,7 @@ impl Analysis {
     }
 }
 
-/// Whether a string has only letters, digits and harmless punctuation, as nearly all do; then no analysis is needed.
+/// Whether a string has only letters, digits and harmless punctuation, and so needs no analysis. Nearly all strings do.
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -95,7 +95,7 @@ fn is_common(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_'))
 }
 
-/// Whether YAML needs no escape for a character. A carriage return is a line break and needs one.
+/// Whether YAML needs no escape for a character. A carriage return is a line break and needs an escape.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -107,11 +107,11 @@ fn is_break(c: char) -> bool {
 /// Column after which a line is folded at the next space.
 const COLUMN_FOLD: usize = 80;
 
-/// Appends a string that begins at `column`; its further lines begin at `indent`.
+/// Appends a string that begins at `column`. The further lines of the string begin at `indent`.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
-        // Without a space there is nowhere to fold.
+        // A line is folded only at a space.
         Style::Plain if !text.contains(' ') => writer.out.extend_from_slice(text.as_bytes()),
         Style::Plain => writer.push_flow(text, may_fold, false),
         Style::SingleQuoted => {
@@ -299,8 +299,8 @@ impl Writer<'_> {
 
 // ---- What a plain string would read as ----
 
-/// Whether go-yaml, with YAML 1.1, reads plain `text` as a string, and no other reader takes it for a number of base
-/// 60.
+/// Whether go-yaml, with YAML 1.1, parses plain `text` to a string, and no other parser takes the text for a number in
+/// base 60.
 fn reads_as_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     let is_other = match first {
@@ -372,7 +372,7 @@ fn is_float(text: &str) -> bool {
         && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// Whether a text is a number such as `1:30:00`.
+/// Whether a text is a number in base 60, such as `1:30:00`.
 fn is_base_60(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, fraction) = rest.split_once('.').unwrap_or((rest, ""));
@@ -542,9 +542,9 @@ mod tests {
             "🦀",
         ] {
             let expected = match text {
-                // An indicator, if white space or the end follows.
+                // A dash is an indicator before white space or the end.
                 "-" => "'-'".to_owned(),
-                // Outside the basic plane: go-yaml escapes these.
+                // go-yaml escapes characters outside the basic plane.
                 "🦀" => "\"\\U0001F980\"".to_owned(),
                 text => text.to_owned(),
             };

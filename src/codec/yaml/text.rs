@@ -1,13 +1,14 @@
-//! Checks that go-yaml makes before it parses the structure: invalid characters and unknown escapes, with its messages.
+//! Checks that go-yaml makes before it parses the structure, with go-yaml's messages: for invalid characters and
+//! unknown escapes.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Checks the characters of a text (YAML 1.1 §5.1, as in libyaml). Unlike libyaml, refuses U+0085, which is a line
-/// break there, but a letter for the parser.
+/// Checks the characters of a text (YAML 1.1 §5.1, as in libyaml). Unlike libyaml, refuses U+0085: a line break in
+/// libyaml, but a letter in this server's parser.
 ///
 /// # Errors
-/// What is wrong with the first invalid character.
+/// The message about the first invalid character.
 pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     let mut rest = text;
     while let Some(&octet) = rest.first() {
@@ -43,7 +44,7 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
 /// content.
 ///
 /// # Errors
-/// libyaml's message, with the line if it is not the first.
+/// libyaml's message, with the line number unless it is the first line.
 pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     let is_passed = |line: &[u8]| matches!(line.trim_ascii_start(), [] | [b'#', ..]);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -57,8 +58,8 @@ pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Removes blanks around U+2028 and U+2029. YAML 1.1 takes these for line breaks, and blanks around a break are not
-/// part of a scalar. The parser follows YAML 1.2, which takes them for letters.
+/// Removes blanks around U+2028 and U+2029. In YAML 1.1 these characters are line breaks, and blanks around a break are
+/// not part of a scalar. The parser follows YAML 1.2, in which they are letters.
 pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     const BREAKS: [char; 2] = ['\u{2028}', '\u{2029}'];
     if !text.contains(BREAKS) {
@@ -80,7 +81,7 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
 /// halves of surrogate pairs.
 ///
 /// # Errors
-/// What is wrong with the first invalid escape, with its line if that is not the first of the text.
+/// The message about the first invalid escape, with the line number unless it is the first line.
 pub(super) fn check_escapes(text: &[u8], part: Range<usize>) -> Result<(), String> {
     let mut rest = text.get(part.clone()).unwrap_or_default();
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

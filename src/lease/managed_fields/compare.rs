@@ -1,5 +1,5 @@
-//! Compares two Leases field by field, like `typed` but without converting to JSON, for writes other than apply. A test
-//! checks that both agree.
+//! Compares two Leases field by field, for writes other than apply. The result equals that of `typed`, but no Lease is
+//! converted to JSON. A test compares both.
 
 use super::SpecFields;
 use super::path_element::PathElement;

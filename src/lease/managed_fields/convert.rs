@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// The result of converting a JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// The Lease. Its `managedFields` are as a client sent them.
+    /// The Lease. Its `managedFields` are those that the client sent.
     pub lease: Lease,
     /// `unknown field "…"` for each member unknown to the API.
     pub unknown: Vec<String>,
@@ -24,7 +24,7 @@ type Object = Map<String, Value>;
 /// Converts a JSON object to a Lease.
 ///
 /// # Errors
-/// Why it is no Lease, in Go's words.
+/// Why the value is not a Lease, in Go's words.
 pub fn lease_from_value(value: &Value) -> Result<Conversion, String> {
     let mut reader = Reader { unknown: Vec::new() };
     let mut lease = Lease::default();
@@ -214,7 +214,7 @@ fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// Converts a whole `float64` as Go does. Go leaves the result open if it is out of range: amd64 gives the minimum,
+/// Converts a whole `float64` like Go. Out of range, Go's result depends on the processor: amd64 returns the minimum,
 /// arm64 the nearest value. This function follows amd64.
 fn go_int64(float: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
@@ -222,7 +222,7 @@ fn go_int64(float: f64) -> i64 {
     if (-END..END).contains(&float) { float as i64 } else { i64::MIN }
 }
 
-/// Converts an `int64` to an `int32` as Go does: keeps its lower half.
+/// Converts an `int64` to an `int32` like Go: keeps the lower 32 bits.
 fn low_half(n: i64) -> i32 {
     let [a, b, c, d, ..] = n.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

@@ -1,7 +1,7 @@
-//! A set of fields as the text of `fieldsV1`, in little memory.
+//! A set of fields, stored compactly as the text of `fieldsV1`.
 //!
-//! A million kubelets' Leases have a million such texts, which differ only in the UID of the owner, the node. So the
-//! table keeps one shared text without that UID, and the UID of each. [`SharedTexts`] finds texts to share.
+//! The Leases of a million kubelets have a million such texts, which differ only in the UID of the owner, the node. So
+//! the table keeps one shared text without the UID, and the UID of each Lease. [`SharedTexts`] finds texts to share.
 
 use super::SpecFields;
 use super::set::Set;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
-    /// The spec fields among them; `None` for a text from a client.
+    /// Spec fields in the set; `None` for a text from a client.
     pub(super) spec: Option<SpecFields>,
 }
 
@@ -39,7 +39,7 @@ impl FieldsV1 {
     /// `fieldsType` of every entry.
     pub const TYPE: &str = "FieldsV1";
 
-    /// Wraps a client's text. It is parsed only if it differs from the stored text.
+    /// Wraps a client's text. The text is parsed only if it differs from the stored text.
     #[must_use]
     pub fn from_client(json: &str) -> Self {
         Self { text: Text::Whole(json.into()), spec: None }
@@ -51,8 +51,8 @@ impl FieldsV1 {
         Self { text: Text::Whole(json.into()), spec: spec_bits.map(SpecFields) }
     }
 
-    /// Returns the spec fields, one bit for each in the order of their names; `None` if unknown. Without them a renewal
-    /// is not recognized and takes the slow path.
+    /// Returns the spec fields, one bit for each in the order of their names; `None` if unknown. A renewal of a Lease
+    /// without this information takes the general path.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)
@@ -88,7 +88,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Whether two share their text in memory.
+    /// Whether two values share their text in memory.
     #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.text, &other.text) {
@@ -120,14 +120,14 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// Texts in common use, up to a bound. At the bound, unused texts are dropped. While all are in use, new texts are not
-/// shared.
+/// A limited set of texts that Leases share. At the limit, unused texts are dropped. While all texts are in use, new
+/// texts are not shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
 }
 
-/// Maximum number of texts shared: there are as many as kinds of writers, not as Leases.
+/// Maximum number of shared texts. Their number depends on the kinds of writers, not on the number of Leases.
 const TEXTS_MAX: usize = 256;
 /// Longest text shared, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;
@@ -142,7 +142,7 @@ impl SharedTexts {
             let uid = text.get(start..start + UID_BYTES)?;
             let parsed = Uuid::try_parse(uid).ok()?;
             let mut buffer = Uuid::encode_buffer();
-            // An upper-case UID would read back as another text.
+            // Writing a parsed UID yields lower case, so an upper-case UID would change the text.
             let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
             is_plain.then_some((start, parsed))
         });

@@ -13,7 +13,7 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Maximum number of entries of writes other than apply. The oldest are merged into one above this number.
+/// Maximum number of entries of writes other than apply. Above this number, the oldest entries are merged into one.
 const UPDATERS_MAX: usize = 10;
 /// Name of the manager that owns merged entries.
 const ANCIENT: &str = "ancient-changes";
@@ -23,7 +23,7 @@ const ANCIENT: &str = "ancient-changes";
 pub(super) struct Manager {
     pub(super) entry: ManagedFieldsEntry,
     pub(super) set: Set,
-    /// Whether `entry.fields` is out of date with `set`.
+    /// Whether `set` has changed, so that `entry.fields` is outdated.
     changed: bool,
 }
 
@@ -76,7 +76,7 @@ impl Manager {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers(pub(super) Vec<Manager>);
 
-/// The list names an invalid version and cannot be kept.
+/// The error for a list that names an invalid version, so that the server cannot keep the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) String);
 
@@ -106,7 +106,7 @@ impl Managers {
         ManagedFields::stored(entries.collect())
     }
 
-    /// Takes from all managers except `writer` the fields that a write changed, and also those it removed.
+    /// Removes the fields that a write changed or removed from all managers except `writer`.
     pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
         let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
         for (at, manager) in self.0.iter_mut().enumerate() {
@@ -141,9 +141,10 @@ impl Managers {
         }
     }
 
-    /// Merges the oldest updates of each version into a bucket while there are too many. Without a bucket the oldest
-    /// update becomes it. The remaining entries equal those of kube-apiserver's loop. Beside an existing bucket the
-    /// oldest update stays. A bucket whose own turn to be merged comes is dropped, with all it has taken.
+    /// Merges the oldest updates of each version into a bucket while there are more than [`UPDATERS_MAX`]. The bucket
+    /// is the manager [`ANCIENT`]. Without a bucket, the oldest update becomes the bucket. The result equals that of
+    /// kube-apiserver's loop, including its oddities: beside an existing bucket, the oldest update stays. And a bucket
+    /// that is itself the next update to merge is dropped with all its fields.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -198,7 +199,7 @@ impl Managers {
 /// The bucket for the updates of a version. Both indexes are into the list of updates.
 struct Bucket {
     oldest: usize,
-    /// Index of the bucket; `None` while there is no bucket.
+    /// Index of the bucket; `None` before the bucket exists.
     place: Option<usize>,
     /// Sets to be merged at the end, all at once, since there may be many.
     joined: Vec<Set>,
@@ -215,9 +216,9 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     Ok(false)
 }
 
-/// Normalizes a client's list for storage: sets in canonical form, one entry for each manager, of several the last.
-/// `None` if a set is malformed, or if the sets have more than [`MANAGED_FIELDS_VALUES_MAX`] values. Fields that a
-/// manager already has in `live` are not parsed again and do not count, since applies may have made them.
+/// Normalizes a client's list for storage: sets in canonical form, and one entry for each manager, the last of several.
+/// `None` if a set is malformed, or if the sets have more than [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals
+/// the manager's set in `live` is not parsed and does not count, since applies may have made it larger.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -230,8 +231,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // Counted in strings too: an element with a key or a value contains JSON, which a protobuf client may have
-        // escaped.
+        // The count includes characters in strings: an element with a key or a value contains JSON, which a protobuf
+        // client may have escaped.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
         if values > MANAGED_FIELDS_VALUES_MAX {
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// kube-apiserver answers so to thirteen managers within one second.
+    /// kube-apiserver returns this list for thirteen managers within one second.
     #[test]
     fn the_oldest_stays_beside_a_bucket_that_is_there() {
         let mut managers = Managers::default();
@@ -327,16 +328,16 @@ mod tests {
                 |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
             managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
         };
-        // The bucket takes two updates. Then its own turn comes, and the oldest update becomes the bucket.
+        // The bucket takes two updates. Then the bucket itself is next, and the oldest update becomes the bucket.
         assert_eq!(
             with_bucket_at(25, 13),
             ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
         );
-        // The bucket's own turn comes last, so no bucket is left.
+        // The bucket itself is the last to be merged, so no bucket is left.
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
-    /// One after the other they take minutes.
+    /// Goal: all updates are merged in one step. Merging them one after the other would take minutes.
     #[test]
     fn many_small_updates_are_joined_with_a_large_one_in_one_go() {
         let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();

@@ -1,11 +1,11 @@
 //! Ownership of a Lease's fields (Kubernetes, "Server-Side Apply", "Field management").
 //!
-//! This module owns `managedFields`, how each kind of write changes them, and the merging of applied configurations.
-//! These are pure functions from objects to objects, without the table and the wire.
+//! This module owns `managedFields`, the changes that each kind of write makes to them, and the merging of applied
+//! configurations. Its functions are pure: they know neither the table nor the wire formats.
 //!
-//! All states of a Lease share a stored list while it does not change, and each entry keeps its fields as the text of
-//! `fieldsV1`. So a million Leases can have lists, a response copies the text, and a list that a client returns is
-//! recognized by comparing bytes. Trees are built only when a write changes ownership.
+//! All states of a Lease share one stored list while the list does not change. Each entry keeps its fields as the text
+//! of `fieldsV1`. So the lists of a million Leases fit in memory, a response copies the text, and a list that a client
+//! returns is compared as bytes. Trees of fields are built only when a write changes ownership.
 //!
 //! Invariant: a stored list is sorted, no two entries have the same identity, and no entry is without fields.
 
@@ -48,11 +48,11 @@ pub struct ManagedFieldsEntry {
     pub operation: Operation,
     /// API version of the write.
     pub api_version: CompactString,
-    /// When this manager last changed its fields or their values.
+    /// Time at which this manager last changed its fields or their values.
     pub time: Option<Time>,
     /// The fields.
     pub fields: FieldsV1,
-    /// The subresource that was written.
+    /// Subresource that the manager wrote.
     pub subresource: Subresource,
 }
 
@@ -110,7 +110,7 @@ impl ManagedFields {
     /// The absent list.
     pub const ABSENT: Self = Self(None);
 
-    /// Creates the list that resets all entries: present and empty.
+    /// Creates a present but empty list, with which a client resets all entries.
     #[must_use]
     pub fn reset() -> Self {
         Self(Some(Rc::from([])))
@@ -120,13 +120,13 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// Restores a stored list from its entries; absent if there was none.
+    /// Rebuilds `managedFields` from its stored entries. Without entries, the field stays unset.
     #[must_use]
     pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
         Self(entries.map(Into::into))
     }
 
-    /// Returns the entries, in the order of writing.
+    /// Returns the entries, in the order of their encoding.
     #[must_use]
     pub fn entries(&self) -> &[ManagedFieldsEntry] {
         self.0.as_deref().unwrap_or_default()
@@ -148,7 +148,8 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
-    /// Replaces texts by shared copies. A list that is already shared has been through this.
+    /// Replaces the texts of `fieldsV1` by shared copies. A list that several states share is skipped: its texts were
+    /// replaced before.
     pub fn share_texts(&mut self, shared: &mut SharedTexts) {
         for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
             if let Some(fields) = shared.share(&entry.fields) {
@@ -157,7 +158,7 @@ impl ManagedFields {
         }
     }
 
-    /// Estimates the memory of the list in bytes, as if nothing were shared.
+    /// Estimates the memory of the list in bytes, without the savings of shared texts.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         // A short string takes no memory beyond its own size.
@@ -190,8 +191,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// Returns what identifies a manager, in list order: operation, name, API version, subresource. An applying manager
-    /// is the same in every version.
+    /// Returns the identity of a manager, in list order: operation, name, API version, subresource. The identity of an
+    /// applying manager has no API version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {
@@ -213,13 +214,13 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// A list from the wire, entry by entry.
+/// A list from a client, collected entry by entry.
 #[derive(Debug, Default)]
 pub struct SentManagedFields {
     entries: Vec<ManagedFieldsEntry>,
-    /// Whether the first entry is empty; if it is the only one, it resets the list.
+    /// Whether the first entry is empty. A list of one empty entry resets all entries.
     first_is_empty: bool,
-    /// Whether an entry is invalid in a stored list; then the whole list is ignored.
+    /// Whether an entry may not be stored. The server then ignores the whole list.
     is_bad: bool,
     count: usize,
 }
@@ -270,7 +271,7 @@ impl SentManagedFields {
         });
     }
 
-    /// Returns the list; absent if it is invalid, and then the object's list counts.
+    /// Returns the list. An invalid list becomes the absent list, so that the object keeps its own list.
     #[must_use]
     pub fn finish(self) -> ManagedFields {
         match self.count {
@@ -374,7 +375,7 @@ pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
     }
 }
 
-/// Name of a writer that has none.
+/// Name of a writer without a manager name.
 const UNKNOWN: &str = "unknown";
 
 #[cfg(test)]

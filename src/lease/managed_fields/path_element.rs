@@ -7,12 +7,12 @@ use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A step from an object or list to a part of it. The variants are in the order of writing.
+/// A step from an object or list to a part of it. The variants are in the order of `fieldsV1`.
 #[derive(Clone, Debug)]
 pub(crate) enum PathElement {
     /// A member of an object.
     Field(CompactString),
-    /// The element of a list whose members have these values, by name.
+    /// The list element in which these members, by name, have these values.
     Key(Vec<(String, Value)>),
     /// The element of a set with this value.
     Value(Value),
@@ -34,12 +34,12 @@ impl PathElement {
         Self::Field(CompactString::new(name))
     }
 
-    /// Names the element of `ownerReferences` with this UID.
+    /// Creates the step to the element of `ownerReferences` with this UID.
     pub(crate) fn uid(uid: &str) -> Self {
         Self::Key(vec![("uid".to_owned(), Value::String(uid.to_owned()))])
     }
 
-    /// Names an element of a set of strings.
+    /// Creates the step to an element of a set of strings.
     pub(crate) fn text(text: &str) -> Self {
         Self::Value(Value::String(text.to_owned()))
     }
@@ -214,8 +214,9 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Compares numbers exactly: a 64-bit integer as itself, any other number as the nearest `f64`. Go compares an integer
-/// with a float as floats. Then two different integers may equal the same float, which no sort accepts.
+/// Compares numbers exactly: a 64-bit integer by its value, any other number as the nearest `f64`. Go compares an
+/// integer with a float as floats. Two different integers may then equal the same float. That is not an order, so a
+/// sort would panic.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(PathElement::parse("v:1"), PathElement::parse("v:1.0"));
     }
 
-    /// A sort panics on an order that is none.
+    /// A sort panics if the comparison is not an order.
     #[test]
     fn numbers_of_all_kinds_have_one_order() {
         let mut texts: Vec<String> =

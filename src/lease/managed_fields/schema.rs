@@ -11,7 +11,7 @@ pub(super) enum Type {
     Bool,
     Number,
     String,
-    /// Any of the above, for times, which are checked when they are converted.
+    /// Any of the above. Times have this type; the conversion checks them.
     Scalar,
     Map(&'static MapType),
     List(&'static ListType),
@@ -22,7 +22,7 @@ pub(super) enum Type {
 pub(super) struct MapType {
     /// Declared fields by name, in any order.
     fields: &'static [(&'static str, Type)],
-    /// Type of undeclared members; `None` forbids them.
+    /// Type of undeclared members; `None` forbids undeclared members.
     element: Option<Type>,
     /// Whether the object is owned as a whole.
     pub(super) atomic: bool,
@@ -38,11 +38,11 @@ pub(super) struct ListType {
 /// How the elements of a list are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Not at all: the list is owned as a whole.
+    /// Elements have no identity: the list is owned as a whole.
     Atomic,
-    /// By their values.
+    /// The value identifies an element.
     Value,
-    /// By the member `uid`; a missing one counts as the empty string.
+    /// The member `uid` identifies an element. A missing `uid` counts as the empty string.
     Uid,
 }
 
@@ -52,7 +52,7 @@ impl MapType {
         self.fields.iter().any(|(own, _)| *own == name)
     }
 
-    /// Returns the type at `name`; `None` if nothing may be there.
+    /// Returns the type of the member `name`; `None` if the schema forbids this member.
     pub(super) fn at(&self, name: &str) -> Option<Type> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, of)| *of).or(self.element)
     }
@@ -62,7 +62,7 @@ impl ListType {
     /// Returns the path element of `element`.
     ///
     /// # Errors
-    /// Why it has none, in the words of structured-merge-diff.
+    /// Why `element` has no path element, in the words of structured-merge-diff.
     pub(super) fn path_element(&self, element: &Value) -> Result<PathElement, &'static str> {
         match (self.identity, element) {
             (Identity::Uid, Value::Null) => Err("associative list with keys may not have a null element"),
@@ -138,10 +138,10 @@ const OWNER_REFERENCE: Type = Type::Map(&MapType {
     atomic: true,
 });
 
-/// Nobody may apply an entry, so its fields need no names.
+/// An entry of `managedFields`. A configuration may not contain entries, so the schema declares no fields.
 const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
 
-/// Brings a client's set into the form of this schema: a field owned as a whole has no fields below it.
+/// Adapts a client's set to this schema: a field that is owned as a whole has no fields below it.
 pub(super) fn reconcile(set: &mut Set) {
     let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
     metadata.collapse(&PathElement::field("managedFields"));

@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 32;
 pub(crate) struct Set {
     /// Fields in the set.
     members: Vec<PathElement>,
-    /// Fields with members below them. No child is empty.
+    /// Fields with members below them, and the set of those members. No such set is empty.
     children: Vec<(PathElement, Set)>,
 }
 
@@ -57,8 +57,8 @@ impl Set {
         }
     }
 
-    /// Builds a set from its parts in any order. The last of repeated children counts. Sorts once, since single
-    /// insertions take quadratic time in a hostile order.
+    /// Builds a set from its parts in any order. Of repeated children, the last one counts. Sorts once, since single
+    /// insertions take quadratic time if the order is hostile.
     pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
         if !members.is_sorted_by(|a, b| a < b) {
             members.sort();
@@ -83,8 +83,8 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields in any of `sets`; the first of equal elements counts. All sets are merged at once. One after
-    /// the other, each of many small sets would copy a large one.
+    /// Returns the fields in any of `sets`; the first of equal elements counts. Merges all sets at once. Merging them
+    /// one after the other would copy a large set for each of many small sets.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
         // Both sorts are stable, and fast on sorted runs.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
@@ -293,7 +293,7 @@ pub(crate) mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    /// Adds the field at `path`; the object itself is no field.
+    /// Adds the field at `path`. An empty path adds nothing, since the object itself is not a field.
     pub(crate) fn insert(set: &mut Set, path: &[PathElement]) {
         let Some((last, parents)) = path.split_last() else { return };
         let mut set = set;
@@ -334,7 +334,7 @@ pub(crate) mod tests {
             let one_by_one = sets.iter().fold(Set::default(), |union, set| union.union(set));
             assert_eq!(Set::union_of(&sets.iter().collect::<Vec<_>>()), one_by_one);
         }
-        // Of equal steps the first is kept, as it was written.
+        // The union keeps the first of equal steps, in its original spelling.
         let sets = [r#"{"v:1":{}}"#, r#"{"v:1.0":{"f:a":{}}}"#, r#"{"v:1":{"f:b":{}}}"#].map(Set::parse);
         let union = Set::union_of(&sets.iter().flatten().collect::<Vec<_>>());
         assert_eq!(text(&union), r#"{"v:1":{".":{},"f:a":{},"f:b":{}}}"#);

@@ -1,5 +1,5 @@
-//! JSON values as Leases: the operations of structured-merge-diff (`typed`) on a value of known type. The recursion
-//! depth is that of the type, whatever the value.
+//! The operations of structured-merge-diff (`typed`) on a JSON value of a known type, such as a Lease. The depth of the
+//! type limits the recursion, not the depth of the value.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
@@ -81,7 +81,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
             Set::from_parts(own, children)
         }
         (Type::List(list), Value::Array(elements)) if list.identity != Identity::Atomic => {
-            // Elements have no fields of their own here; repeated elements are one field.
+            // In this schema list elements have no fields below them. Repeated elements are one field.
             let own = elements.iter().filter_map(|element| list.path_element(element).ok()).collect();
             Set::from_parts(own, Vec::new())
         }
@@ -144,12 +144,14 @@ pub(super) enum Change {
     Added,
     Modified,
     Removed,
-    /// One element of a list became several of equal identity, or the reverse: removed and added at once.
+    /// One list element became several elements of equal identity, or the reverse: the element is both removed and
+    /// added.
     Replaced,
 }
 
 impl Change {
-    /// Returns the change of a field with children. It can be added or removed, but not modified: its children are.
+    /// Returns the change of a field with children. Such a field can be added or removed. A modification counts for its
+    /// children only.
     fn of_parent(self) -> Self {
         if self == Self::Modified { Self::None } else { self }
     }
@@ -167,8 +169,8 @@ fn compare_members(old: Option<&Map<String, Value>>, new: Option<&Map<String, Va
     parts.comparison()
 }
 
-/// Compares elements grouped by identity. Elements that occur once are compared; repeated ones are one field, changed
-/// if any of them is.
+/// Compares list elements grouped by identity. Elements that occur once are compared. Elements of equal identity are
+/// one field, which counts as changed if any of them has changed.
 fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison {
     let mut groups: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for element in old {
@@ -188,7 +190,7 @@ fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison
     parts.comparison()
 }
 
-/// Returns the change of the elements with one identity, from their old and new number.
+/// Returns the change of the elements with one identity, from their number in the old and in the new list.
 pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     match (old, new) {
         (0, _) => Change::Added,
@@ -243,8 +245,8 @@ impl Parts {
     }
 }
 
-/// Merges `config` into `live`: values of `config` win, lists with identities are merged, nothing is removed. `null`
-/// counts as a value.
+/// Merges `config` into `live`: values of `config` win, lists whose elements have identities are merged, and nothing is
+/// removed. `null` counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -296,7 +298,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                 continue;
             }
             if in_over.contains_key(step) && next_shared.is_some_and(|next| next != step) {
-                // The element comes later.
+                // The merge adds this element later, at its place in `over`.
                 l += 1;
                 continue;
             }
@@ -325,7 +327,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
     out
 }
 
-/// Returns `value` without the fields of `gone`. A container that this leaves empty becomes null.
+/// Returns `value` without the fields of `gone`. A container that becomes empty turns into null.
 pub(super) fn remove(value: &Value, gone: &Set, of: Type) -> Value {
     match (of, value) {
         (Type::Bool | Type::Number | Type::String | Type::Scalar, scalar) => scalar.clone(),

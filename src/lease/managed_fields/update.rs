@@ -1,4 +1,4 @@
-//! How a create, an update or a patch changes `managedFields`.
+//! The changes that a create, an update or a patch makes to `managedFields`.
 
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// The writer and the time of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'w> {
-    /// Name of the field manager; empty if absent.
+    /// Name of the field manager; empty if the request names none.
     pub manager: &'w str,
     /// API version of the write.
     pub api_version: &'w str,
@@ -26,14 +26,14 @@ impl Writer<'_> {
     }
 }
 
-/// Sets the `managedFields` of `new`, which replaces `live`, or is created if there is none. The list already in `new`
-/// is the client's: entries to continue from, or a request to reset them.
+/// Sets the `managedFields` of `new`, which replaces `live`; without `live`, `new` is a creation. On entry, `new` has
+/// the client's list: the entries to continue from, or a request to reset them.
 pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let stored = live.map_or(&ManagedFields::ABSENT, |live| &live.metadata.managed_fields);
     let (list, is_normal) = list_in_effect(sent, stored);
     new.metadata.managed_fields = match live {
-        // No fields were tracked, and only an apply begins to track them.
+        // No fields were tracked. Only an apply begins to track the fields of an existing object.
         Some(_) if list.entries().is_empty() => ManagedFields::ABSENT,
         Some(live) if is_normal => {
             renewed(live, new, &list, writer).unwrap_or_else(|| recomputed(live, new, &list, writer))
@@ -43,8 +43,8 @@ pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     };
 }
 
-/// Returns the entries that a write continues from: the client's if they are valid, else the object's. Also returns
-/// whether they already have the form of a stored list.
+/// Returns the entries that a write continues from: the client's entries if they are valid, else those of the stored
+/// object. Also returns whether they already have the form of a stored list.
 fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields, bool) {
     let Some(sent) = &sent.0 else { return (stored.clone(), true) };
     if sent.is_empty() {
@@ -102,8 +102,8 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
 }
 
 /// Returns the time of the last entry of `list` after a renewal. The renewal changes only `renewTime`, in the version
-/// of stored objects, by a writer whose name `is_writer` accepts. The result is that of [`track`] where `track` would
-/// set only this time; `None` where it might do more. `last_time` is the last entry's time, whatever the list says.
+/// of stored objects, by a writer whose name `is_writer` accepts. The result equals that of [`track`] if `track` would
+/// set only this time; `None` if `track` might do more. `last_time` replaces the time of the last entry in `list`.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,
@@ -111,14 +111,14 @@ pub fn time_after_renewal(
     is_writer: impl Fn(&str) -> bool,
     now: Time,
 ) -> Option<Option<Time>> {
-    // No fields are tracked, and an update does not begin to.
+    // No fields are tracked. An update does not begin to track them.
     let Some((last, others)) = list.entries().split_last() else { return Some(None) };
     let is_last_alone = last.operation == Operation::Update
         && last.api_version == API_VERSION
         && last.subresource.is_empty()
         && last.fields.spec?.contains(SpecFields::RENEW_TIME)
         && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
-    // With an earlier time the entry might not stay last.
+    // If its time went back, the entry might not stay the last one.
     let stays_last = others.is_empty() || last_time? <= now;
     (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
 }
@@ -130,9 +130,9 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
         && entry.subresource.is_empty()
 }
 
-/// Computes the list after any write: the writer owns changed fields, and nobody owns removed ones.
+/// Computes the list after any write: the writer owns the changed fields, and nobody owns the removed fields.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // kube-apiserver returns to the stored list if it cannot continue from this one.
+    // kube-apiserver keeps the stored list if it cannot read this list.
     let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(shown(&new), [format!("kubelet Update 110 {KUBELET}")]);
         let fields = |lease: &Lease| lease.metadata.managed_fields.entries()[0].fields.clone();
         assert!(fields(&live).is_shared_with(&fields(&new)));
-        // Within one second not even the list is another.
+        // A renewal within the same second does not even change the list.
         let before = new.clone();
         new.spec.renew_time = Some(MicroTime(3));
         track(Some(&before), &mut new, &by("kubelet", 110));
@@ -351,7 +351,7 @@ mod tests {
         Lease { metadata: meta, spec }
     }
 
-    /// The comparison of Leases against that of their JSON, and the short cut against the long way, over random
+    /// Compares the fast path with the general path, and the comparison of Leases with that of their JSON, over random
     /// histories of several writers.
     #[test]
     fn short_cuts_give_what_the_long_way_gives() {
@@ -398,8 +398,8 @@ mod tests {
         assert!(short_cuts > 100, "{short_cuts}");
     }
 
-    /// Compares updates with a model of single fields and their owners. The last manager that changed a field owns it;
-    /// managers that only shared it before lose it.
+    /// Compares updates with a model of single fields and their owners. The last manager that changed a field owns it.
+    /// Managers that shared the field before lose it.
     #[test]
     fn the_last_to_change_a_field_owns_it() {
         use super::super::set::Set;

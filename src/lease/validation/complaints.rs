@@ -2,10 +2,10 @@
 
 use crate::api_error::{FieldError, FieldErrorKind};
 
-/// A list of complaints with a bound, so that a hostile object cannot make it large.
+/// A list of complaints of limited size, so that a hostile object cannot occupy the server.
 ///
-/// kube-apiserver has no such bound. A hundred thousand owners could each cause a complaint that quotes all of them,
-/// and occupy the server for minutes. Complaints beyond the bound are dropped; the request fails anyway.
+/// kube-apiserver has no such limit. Each of a hundred thousand owners could cause a complaint that quotes all owners.
+/// That would occupy the server for minutes. Complaints beyond the limit are dropped; the request fails anyway.
 #[derive(Default)]
 pub(crate) struct Complaints {
     /// The complaints, in order.
@@ -17,15 +17,15 @@ pub(crate) struct Complaints {
 impl Complaints {
     /// Maximum number of complaints kept.
     const COUNT_MAX: usize = 256;
-    /// Bytes of values beyond which no complaint is kept. The complaint that crosses this limit is kept.
+    /// Size of all values above which complaints are dropped, in bytes. The complaint that reaches it is kept.
     const VALUE_BYTES_MAX: usize = 256 * 1024;
 
-    /// Whether another complaint would be dropped and need not be made.
+    /// Whether the list drops further complaints, so that they need not be made.
     pub(crate) fn is_full(&self) -> bool {
         self.all.len() >= Self::COUNT_MAX || self.value_bytes >= Self::VALUE_BYTES_MAX
     }
 
-    /// Keeps `complaint` if there is room.
+    /// Adds `complaint`, unless the list is full.
     pub(crate) fn push(&mut self, complaint: FieldError) {
         if self.is_full() {
             return;

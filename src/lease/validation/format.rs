@@ -1,12 +1,13 @@
 //! Formats of names, label keys and label values, with kube-apiserver's messages for violations.
 //!
-//! Each format has a check that costs one pass over the bytes, and a `*_complaints` function for input that failed it.
+//! Each format has a check that costs one pass over the bytes, and a `*_complaints` function for input that failed the
+//! check.
 //! Kubernetes defines the formats as regular expressions ("Object Names and IDs", "Labels and Selectors"). Here they
 //! are plain scans of bytes, since every allowed byte is ASCII.
 
 /// Longest DNS subdomain (RFC 1123), in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
-/// Longest DNS label, name part of a qualified name, or label value, in bytes.
+/// Longest DNS label, longest name part of a qualified name, and longest label value, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -20,7 +21,7 @@ pub fn is_dns_subdomain(name: &[u8]) -> bool {
     name.len() <= SUBDOMAIN_BYTES_MAX && has_subdomain_form(name, false)
 }
 
-/// Returns why `name` is no DNS subdomain.
+/// Returns why `name` is not a DNS subdomain.
 #[cold]
 #[must_use]
 pub fn dns_subdomain_complaints(name: &[u8]) -> Vec<String> {
@@ -44,7 +45,7 @@ pub fn is_dns_label(name: &[u8]) -> bool {
     name.len() <= LABEL_BYTES_MAX && has_label_form(name, false)
 }
 
-/// Returns why `name` is no DNS label.
+/// Returns why `name` is not a DNS label.
 #[cold]
 #[must_use]
 pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
@@ -73,17 +74,17 @@ pub fn is_annotation_key(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), true)
 }
 
-/// Returns why `key` is no annotation key.
+/// Returns why `key` is not an annotation key.
 #[cold]
 #[must_use]
 pub fn annotation_key_complaints(key: &str) -> Vec<String> {
-    // Go folds one character to one character; Rust does not for U+0130.
+    // Go lowers one character to one character. Rust lowers U+0130 to two.
     let folded: String =
         key.chars().map(|c| if c == '\u{130}' { 'i' } else { c.to_lowercase().next().unwrap_or(c) }).collect();
     qualified_name_complaints(&folded)
 }
 
-/// Returns why `key` is no qualified name.
+/// Returns why `key` is not a qualified name.
 #[cold]
 #[must_use]
 pub fn qualified_name_complaints(key: &str) -> Vec<String> {
@@ -123,7 +124,7 @@ pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= LABEL_BYTES_MAX && has_name_form(value.as_bytes()))
 }
 
-/// Returns why `value` is no label value.
+/// Returns why `value` is not a label value.
 #[cold]
 #[must_use]
 pub fn label_value_complaints(value: &str) -> Vec<String> {
@@ -144,7 +145,7 @@ pub fn is_path_segment(name: &str, prefix: bool) -> bool {
     !reserved && !name.bytes().any(|b| b == b'/' || b == b'%')
 }
 
-/// Returns why `name` is no path segment.
+/// Returns why `name` is not a path segment.
 #[cold]
 #[must_use]
 pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {

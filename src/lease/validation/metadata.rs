@@ -15,7 +15,7 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// The rule for names: the Lease's own, or that of every resource.
+/// The rule for names: that of Leases, or that of all resources.
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,
@@ -48,8 +48,8 @@ impl NameRule {
     }
 }
 
-/// Replaces a trailing dash, which a prefix may have, by a letter. Go cuts two bytes and appends one, so a bad
-/// character before the dash passes here. The generated name is then refused because of it.
+/// Replaces a trailing dash, which a prefix may have, by a letter. Like Go, this cuts two bytes and appends one. So an
+/// invalid character before the dash passes this check. The check of the generated name then refuses it.
 fn with_trailing_dash_masked(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if bytes.len() > 1 && bytes.last() == Some(&b'-') {
@@ -159,7 +159,7 @@ pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mu
     }
 }
 
-/// Checks labels in key order; kube-apiserver checks them in no order.
+/// Checks labels in key order. kube-apiserver's order is random.
 fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     for (key, value) in labels.iter() {
         if !is_qualified_name(key) {

@@ -1,8 +1,8 @@
 //! Validation of a Lease before it is stored, in kube-apiserver's order and words.
 //!
-//! These are pure functions from objects to complaints. A valid Lease costs one pass over its strings without
-//! allocation, since they run on every write of the general path. The server's fields (`uid`, `creationTimestamp`, the
-//! path's namespace, a generated name) are set before. Validation changes nothing.
+//! These are pure functions from objects to complaints. They run on every write of the general path. So a valid Lease
+//! costs one pass over its strings without allocation. The caller sets the server's fields (`uid`, `creationTimestamp`,
+//! the path's namespace, a generated name) before.
 
 pub(crate) mod complaints;
 pub mod format;
@@ -19,10 +19,10 @@ pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validat
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
 pub(crate) use render::push_json_owner;
 
-/// Returns everything that forbids to create `lease`; empty if it is valid.
+/// Returns the complaints about the creation of `lease`; empty if the Lease is valid.
 ///
-/// The Lease's own rules come first. If they hold, the rules of every resource follow. These only add a check that a
-/// path can carry `generateName`.
+/// The rules of Leases come first. If they hold, the rules of all resources follow. These only add the check that
+/// `generateName` is valid in a path.
 #[must_use]
 pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -34,7 +34,7 @@ pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     complaints.into_distinct()
 }
 
-/// Returns everything that forbids to replace `old` by `new`; empty if the update is valid.
+/// Returns the complaints about the update of `old` to `new`; empty if the update is valid.
 ///
 /// `new` has the `resourceVersion` that the client sent, or that of the patched object. It also has the fields that an
 /// update inherits from `old` if omitted (`uid`, `generation`, the times of creation and deletion).
@@ -56,7 +56,7 @@ pub fn entry_count(meta: &ObjectMeta) -> usize {
     meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
 }
 
-/// Returns a complaint if there are too many entries, else nothing. Call it before the entries are checked one by one.
+/// Returns a complaint if `count` is too large, else nothing. Call it before the entries are checked one by one.
 #[must_use]
 pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
     let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };

@@ -1,4 +1,4 @@
-//! Values in the form of kube-apiserver's complaints.
+//! Formats values as in kube-apiserver's complaints.
 //!
 //! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else goes through
 //! Go's `json.Marshal`, even a string of a named type or behind a pointer. These functions write that form.

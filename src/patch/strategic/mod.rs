@@ -17,7 +17,7 @@ type Object = Map<String, Value>;
 /// Decodes the body of a strategic merge patch: null, or an object.
 ///
 /// # Errors
-/// 400 if it is anything else, or no JSON.
+/// 400 for any other value, or if the patch is not JSON.
 pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
     let patch = decode_json(patch).map_err(|message| ApiError::BadRequest { message })?;
     if patch.is_null() || patch.is_object() {
@@ -64,7 +64,7 @@ struct Field {
     is_list: bool,
     /// Whether the patch's elements are merged into the list.
     merges: bool,
-    /// Member that identifies the elements of a list; empty if they are no objects.
+    /// Member that identifies the elements of a list; empty if the elements are not objects.
     merge_key: &'static str,
 }
 
@@ -118,7 +118,7 @@ const METADATA_SCALARS: &[&str] = &[
     "uid",
 ];
 
-/// Merges a patch into an object. The recursion depth is that of the patch, which its decoding has limited.
+/// Merges a patch into an object. The decoder has limited the depth of the patch, and so the recursion.
 fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ApiError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -153,7 +153,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
                     if field.merges || deletes { merge_lists(own, theirs, &field, deletes)? } else { theirs };
                 Some(Value::Array(elements))
             }
-            // There is nothing to delete from.
+            // The list to delete from does not exist.
             (own, _) if deletes => own,
             (_, new) => {
                 value = new;
@@ -169,7 +169,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
     Ok(original)
 }
 
-/// Removes members that `$retainKeys` does not name. It must name all that the patch sets.
+/// Removes members that `$retainKeys` does not name. `$retainKeys` must name all members that the patch sets.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of retainKeys";
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
@@ -218,13 +218,13 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
     Ok(())
 }
 
-/// Checks that the patch's elements are in the order it sets.
+/// Checks that the elements of the patch have the order that `$setElementOrder` names.
 fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Result<(), ApiError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
-    // Computed once for each element, which may be long, not once for each place.
+    // The identity of an element may be long. It is computed once for each element, not once for each place.
     let mut known = None;
     for place in order {
         let Some(next) = wanted.peek() else { break };
@@ -321,7 +321,7 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Sorts `merged`. Elements in `order` come in that order; the others come between them, in their order in `live`.
+/// Sorts `merged`. Elements in `order` keep that order. All other elements come between them, in their order in `live`.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -353,9 +353,9 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Sorts elements by their index in the live list. An element without one is new and not named in the order, which
-/// happens only if the order is empty. To kube-apiserver it is less than any other, and any other is less than it, so
-/// its place depends on Go's sort. This function follows Go where Go sorts by insertion.
+/// Sorts elements by their index in the live list. An element without an index is new and not in the order; this
+/// happens only if the order is empty. kube-apiserver's comparison then holds in both directions, so the place of the
+/// element depends on Go's sort. This function follows Go where Go sorts by insertion.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -370,7 +370,7 @@ fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>
     sorted
 }
 
-/// Returns what identifies an element within its list.
+/// Returns the identity of an element within its list.
 fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     if key.is_empty() {
         return Ok(element.to_string());
@@ -384,7 +384,7 @@ fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     Ok(value.to_string())
 }
 
-/// Whether all elements have one Go type; a list of lists is an error.
+/// Whether all elements have the same Go type. A list of lists is an error.
 fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     let mut elements = own.iter().chain(theirs);
     let Some(first) = elements.next() else { return Ok(true) };
@@ -407,7 +407,8 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Returns a value of the patch that merges with nothing, without its directives; `None` if it is a directive itself.
+/// Returns a value of the patch without its directives, where the object has no value to merge with. `None` if the
+/// value itself is a directive.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => None,
@@ -435,7 +436,7 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Formats a type like Go's `%s`; nil has none.
+/// Formats a type like Go's `%s`. A nil value has no type.
 fn go_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }

@@ -1,4 +1,4 @@
-//! Every directive, every refusal, and noise.
+//! Tests of every directive and every error, and of random patches.
 
 use super::*;
 use serde_json::json;
@@ -54,7 +54,7 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
-/// kube-apiserver answers like this.
+/// The expected results are those of kube-apiserver.
 #[test]
 fn new_elements_beside_an_empty_order() {
     let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();
@@ -126,7 +126,7 @@ fn refusals_are_those_of_kube_apiserver() {
     assert_eq!(refusal(&json!({"metadata": {"finalizers": []}}), r#"{"metadata":{"finalizers":[[]]}}"#).0, 422);
 }
 
-/// Element by place it would take minutes.
+/// Comparing the element at each place would take minutes.
 #[test]
 fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
     let (long, places) = ("\n".repeat(1_000_000), vec!["a"; 20_000]);
@@ -135,7 +135,7 @@ fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
     assert!(code == 500 && message.starts_with("The order in patch list:\n["), "{code}");
 }
 
-/// Every patch of random pieces gets an answer.
+/// Every patch of random pieces returns a result or an error.
 #[test]
 fn random_patches_end() {
     let pieces = [

@@ -1,6 +1,6 @@
 //! Label selectors: `app=web, tier in (a, b), !old, size>3`.
 //!
-//! How they are stored and what they match; `parse` reads their text.
+//! This module has their form in memory and their matching. `parse` parses their text.
 
 mod parse;
 
@@ -9,8 +9,8 @@ use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use std::cmp::Ordering;
 
-/// Requirements that must all hold. A watch keeps them for its lifetime, and a request has room for ten thousand. So
-/// they take little more memory than their text.
+/// A label selector: requirements that must all hold. A watch keeps them for its lifetime, and a request can have ten
+/// thousand. So they take little more memory than their text.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks
@@ -37,13 +37,13 @@ struct Requirement {
 enum Rule {
     DoesNotExist,
     Exists,
-    /// Greater than its one value, a number.
+    /// The label is a number greater than the only value.
     GreaterThan,
-    /// One of the requirement's values: at least one, sorted.
+    /// The label is one of the requirement's values: at least one value, sorted.
     In,
-    /// Less than its one value, a number.
+    /// The label is a number less than the only value.
     LessThan,
-    /// None of the requirement's values: at least one, sorted.
+    /// The label is absent, or is none of the requirement's values: at least one value, sorted.
     NotIn,
 }
 
@@ -83,7 +83,7 @@ impl LabelSelector {
 }
 
 impl Rule {
-    /// Whether the rule with `values` holds for its key's value; none if the label is absent.
+    /// Whether the rule with `values` holds for a label's value; `None` if the label is absent.
     fn matches(self, values: &str, value: Option<&str>) -> bool {
         let compared = |value| Some(parse_int(value).ok()?.cmp(&parse_int(values).ok()?));
         match (self, value) {
@@ -99,7 +99,7 @@ impl Rule {
     }
 }
 
-/// Whether `value` is one of the sorted, comma-separated `values`. Searches by halves, since there may be thousands.
+/// Whether `value` is one of the sorted, comma-separated `values`. A binary search, since there may be thousands.
 fn is_among(values: &str, value: &str) -> bool {
     let (mut rest, value) = (values.as_bytes(), value.as_bytes());
     loop {
@@ -136,7 +136,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // No request has room for longer ones.
+        // A longer key or value list does not fit in a request.
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });
@@ -157,7 +157,7 @@ mod tests {
         LabelSelector::parse(text).expect(text).matches(&labels(pairs))
     }
 
-    /// The selectors of the conformance trace, with those of its six Leases that each selects.
+    /// The selectors of the conformance trace, and which of the six Leases in the trace each selects.
     #[test]
     fn selects_as_kube_apiserver_does() {
         let leases: Vec<(&str, Vec<(&str, &str)>)> = vec![

@@ -35,7 +35,7 @@ type Token<'a> = (Kind, &'a str);
 /// Splits the text into tokens. At the end, and at a NUL where a token could begin, it returns [`Kind::EndOfString`].
 struct Lexer<'a> {
     text: &'a str,
-    /// Where the next token begins; always a character boundary.
+    /// Byte offset of the next token; always a character boundary.
     at: usize,
 }
 
@@ -59,12 +59,12 @@ impl<'a> Lexer<'a> {
         };
         let length = if matches!(kind, Kind::DoubleEquals | Kind::NotEquals) { 2 } else { 1 };
         let (symbol, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        // A NUL right after an operator is consumed with it.
+        // A NUL right after an operator is consumed with the operator.
         self.at += length + usize::from(after.starts_with('\0'));
         (kind, symbol)
     }
 
-    /// A word up to white space, an operator or a NUL; the NUL is consumed with it.
+    /// Returns a word up to white space, an operator or a NUL. Also consumes the NUL.
     fn word(&mut self, rest: &'a str) -> Token<'a> {
         const ENDS: [char; 12] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0'];
         let (word, after) = rest.split_at_checked(rest.find(ENDS).unwrap_or(rest.len())).unwrap_or((rest, ""));
@@ -96,13 +96,13 @@ impl<'a> Parser<'a> {
         Self { lexer, next, parsed: Parsed::default() }
     }
 
-    /// Takes the next token; at the end it stays there.
+    /// Takes the next token. At the end of the text, the token stays.
     fn consume(&mut self) -> Token<'a> {
         let following = if self.next.0 == Kind::EndOfString { self.next } else { self.lexer.next_token() };
         std::mem::replace(&mut self.next, following)
     }
 
-    /// Kind of the next token where a key or value is expected: `in` and `notin` are ordinary words there.
+    /// Returns the kind of the next token where a key or value is expected: `in` and `notin` are ordinary words there.
     fn next_kind(&self) -> Kind {
         as_value(self.next).0
     }
@@ -236,10 +236,10 @@ fn as_value((kind, text): Token<'_>) -> Token<'_> {
     (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
 }
 
-/// Maximum number of complaints about one value list. kube-apiserver has no limit; nobody reads further.
+/// Maximum number of complaints about one value list. kube-apiserver has no limit, but nobody reads more.
 const COMPLAINTS_MAX: usize = 64;
 
-/// Refuses each value that no label can have and, with `numbers`, each that is not a number.
+/// Refuses each invalid label value and, with `numbers`, each value that is not a number.
 fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String> {
     let mut complaints = Vec::new();
     for (i, &value) in values.iter().enumerate() {

@@ -1,33 +1,34 @@
 //! Parses CEL expressions, the language of shard selectors, in as much detail as kube-apiserver's errors need.
 //!
-//! kube-apiserver reads a selector with the parser of cel-go, whose macros are off, and then examines the tree. So this
-//! parser reads any expression, and keeps only the parts that the examination looks at. Its source is the grammar
-//! `CEL.g4` of cel-go. cel-go's generated parser explains a syntax error by the alternatives that it tried. Usual
-//! mistakes have the same message here; messages of others name the token.
+//! kube-apiserver parses a selector with the parser of cel-go, without macros, and then examines the syntax tree. So
+//! this parser accepts any expression, and keeps only the parts that the examination needs. It follows the grammar
+//! `CEL.g4` of cel-go. The message of cel-go's generated parser for a syntax error depends on the alternatives that the
+//! parser tried. Common mistakes get the same message from this parser. The message for any other mistake names the
+//! token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    /// A call. Operators are functions too, such as `_&&_`, and their operands are not kept.
+    /// A call of a function or an operator. An operator is a function such as `_&&_`; its operands are not kept.
     Call {
         /// Name of the function.
         function: String,
         /// Arguments of the parentheses.
         args: Vec<Expr>,
     },
-    /// A name, with the leading dot if there is one.
+    /// A name, including a leading dot.
     Ident(String),
     /// `[…]`
     List,
-    /// A literal that is no string: its type in Go.
+    /// A literal other than a string: its type in Go.
     Literal(&'static str),
     /// `{…}`
     Map,
     /// Expressions joined by `||`, two or more.
     Or(Vec<Expr>),
-    /// A path of names with dots; or the kind of the expression that precedes the first dot, if it is no name.
+    /// A path of names with dots; or the kind of the expression before the first dot, if it is not a name.
     Select(Result<String, u8>),
     /// `a.b{…}`
     Struct,
@@ -36,7 +37,7 @@ pub(super) enum Expr {
 }
 
 impl Expr {
-    /// Number of the kind of expression (cel-go `common/ast`, `ExprKind`).
+    /// Returns the number of the kind of expression (cel-go `common/ast`, `ExprKind`).
     pub(super) fn kind(&self) -> u8 {
         match self {
             Self::Call { .. } | Self::Or(_) => 1,
@@ -49,7 +50,7 @@ impl Expr {
         }
     }
 
-    /// The path that the expression is, or the kind of expression that is none.
+    /// Returns the path of an expression that is a path, else the kind of the expression.
     pub(super) fn path(self) -> Result<String, u8> {
         match self {
             Self::Ident(name) => Ok(name),
@@ -66,7 +67,7 @@ impl Expr {
 /// Parses an expression.
 ///
 /// # Errors
-/// The message of the first mistake. A mistake of syntax comes before one in the value of a literal or a name.
+/// The message of the first mistake. Any syntax error precedes an error in the value of a literal or a name.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     let mut parser = Parser { rest: text, token: Token::End, depth: 0, mistake: None };
     parser.advance()?;
@@ -86,7 +87,7 @@ enum Token<'a> {
     Float(&'a str),
     Ident(&'a str),
     Int(&'a str),
-    /// An operator, a bracket, or one of the words that are no names.
+    /// An operator, a bracket, or a keyword.
     Sign(&'a str),
     Text(&'a str),
     Uint(&'a str),
@@ -129,12 +130,12 @@ const RESERVED: [&str; 17] = [
 
 /// A parser with one token of lookahead.
 struct Parser<'a> {
-    /// Source behind the token.
+    /// Source after the token.
     rest: &'a str,
     token: Token<'a>,
-    /// Expressions around the token.
+    /// Number of expressions that enclose the token.
     depth: usize,
-    /// The first mistake that is none of syntax.
+    /// The first mistake that is not a syntax error.
     mistake: Option<String>,
 }
 
@@ -202,7 +203,7 @@ impl Parser<'_> {
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // Only a name, which may be that of a message, can precede the fields of a message.
+        // Only a name can precede the fields `{…}` of a message.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {
@@ -375,7 +376,7 @@ impl Parser<'_> {
         unexpected(self.token, expected)
     }
 
-    /// Returns the error for the present token. The parser wants `wanted`, and its message names `expected`.
+    /// Returns the error for the current token, where the parser needs `wanted`. The message names `expected`.
     fn missing(&self, wanted: Token<'_>, expected: &str) -> String {
         match (self.token, token(skipped(self.rest))) {
             (Token::End, _) if expected.len() == 3 => format!("Syntax error: missing {expected} at '<EOF>'"),

@@ -1,7 +1,7 @@
 //! Shard selectors (KEP-5866): `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
 //!
-//! A field of the Lease is hashed, and a selector takes the Leases whose hashes are in its ranges. So clients that
-//! divide all hashes among them divide the Leases.
+//! A shard selector hashes a field of a Lease, and selects the Leases whose hash is in one of its ranges. Clients that
+//! divide all hashes among themselves also divide the Leases.
 
 mod cel;
 
@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardSelector {
     field: ShardField,
-    /// The hashes, sorted, without overlap.
+    /// Ranges of selected hashes, sorted, without overlap.
     ranges: Box<[RangeInclusive<u64>]>,
     text: Box<str>,
 }
@@ -115,15 +115,15 @@ impl ShardSelector {
         let mut last = None;
         self.ranges.iter().flat_map(move |range| {
             let (start, end) = (part(*range.start()), part(*range.end()));
-            // Two ranges may meet in a part.
+            // One range may end and the next may begin in the same part.
             let is_known = last.replace(end) == Some(start);
             (start..=end).skip(usize::from(is_known)).map(RingPart)
         })
     }
 }
 
-/// Bits of a hash that name its part of the ring. With more bits, changes find fewer watchers of other shards, and a
-/// watcher of a large shard takes more memory.
+/// Number of leading bits of a hash that determine its part of the ring. With more bits, a change is tested against
+/// fewer watchers of other shards, and a watcher of a large shard takes more memory.
 const PART_BITS: u32 = 6;
 
 /// Hash of 64 bits, FNV-1a (draft-eastlake-fnv).
@@ -176,7 +176,7 @@ impl ShardRange {
         if start >= end {
             return Err(format!("shard range start 0x{start:016x} must be less than end 0x{end:016x}"));
         }
-        // A start below an end is below 2^64, and the last hash of the range is too.
+        // The start is less than the end, which is at most 2^64. So start and last hash are below 2^64.
         let below = |bound: u128| u64::try_from(bound).unwrap_or(u64::MAX);
         Ok(Self { field, hashes: below(start)..=below(end - 1) })
     }

@@ -1,5 +1,5 @@
-//! Shard selectors. The answers to inputs with and without mistakes are those of apiserver's `sharding.Parse` v0.37.2.
-//! Only the limit of the depth is our own.
+//! Tests of shard selectors. The expected results are those of apiserver's `sharding.Parse` v0.37.2. Only the limit of
+//! the depth is this project's.
 
 use super::*;
 
@@ -134,8 +134,8 @@ fn mistakes_are_told_in_kube_apiservers_words() {
     }
 }
 
-/// kube-apiserver's message depends on the alternatives that its generated parser tried. Here only the beginning is the
-/// same.
+/// kube-apiserver's message depends on the alternatives that its generated parser tried. Only the beginning of this
+/// server's message is the same.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [

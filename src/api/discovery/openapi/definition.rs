@@ -10,15 +10,15 @@ pub(super) struct Definition {
     pub(super) kind: Kind,
 }
 
-/// Whether objects of a schema have kind and apiVersion, and in which group.
+/// The role of a schema's objects: whether they have `kind` and `apiVersion`, and in which API group.
 pub(super) enum Kind {
     /// Parts of other objects.
     Part,
-    /// Objects of the group served here.
+    /// Top-level objects of this server's group.
     Own,
-    /// Objects of the core group, version `v1`.
+    /// Top-level objects of the core group, version `v1`.
     Meta,
-    /// Objects of both groups, such as options.
+    /// Top-level objects of both groups, such as options.
     Both,
 }
 

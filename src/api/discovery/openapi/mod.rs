@@ -1,6 +1,6 @@
-//! The API as OpenAPI 2.0 and 3.0, from one description. [`definition`] describes the objects, [`schema`] turns that
-//! into schemas, and [`operation`] describes the operations. The structure is that of kube-apiserver's documents, since
-//! kubectl relies on it; the texts are this project's.
+//! The API as OpenAPI 2.0 and 3.0, from one description. [`definition`] describes the objects, [`schema`] generates
+//! their schemas, and [`operation`] describes the operations. The structure equals that of kube-apiserver's documents,
+//! since kubectl relies on it. The descriptions are this project's.
 
 mod definition;
 mod operation;
@@ -91,8 +91,8 @@ mod tests {
             let schemas = document.pointer(place).and_then(Value::as_object).expect("schemas");
             let known: BTreeSet<_> = schemas.keys().map(|name| format!("#{place}/{name}")).collect();
             let found: BTreeSet<_> = found.into_iter().map(str::to_owned).collect();
-            // `kubectl explain` and the aggregator fail on what is missing. Watch events are part of the API, and yet
-            // no operation names them.
+            // `kubectl explain` and the aggregator fail on a missing schema. The schemas of watch events are part of
+            // the API, although no operation refers to them.
             let missing: Vec<_> = found.difference(&known).collect();
             assert!(missing.is_empty(), "{missing:?}");
             for (name, schema) in schemas {

@@ -6,7 +6,7 @@ use crate::api_error::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PAT
 use crate::resource::{ApiVersion, GROUP, KIND};
 use serde_json::{Map, Value, json};
 
-/// A path below that of the group's version.
+/// A path below `/apis/coordination.k8s.io/{version}`.
 struct Path {
     suffix: &'static str,
     /// Parameters of every operation.
@@ -16,7 +16,7 @@ struct Path {
 
 struct Operation {
     method: &'static str,
-    /// `x-kubernetes-action`; none for the list of resources, which has no kind.
+    /// `x-kubernetes-action`; `None` for the list of resources, which has no kind.
     action: Option<&'static str>,
     /// Operation id, with `{V}` in place of the version.
     id: &'static str,
@@ -139,7 +139,7 @@ const WATCHED: &[Parameter] = &[
     WATCH,
 ];
 
-/// Returns the one operation of a path below `/watch/`.
+/// Returns the only operation of a path below `/watch/`.
 const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
     Operation {
         method: "get",
@@ -402,7 +402,7 @@ impl Body {
         }
     }
 
-    /// Returns the schema, and whether the body is required.
+    /// Returns the schema of the body, and whether the body is required.
     fn schema(self) -> Option<(&'static str, bool)> {
         match self {
             Self::None => None,

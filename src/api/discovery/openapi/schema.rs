@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for definition in DEFINITIONS {
         let schema = definition.schema(version, dialect);
-        // Schemas of all versions exist already when the next version is added; only their list of kinds grows.
+        // A schema that several versions share exists when the next version is added. Only its list of kinds grows.
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {

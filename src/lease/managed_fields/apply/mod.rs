@@ -1,5 +1,5 @@
-//! Server-side apply: merges a configuration into an object, within the fields that its manager owns or takes
-//! (structured-merge-diff `merge.Updater`, and the layers of apimachinery `managedfields` around it).
+//! Server-side apply: merges a configuration into an object, limited to the fields that the applying manager owns or
+//! takes over (structured-merge-diff `merge.Updater`, and the layers of apimachinery `managedfields` around it).
 
 use super::convert::lease_from_value;
 use super::managers::{Manager, Managers, Unreadable, without_system_fields};
@@ -17,19 +17,19 @@ use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
-/// Manager of the fields that an object had before tracking began.
+/// Manager that owns the fields that an object had before its fields were tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Manager that comes from client-side apply and may take over the fields it applied.
+/// Manager that may have used client-side apply. It may take over the fields that it applied in that way.
 const KUBECTL: &str = "kubectl";
 /// Annotation with the last configuration of client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Applies `config` to `live`, or to nothing if there is no object. The result has the `resourceVersion` of `live`, or
-/// the one in `config`. `json_of` encodes a Lease in `v1`.
+/// Applies `config` to `live`; `None` creates the object. The result has the `resourceVersion` of `live`, or the one in
+/// `config`. `json_of` encodes a Lease in `v1`.
 ///
 /// # Errors
-/// 400 if `config` has another kind or contains `managedFields`, 409 if it changes fields of other managers and may
-/// not, 500 if it is no Lease.
+/// 400 if `config` has another kind or contains `managedFields`. 409 if it changes fields of other managers without
+/// `force`. 500 if it is not a Lease.
 pub fn apply(
     live: Option<(&Lease, ResourceVersion)>,
     config: &Value,
@@ -66,7 +66,7 @@ pub fn apply(
     }
     let outcome = context.merged(managers.clone(), force).or_else(|conflicts| {
         let refusal = |conflicts| Err(ApiError::ApplyConflict { conflicts });
-        // A manager from client-side apply takes over the fields it last applied that are unchanged.
+        // A manager from client-side apply takes over the fields that it applied last and that are unchanged since.
         let Some(allowed) = (writer.manager == KUBECTL).then(|| context.last_applied_set()).flatten() else {
             return refusal(conflicts.into_iter().map(Conflict::shown).collect());
         };
@@ -131,7 +131,7 @@ impl Conflict {
 }
 
 impl Context<'_> {
-    /// Merges the configuration, removes fields that the manager gave up, and moves ownership.
+    /// Merges the configuration, removes the fields that the manager no longer applies, and updates the ownership.
     fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
         let set = field_set(self.config, LEASE);
         let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
@@ -170,7 +170,8 @@ impl Context<'_> {
         Ok(Outcome { value: merged, is_same, managers })
     }
 
-    /// Returns the fields that client-side apply set and nobody changed since; `None` if it was never used.
+    /// Returns the fields that client-side apply set last and that are unchanged since. `None` if the object has no
+    /// annotation of client-side apply.
     fn last_applied_set(&self) -> Option<Set> {
         let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
@@ -197,15 +198,16 @@ impl Context<'_> {
     }
 }
 
-/// Returns `merged` without fields that the manager owned by its last apply, no longer applies, and nobody else owns.
+/// Returns `merged` without the fields that the manager owned by its last apply, no longer applies, and that no other
+/// manager owns.
 fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let named = |set: &Set| with_named_fields(set, Some(LEASE));
     let set_of = |value: &Value| named(&field_set(value, LEASE));
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // First without all of its former fields; then with fields that somebody owns; then with fields that were not its
-    // own.
+    // The first removal takes out all former fields of the manager. The second keeps those that somebody owns. The
+    // third keeps those that the manager did not own.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
@@ -251,7 +253,7 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether the configuration has a list of entries, even an empty one. Validation reports a value that is no list.
+/// Whether the configuration has `managedFields`, even an empty list. Validation reports a value that is not a list.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
@@ -265,7 +267,7 @@ fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     Ok(value)
 }
 
-/// Formats complaints like structured-merge-diff.
+/// Joins complaints like structured-merge-diff.
 fn listed(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
@@ -273,8 +275,8 @@ fn listed(errors: &[String]) -> String {
     }
 }
 
-/// Updates the annotation of client-side apply, for clients that still use it. A missing annotation is not added. One
-/// that makes the annotations too large is removed.
+/// Updates the annotation of client-side apply, for clients that still use it. A missing annotation is not added. The
+/// annotation is removed if it makes the annotations too large.
 fn update_last_applied(lease: &mut Lease, config: &Value) {
     let annotations = &lease.metadata.annotations;
     if annotations.value(LAST_APPLIED).is_none_or(str::is_empty) {
@@ -303,7 +305,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a value like Go's encoder. Validation has limited its depth.
+/// Appends a value like Go's encoder. Validation has limited the depth of the value.
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {

@@ -64,7 +64,7 @@ fn the_first_apply_owns_what_it_names() {
         shown(&lease),
         [r#"one Apply 7 {"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:holderIdentity":{},"f:strategy":{}}}"#]
     );
-    // The same configuration again: nothing changes, not even a time.
+    // The second apply of the same configuration changes nothing, not even a time.
     let again = applied(Some(&lease), json!({"labels": {"l": "1"}}), json!({"holderIdentity": "x"}), &by("one", 9));
     assert_eq!(
         shown(&again)[0],
@@ -87,7 +87,7 @@ fn fields_given_up_go_unless_somebody_else_has_them() {
     assert_eq!(lease.metadata.labels.iter().collect::<Vec<_>>(), [("b", "1")]);
     assert_eq!(lease.metadata.finalizers, ["g"]);
     assert_eq!((lease.spec.lease_transitions, lease.spec.strategy.as_deref()), (None, Some("s")));
-    // Co-owned without a change: no time.
+    // The managers share the fields without a change, so the time stays.
     assert_eq!(
         shown(&lease),
         [
@@ -270,7 +270,7 @@ fn elements_of_both_keep_the_order_of_the_configuration() {
     assert_eq!(finalizers(&["a", "b", "c"], &["x", "b", "y"]), ["a", "x", "b", "c", "y"]);
 }
 
-/// One after the other they take minutes.
+/// Goal: the apply takes the fields of all managers in one step. One step for each manager would take minutes.
 #[test]
 fn an_apply_over_many_managers_takes_their_fields_together() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
@@ -323,7 +323,7 @@ fn value_of(lease: &Lease, (parent, name): Leaf) -> Option<String> {
 struct Model(BTreeMap<Leaf, (String, BTreeSet<(String, bool)>)>);
 
 impl Model {
-    /// The model's own words for a server-side apply; whether there is a conflict.
+    /// Applies a configuration to the model. Returns whether there is a conflict.
     fn apply(&mut self, manager: &str, config: &BTreeMap<Leaf, String>, force: bool) -> bool {
         let me = (manager.to_owned(), true);
         let is_conflict = config.iter().any(|(leaf, value)| {
