@@ -1,5 +1,5 @@
-//! Rules of the Lease API that no trace covers: kube-apiserver's answers, and the order of its checks. Random requests
-//! to a kube-apiserver showed them (`tests/e2e/differential`).
+//! Rules of the Lease API that no trace covers: kube-apiserver's responses, and the order of its checks. Random
+//! requests to a kube-apiserver revealed them (`tests/e2e/differential`).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -238,8 +238,8 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
 
-    // The version comes from an earlier server whose clock was ahead. The client must list again, or it would see no
-    // events.
+    // The version comes from an earlier server whose clock was ahead. The client must list again; a watch from this
+    // version would receive no events.
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
     // Other tests also write.
     let ahead = lease::version(&created) + 1_000_000;

@@ -1,10 +1,11 @@
-//! Dependencies point one way: the layers of docs/architecture.md, compared with the `crate::` paths of the source.
+//! Dependencies between modules point one way. The test compares the layers of docs/architecture.md with the `crate::`
+//! paths of the source.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All modules, the lowest last. Each uses only modules of lines below its own.
+/// All modules, the lowest layer last. A module uses only modules of lower lines.
 const LAYERS: &str = "
     offline  server  switch
     cli  conn
@@ -60,7 +61,7 @@ fn protocols_and_the_api_know_nothing_of_each_other() {
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
 }
 
-/// A path with `super::` that leaves its module would not be an edge above.
+/// A path with `super::` that leaves its module would be missing in the dependencies that are checked above.
 #[test]
 fn a_module_names_its_neighbours_by_crate() {
     let outside: Vec<_> = sources()
@@ -131,8 +132,8 @@ fn leaves_module(depth: usize, source: &str) -> bool {
     without_tests(source).contains(&"super::".repeat(depth))
 }
 
-/// Returns the files of the library below `src` with their text, except for files with only tests. The program's
-/// `main.rs` is not one of its modules.
+/// Returns the files of the library below `src` with their text. Files with only tests, and the program's `main.rs`,
+/// are left out.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
     let mut sources = Vec::new();

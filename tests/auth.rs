@@ -56,7 +56,7 @@ fn only_the_front_proxy_may_name_users() {
     let all = collection("default");
     let mut aggregator = aggregated.aggregator();
     call(&mut aggregator, "GET", &all, "", MASTERS).expect_status(200, "as the front proxy");
-    // kube-apiserver has authorized the request, so the groups are not checked.
+    // kube-apiserver has authorized the request, so the user's groups do not matter.
     call(&mut aggregator, "GET", &all, "", &[("x-remote-user", "bob")]).expect_status(200, "as bob");
     // Without a user the caller is anonymous, and a group is not a user.
     call(&mut aggregator, "GET", &all, "", &[]).expect_failure(401, "Unauthorized", "without a user");
@@ -172,7 +172,7 @@ fn a_resumed_session_has_the_rights_of_its_certificate() {
         call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
         assert_eq!(kind(&client), Some(expected));
     }
-    // The authority is withdrawn: the session can be resumed, but proves nothing.
+    // The authority of the certificate is no longer trusted. The session can be resumed, but it proves no identity.
     aggregated.reload();
     aggregated.write("proxy.crt", Authority::new().pem());
     eventually("the other authority counts", || {
@@ -200,7 +200,7 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     eventually("the invalid file is counted", || {
         Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
     });
-    // A new configuration prevents the resumption of a session, so that the server sends its certificate.
+    // A client configuration without sessions prevents resumption, so that the server sends its certificate.
     let fresh = || {
         let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
         client.call("GET", "/apis", "").expect_status(200, "on a new connection");
@@ -218,7 +218,7 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     open.call("GET", "/healthz", "").expect_status(200, "on the connection from before");
     let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
     new.call("GET", &path("default", "a"), "").expect_status(200, "of the other authority");
-    // The change is undone, as by a rollback of a rollout.
+    // The change is reverted, as a rollback of a rollout does.
     aggregated.write("ca.crt", AUTHORITY.pem());
     eventually("the first authority counts again", || open.call("GET", &path("default", "a"), "").status() == 200);
 }
@@ -284,7 +284,7 @@ fn a_creation_waits_a_moment_for_its_namespace() {
     client.call("POST", &collection("never"), &new("a")).expect_failure(404, "NotFound", "one that never comes");
     assert!(begun.elapsed() >= WAIT, "answered after {:?}", begun.elapsed());
 
-    // Two creations wait over each protocol, and later requests do not wait behind them.
+    // Two creations wait over each protocol. Later requests do not wait for them.
     let mut attempt = 0;
     eventually("a namespace appears while creations wait for it", || {
         attempt += 1;

@@ -1,4 +1,5 @@
-//! Requests for whole collections that take more than one turn: long lists, and deletions that can fail half-way.
+//! Requests for whole collections that take more than one turn of the event loop: long lists, and deletions that can
+//! fail half-way.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -27,7 +28,7 @@ fn name(number: usize) -> String {
     format!("lease-{number:05}")
 }
 
-/// Creates Leases whose names sort in the order of creation. Returns the answers in order.
+/// Creates Leases whose names sort in the order of creation. Returns the responses in order.
 fn create_many(server: &TestServer, namespace: &str, count: usize) -> Vec<Value> {
     let mut client = Http2Client::open(&server.endpoint());
     let mut created = Vec::with_capacity(count);
@@ -74,7 +75,8 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     }
     assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
 
-    // The error has the form of any request's error. A request that accepts only a transformation gets indented JSON.
+    // The error has the same form as other requests' errors. A request that accepts only a transformation gets indented
+    // JSON.
     for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
         let mut client = server.client();
         client.send(format!(
@@ -89,7 +91,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     // The precondition fits the first Lease, which is deleted. The second one ends the request.
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let body = preconditions(&json!({"resourceVersion": version}));
-    // A dry run gives the same answer and deletes nothing.
+    // A dry run gives the same response and deletes nothing.
     for target in [format!("{target}?dryRun=All"), target.clone()] {
         let body = if target.ends_with("All") {
             json!({"preconditions": {"resourceVersion": version}, "dryRun": ["All"]}).to_string()
@@ -133,7 +135,7 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
     let refused = ["verb=\"DELETECOLLECTION\"", "code=\"409\""];
     assert_eq!(metrics.count("apiserver_request_total", &refused), 2);
 
-    // One request deletes all except the first Lease, over either protocol. The answer lists them.
+    // One request deletes all except the first Lease, over either protocol. The response lists them.
     let others = format!("{target}?fieldSelector=metadata.name%21%3D{first}");
     let [dry, _] = both(&server, "DELETE", &others, r#"{"dryRun":["All"]}"#);
     assert_eq!(names(&dry.expect_status(200, "dry").json()).len(), MANY - 1);
@@ -168,13 +170,13 @@ fn a_limited_deletion_continues_with_its_token() {
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
 }
 
-/// Many small Leases, and few large ones; the log keeps only a part of either.
+/// Many small Leases, and few large ones. The event log keeps only a part of either.
 #[test]
 fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
-    // More than the log keeps, but less than the kernel buffers for a slow watcher: the server does not wait for slow
-    // watchers.
+    // More bytes than the event log keeps, but fewer than the kernel buffers for a slow watcher. The server does not
+    // wait for slow watchers.
     for (count, holder_bytes) in [(WINDOW * 10, 10), (40, 40_000)] {
         let server = TestServer::start_with(Config {
             watch_window_events: WINDOW,
@@ -246,7 +248,7 @@ fn a_deletion_from_a_version_leaves_what_was_created_later() {
     assert_eq!(names(&client.call("DELETE", &query, body).expect_status(200, &query).json()), ["a", "b"]);
     assert_eq!(names(&client.call("GET", &target, "").json()), ["c"]);
 
-    // The log keeps only 16 changes. The version is too old, so nothing is deleted.
+    // The event log keeps only 16 changes. The version is too old, so nothing is deleted.
     (0..17).for_each(|number| drop(create(&mut client, &name(number))));
     let refused = client.call("DELETE", &query, body).expect_failure(410, "Expired", &query).json();
     assert_eq!(refused["message"], "The resourceVersion for the provided list is too old.");
@@ -332,7 +334,7 @@ fn unpacked(response: &Response) -> Vec<u8> {
     body
 }
 
-/// Removes what changes over time from a body: the ages in a Table.
+/// Removes the parts of a body that change over time: the ages in a Table.
 fn ageless(body: &[u8]) -> Vec<u8> {
     let Ok(mut table) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
     let rows = table.get_mut("rows").and_then(Value::as_array_mut);
@@ -377,7 +379,7 @@ fn long_lists_are_compressed_on_request() {
         chunks.push(chunk.len());
     }
     assert!(chunks.len() > 20 && chunks.iter().all(|bytes| *bytes <= 64 * 1024), "{chunks:?}");
-    // The answer to a deletion lists the deleted Leases.
+    // The response to a deletion lists the deleted Leases.
     let body = r#"{"dryRun":["All"]}"#;
     client.send(format!(
         "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -419,7 +421,7 @@ fn short_or_unrequested_answers_are_not_compressed() {
             }
         }
     }
-    // The answer to a change is compressed too. An error keeps its status.
+    // The response to a change is compressed too. An error keeps its status.
     let patch = r#"{"spec":{"leaseTransitions":1}}"#;
     client.send(format!(
         "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
@@ -472,7 +474,7 @@ fn the_number_of_concurrent_compressions_is_limited() {
     eventually("others get it plain", || {
         let is_plain = !is_packed();
         if !is_plain {
-            // A list of `is_packed` may have taken the place of one of these.
+            // A list of `is_packed` may have taken the place of one of these lists.
             ask(1);
         }
         is_plain

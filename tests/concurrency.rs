@@ -188,8 +188,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Several clients repeat a request that takes longer than the time for all requests of a turn. Any other request must
-/// wait for one such request, and not for one of each client.
+/// Several clients repeat a request that takes longer than the time budget of a turn of the event loop. Any other
+/// request must wait for at most one of these requests, not for one from each client.
 #[test]
 fn slow_requests_delay_others_one_at_a_time() {
     const SLOW: usize = 10;
@@ -210,7 +210,7 @@ fn slow_requests_delay_others_one_at_a_time() {
                 }
             });
         }
-        // The slow clients end even if this thread panics.
+        // The flag ends the slow clients even if this thread panics.
         let _end = End(&is_over);
         let mut client = server.client();
         let mut served = || {

@@ -1,11 +1,11 @@
-//! Conformance with a real kube-apiserver: replays the recorded answers in `tests/conformance/`. Each trace is replayed
-//! over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
+//! Conformance with a real kube-apiserver: replays the recorded responses in `tests/conformance/`. Each trace is
+//! replayed over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
 //!
 //! The traces were recorded from Kubernetes 1.37.2 with default feature gates. Those in `1.34` are from 1.34.4 with
 //! `CoordinatedLeaderElection` and `v1beta1` on, and show what 1.37.2 does not.
 //!
-//! `support/trace/` describes the format. Each replay has its own server: some traces show that the version stands
-//! still without writes.
+//! `support/trace/` describes the format. Each replay has its own server, since some traces show that the version stays
+//! the same without writes.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -23,11 +23,11 @@ use support::stream::Endpoint;
 use trace::format::Trace;
 use trace::replay::{Protocol, Replayer};
 
-/// Traces that do not pass yet, with the reason. A trace that passes must leave the list: its test says so.
+/// Traces that do not pass yet, with the reason. A trace that passes must leave the list: its test fails until then.
 const TO_COME: &[(&str, &str)] = &[];
 
-/// Steps of traces that this server answers differently, with the reason. `docs/compatibility.md` lists them. A step
-/// that is answered as recorded must leave the list: its test says so.
+/// Steps of traces to which this server responds differently, with the reason. `docs/compatibility.md` lists them. A
+/// step with the recorded response must leave the list: its test fails until then.
 const OTHERWISE: &[(&str, &[usize], &str)] = &[
     ("bad-spec", &[22, 24, 25, 26, 28, 29, 30, 31, 32], "strategy and preferredHolder are kept, as with the gate on"),
     ("discovery", &[1], "v1beta1 is served"),
@@ -91,7 +91,7 @@ traces! {
     watch_selector: "watch-selector",
 }
 
-/// Replays a trace in all ways at once, since most of a watch's trace is waiting.
+/// Replays a trace in all ways at once, since the trace of a watch mostly waits.
 fn check(name: &str) {
     const WAYS: [(&str, bool, Protocol); 4] = [
         ("HTTP/1.1 in the clear", false, Protocol::Http1),
@@ -123,8 +123,8 @@ fn check(name: &str) {
     }
 }
 
-/// Waits until a second begins, unless one just has. Managed fields are sorted by their times in seconds, and a trace
-/// shows the order of a short replay.
+/// Waits for the start of a second, unless a second has just started. Managed fields are sorted by their times in
+/// seconds, and a trace shows the order of a short replay.
 fn await_fresh_second() {
     let past = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_millis();
     if past > 300 {

@@ -133,7 +133,8 @@ fn discovery_aggregated_in_both_versions() {
     assert_eq!(groups.json()["kind"], "APIGroupList");
 }
 
-/// Repeats a conditional request for a known document. The answer is 304, and other requests follow on the connection.
+/// Repeats a conditional request for a document that the client has. The response is 304, and other requests follow on
+/// the connection.
 #[track_caller]
 fn expect_known(target: &str, accept: &str) {
     let mut client = SERVER.client();
@@ -296,7 +297,7 @@ fn health_in_kube_apiservers_words() {
 fn a_server_that_stops_is_not_ready() {
     let server = TestServer::start();
     let mut client = server.client();
-    // A request that has begun is still answered.
+    // The server still responds to a request that has begun.
     client.send("GET /readyz HTTP/1.1\r\n");
     get_on(&mut server.client(), "/readyz", "").expect_status(200, "before");
     server.shutdown_handle().shutdown();

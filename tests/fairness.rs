@@ -1,7 +1,8 @@
-//! One user attacks a real server, behind the aggregator or with a certificate. All other users are served as before.
+//! One user attacks a real server, through the aggregator or with a certificate. The server serves all other users as
+//! before.
 //!
-//! A witness renews a Lease during the attack. The bounds are generous, since tests are built without optimization and
-//! share their machine.
+//! A witness renews a Lease during the attack. The bounds on its latency are generous, since tests are built without
+//! optimization and share their machine.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -179,7 +180,7 @@ fn users_who_read_no_list_lose_their_places_to_others() {
     expect_prompt("unread lists of five users", times);
 }
 
-/// The same attack over HTTP/1.1: sockets that are not read, and watches.
+/// The same attack over HTTP/1.1: sockets that the attacker does not read, and watches.
 #[test]
 fn sockets_that_nobody_reads_lose_their_places_to_others() {
     // The lists are longer than the buffers of a socket.

@@ -38,7 +38,7 @@ const API_SERVICE: &str = "/registry/apiregistration.k8s.io/apiservices/v1.coord
 struct Rig {
     etcd: Etcd,
     server: Process,
-    /// Number of phases that were requested.
+    /// Number of phases that the test has requested.
     asked: AtomicU32,
 }
 
@@ -103,7 +103,7 @@ impl Rig {
         self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
     }
 
-    /// Requests a phase, and waits for one of its steps.
+    /// Requests a phase of the hand-over, and waits for one of its steps.
     fn reach(&self, phase: &str, step: &str) {
         self.ask_for(phase);
         eventually(step, || self.step() == step);
@@ -243,7 +243,7 @@ fn leases_are_copied_with_their_uids_and_a_first_update_names_the_built_in_versi
         rig.register(true);
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
         assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
-        // The state has changed, and no client has seen the new one with a version of built-in storage.
+        // The state has changed. No client has seen the new state with a version of built-in storage.
         assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 429);
         rig.reach("serve", "serving");
         assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 409, "{storage}");
@@ -269,7 +269,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(answer.head.field("retry-after"), Some("1"));
     assert_eq!(rig.update(lease.clone(), &version(&lease), renew), 200);
 
-    // Meanwhile built-in storage gets an acquisition, a creation, a deletion, and an older renewal.
+    // Meanwhile other clients write to built-in storage: an acquisition, a creation, a deletion, and an older renewal.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
     rig.put_built_in("c", "h", EARLY);
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 200);
@@ -279,7 +279,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 404);
     assert_eq!(rig.holder("a"), "acquired there");
 
-    // A write just before the end, which the follower may not have seen.
+    // A write just before the phase `serve`, which the follower may not have seen.
     rig.put_built_in("late", "h", EARLY);
     rig.reach("serve", "serving");
     assert_eq!(rig.holder("late"), "h");
@@ -311,7 +311,7 @@ fn a_read_during_a_takeover_shows_what_built_in_storage_had() {
     }
 }
 
-/// Goal: the holder's renewal here and another client's acquisition in built-in storage never both succeed.
+/// Goal: the holder's renewal at this server and another client's acquisition in built-in storage never both succeed.
 /// Method: both start from the same state, at nearly the same time.
 #[test]
 fn a_renewal_here_and_an_acquisition_there_exclude_each_other() {
@@ -370,7 +370,7 @@ fn name_end(server: &Process) -> String {
     server.secure_address().port().to_string()
 }
 
-/// The number of replicas that are ready, by their identity Leases.
+/// Returns the number of replicas that are ready, by their identity Leases.
 fn replicas(rig: &Rig) -> usize {
     let selector = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver";
     let (status, list) = rig.call("GET", &format!("{}?{selector}&resourceVersion=0", collection("kube-system")), "");
@@ -378,7 +378,7 @@ fn replicas(rig: &Rig) -> usize {
     list["items"].as_array().map_or(0, Vec::len)
 }
 
-/// Renews `a` at a replica that survives, until the renewal succeeds. Returns how long that took.
+/// Renews `a` at the surviving replica, until the renewal succeeds. Returns the time that it took.
 fn renew_until_acknowledged(rig: &Rig) -> Duration {
     let begun = Instant::now();
     eventually("a renewal", || {
@@ -416,18 +416,19 @@ fn renewals_go_on_soon_after_the_replica_that_copies_has_died() {
     rig.reach("serve", "serving");
 }
 
-/// A lock with clients on both sides.
+/// A lock that clients acquire in built-in storage and renew at this server.
 #[derive(Default)]
 struct Lock {
     name: String,
-    /// Number of completed acquisitions in built-in storage. The holder is named by its number.
+    /// Number of completed acquisitions in built-in storage. This number is the holder's name.
     acquisitions: AtomicU32,
-    /// Renewals that succeeded here, each with its beginning and end.
+    /// Renewals that succeeded at this server, each with its beginning and end.
     renewals: Mutex<Vec<(Instant, Instant)>>,
 }
 
 impl Lock {
-    /// Acquires the lock in built-in storage now and then. A renewal between the read and the write must prevent that.
+    /// Acquires the lock in built-in storage at random times. A renewal between the read and the write must prevent the
+    /// write.
     fn acquire_until(&self, end: Instant, rig: &Rig) {
         while Instant::now() < end {
             thread::sleep(Duration::from_millis(fastrand::u64(..400)));
@@ -444,7 +445,7 @@ impl Lock {
         }
     }
 
-    /// Reads and renews the lock here. The read must show the last completed acquisition or a later one.
+    /// Reads and renews the lock at this server. The read must show the last completed acquisition or a later one.
     fn renew_at(&self, endpoint: &Endpoint, micros: u32) -> io::Result<u16> {
         let before = self.acquisitions.load(Ordering::SeqCst);
         let path = path(NAMESPACE, &self.name);
@@ -495,7 +496,7 @@ fn renewals_exclude_acquisitions_while_replicas_die() {
                     let (lock, endpoint) = (fastrand::usize(..locks.len()), fastrand::usize(..endpoints.len()));
                     match locks[lock].renew_at(&endpoints[endpoint], fastrand::u32(..1_000_000)) {
                         Ok(200) => _ = renewed.fetch_add(1, Ordering::Relaxed),
-                        // A replica that has just started refuses until it has loaded.
+                        // A replica that has just started refuses requests until it has loaded.
                         Ok(status) => assert!([409, 429, 503, 504].contains(&status), "{status}"),
                         Err(_) => thread::sleep(Duration::from_millis(50)),
                     }
@@ -561,7 +562,7 @@ fn old_watches_of_built_in_storage_are_fed_until_the_api_service_is_given_back()
     );
     eventually("it is written again", || has("a", "third"));
 
-    // The APIService is given back by hand, and built-in storage belongs to kube-apiserver again.
+    // An operator registers kube-apiserver again by hand, and built-in storage belongs to kube-apiserver again.
     rig.register(false);
     rig.put_built_in("a", "its own", LATER);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
@@ -667,7 +668,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     }
 }
 
-/// Goal: a server that serves on after a failed rollback feeds renewals to old watches.
+/// Goal: a server that continues to serve after a failed rollback copies renewals to built-in storage, for old watches.
 #[test]
 fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     let Some(rig) = Rig::start("disk") else { return };
@@ -696,8 +697,8 @@ fn a_second_import_takes_built_in_storage_as_it_is() {
     rig.reach("import", "imported");
     rig.register(true);
     rig.reach("serve", "serving");
-    // The APIService is given back by hand. Later writes here are in built-in storage or lost, and none of them
-    // survives here.
+    // An operator registers kube-apiserver again by hand. Each later write at this server is in built-in storage or
+    // lost. This server keeps none of them.
     rig.register(false);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("ghost")).0, 201);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);

@@ -353,7 +353,7 @@ fn a_client_that_has_finished_sending_is_still_answered() {
 fn clients_that_vanish_with_a_reset_do_no_harm() {
     for _ in 0..100 {
         let client = SERVER.client();
-        // Unread answers and no linger make the kernel send RST.
+        // Unread responses and no linger make the kernel send RST.
         let mut socket = client.stream.socket();
         socket.write_all(&request("GET", "/version", "").repeat(5)).unwrap();
         socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
@@ -378,7 +378,8 @@ fn a_list_longer_than_every_buffer_is_complete() {
     let found = names(namespace);
     assert_eq!(found.len(), LEASES);
     assert!(found.is_sorted(), "a list is ordered by name");
-    // Two lists in one write, with a request after them: a body in pieces must not mix with its neighbours.
+    // Two lists in one write, with a request after them. A body sent in pieces must not mix with the responses beside
+    // it.
     let list = request("GET", &lease::collection(namespace), "");
     client.send([list.clone(), list, request("GET", "/healthz", "")].concat());
     for _ in 0..2 {

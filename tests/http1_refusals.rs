@@ -1,6 +1,6 @@
 //! Refusals of HTTP/1.1: requests that two readers could read differently (RFC 9112 §11.2, request smuggling), and
-//! requests that are too large or too slow. After a refusal the connection is closed, and later requests on it are not
-//! served.
+//! requests that are too large or too slow. After a refusal the server closes the connection, and serves no later
+//! request on it.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -146,7 +146,7 @@ fn broken_request_lines_are_refused() {
 }
 
 /// No HTTP/1.1 client sends bytes without the name of the protocol. An HTTP/2 client with a broken preface (RFC 9113
-/// §3.4) would read an answer as a frame.
+/// §3.4) would read a response as a frame.
 #[test]
 fn input_that_is_not_http_is_closed_without_an_answer() {
     for sent in [
@@ -200,7 +200,7 @@ fn a_head_over_its_limits_is_refused() {
 
 #[test]
 fn a_head_that_does_not_end_is_refused_when_it_is_too_long() {
-    // The head never ends, so only a limit can cause an answer.
+    // The head never ends, so only a limit can cause a response.
     for (what, piece) in [("a value", "a"), ("fields", "X-Many: a\r\n")] {
         let mut client = SERVER.client();
         client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
@@ -260,7 +260,7 @@ fn a_body_too_large_by_its_length_is_refused_at_once() {
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         );
         let mut client = SERVER.client();
-        // No byte of the body is sent, so the answer cannot wait for it.
+        // No byte of the body is sent, so the response cannot wait for it.
         client.send(&head);
         client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
         client.expect_closed();
@@ -323,7 +323,7 @@ fn a_head_whose_body_is_refused_has_no_body_in_its_answer() {
 
 #[test]
 fn a_refusal_can_be_read_by_a_client_that_keeps_sending() {
-    // RFC 9112 §9.6: a reset, caused by data that the server has not read, could destroy the answer.
+    // RFC 9112 §9.6: a reset, caused by data that the server has not read, could destroy the response.
     let target = lease::collection("goes-on");
     let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
     for _ in 0..10 {
@@ -366,8 +366,8 @@ fn cleartext_http_on_the_tls_port_gets_an_explanation() {
     assert_eq!(answer(&[b"what is this\r\n\r\n"]).first(), Some(&21), "an alert of TLS");
 }
 
-/// Many clients together begin bodies up to the limit for all connections. Then long bodies are refused, and others
-/// accepted, until some of them are gone.
+/// Many clients together begin bodies up to the limit for all connections. Long bodies are then refused and short ones
+/// accepted, until some of the waiting bodies end.
 #[test]
 fn long_bodies_are_refused_while_too_many_bytes_wait() {
     let server = TestServer::start();

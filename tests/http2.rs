@@ -86,7 +86,7 @@ fn requests_of_one_write_are_answered_as_they_are_done() {
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
-/// More requests than are prefetched together. Each answer depends on the requests before.
+/// More requests than the server prefetches together. Each response depends on the previous requests.
 #[test]
 fn requests_of_one_write_are_served_in_their_order() {
     let mut client = Http2Client::open(&SERVER.endpoint());
@@ -98,8 +98,8 @@ fn requests_of_one_write_are_served_in_their_order() {
         (200, Message::new("DELETE", &path, "")),
         (404, Message::new("GET", &path, "")),
     ];
-    // A read does not wait for a write that is on its way to the store. Over such storage each request waits for the
-    // answer before it.
+    // A read does not wait for a write that is in transit to durable storage. Over such storage each request waits for
+    // the previous response.
     let together = if is_durable() { 1 } else { 50 };
     let messages: Vec<_> = (0..10).flat_map(|_| &messages).collect();
     for (at, group) in messages.chunks(together).enumerate() {

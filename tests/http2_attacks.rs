@@ -43,7 +43,7 @@ const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;
 /// optimization.
 const CPU_SECONDS_MAX: f64 = 3.0;
 
-/// Bytes of memory that an attack may cost, unless it targets memory.
+/// Bytes of memory that an attack may cost, except for attacks on memory.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
 
 /// Starts a server as a process, with Leases to list.
@@ -124,7 +124,7 @@ fn rapid_reset() {
     });
 }
 
-/// Builds a watch, and the end of an earlier one that is certainly open. Requests that arrive together are decoded
+/// Builds a watch, and the end of an earlier watch that is certainly open. Requests that arrive together are decoded
 /// before the first of them is served.
 fn watch_and_end(n: u32, end: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let ended = n.checked_sub(2 * u32::try_from(PREFETCH_MAX).unwrap()).map(|n| end(2 * n + 1));
@@ -288,7 +288,7 @@ fn long_answers_behind_closed_windows() {
     let (cpu_seconds, elapsed) = (process.cpu_seconds() - cpu_seconds, begun.elapsed());
     assert!(cpu_seconds < 2.0 * CPU_SECONDS_MAX, "{cpu_seconds} s of processor time in {elapsed:?}");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
-    // The server prepares only a small piece of each list ahead.
+    // The server prepares only a small piece of each list in advance.
     let pieces_bytes_max = 16 * 1024 * http2_limits::STREAMS_MAX as usize;
     assert!(memory_bytes < pieces_bytes_max + 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
@@ -319,7 +319,7 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// The limit of `long_leases_behind_closed_windows` also holds for events and for further pieces of lists.
+/// The limit of `long_leases_behind_closed_windows` also holds for events and for later pieces of lists.
 #[test]
 fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
     let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
@@ -359,7 +359,7 @@ fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
     }
 }
 
-/// Bytes that wait for windows count on all connections together, as bytes that wait for sockets do.
+/// Bytes that wait for windows count over all connections together, as bytes that wait for sockets do.
 #[test]
 fn long_leases_behind_closed_windows_of_many_connections() {
     let process = Process::start(&[], 1024);
@@ -442,7 +442,7 @@ fn long_lists_behind_closed_windows() {
     assert!(is_over, "a closed connection frees its lists");
 }
 
-/// A connection without a socket. The test moves its clock, since real deadlines are too long to wait for.
+/// A connection without a socket. The test moves the connection's clock, since real deadlines are too long.
 struct InMemory {
     service: Service,
     protocol: Protocol,
@@ -452,7 +452,7 @@ struct InMemory {
     now: Now,
     /// Output bytes above which no request is served.
     room: usize,
-    /// Number of steps of lists after the requests are served.
+    /// Number of steps of lists that run after the requests are served.
     job_steps: usize,
 }
 
@@ -564,7 +564,8 @@ fn slow_readers_that_continue_to_read_are_not_ended() {
     }
 }
 
-/// A list costs as much as many requests. So no list is made while requests are served, and each is a separate step.
+/// A list costs as much as many requests. No list is therefore made while requests are served: each list is a separate
+/// step.
 #[test]
 fn many_lists_at_once_are_made_one_after_the_other() {
     let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();
@@ -596,7 +597,7 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     assert_eq!((find(&connection, "c"), find(&connection, "d")), (false, true));
 }
 
-/// Each answer fills the room. A waiting request may be reset, and cannot exceed the deadline for bodies.
+/// Each response fills the room. A waiting request may be reset, and cannot exceed the deadline for bodies.
 #[test]
 fn requests_wait_for_room_for_their_answers() {
     let mut connection = InMemory::new();
@@ -611,7 +612,7 @@ fn requests_wait_for_room_for_their_answers() {
     assert_eq!(connection.patience_ms(), IDLE_MS_MAX);
 }
 
-/// Requests are served while the turn has time, and at least one.
+/// Requests are served while the time budget of the turn of the event loop lasts. At least one is served.
 #[test]
 fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
@@ -666,7 +667,7 @@ fn a_request_without_a_body_is_served_beside_waiting_bodies() {
     assert!(refused < 19 && of_body == refused, "{out:?}");
 }
 
-/// One of a front proxy's many clients uploads as much as may wait. The requests of other clients continue.
+/// One of a front proxy's many clients uploads as many bytes as may wait. The requests of other clients continue.
 #[test]
 fn the_largest_waiting_body_is_refused_for_one_more() {
     let mut connection = InMemory::new();
@@ -718,7 +719,7 @@ fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
 }
 
-/// A client that reads answer and reset together may drop the answer, as libcurl does.
+/// A client that reads the response and the reset together may drop the response, as libcurl does.
 #[test]
 fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
     let piece = |id| frame(DATA, 0, id, &[b' '; 16_384]);

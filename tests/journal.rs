@@ -1,4 +1,4 @@
-//! Durability on disk across kill -9 and restarts, and the messages when it fails.
+//! Durability on disk across SIGKILL and restarts, and the messages when it fails.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -191,7 +191,8 @@ fn a_flipped_byte_is_reported_or_harmless() {
     assert!(refused > 0, "no changed byte was detected");
 }
 
-/// Goal: on a full disk, writes are refused and reads continue. No write is lost, and later writes work without help.
+/// Goal: on a full disk, the server refuses writes and serves reads. No write is lost. Writes succeed again when the
+/// disk has space, without a restart.
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let Some(disk) = SmallDisk::mount("6m") else { return };

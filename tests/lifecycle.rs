@@ -31,8 +31,8 @@ static SECURE: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 /// Maximum duration of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Checks the end of a watch at the stop. Durable Leases need no event: the client resumes. Otherwise the watch ends
-/// with 410, since no later server knows the version.
+/// Checks the end of a watch when the server stops. With durable Leases the watch needs no event, since the client
+/// resumes. Otherwise it ends with 410, since no later server knows the version.
 #[track_caller]
 fn expect_end_of_stop(events: &[serde_json::Value], is_durable: bool) {
     match events {
@@ -57,7 +57,7 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
     let (first, second) = creation.split_at(creation.len() - 10);
     let mut in_flight = server.client();
     in_flight.send(first);
-    // A round trip on another connection shows that the server has read the half.
+    // A round trip on another connection shows that the server has read the first half of the request.
     server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
 
     let begun = Instant::now();
@@ -105,7 +105,7 @@ fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     let events: Vec<_> =
         serde_json::Deserializer::from_slice(&events).into_iter().map(|event| event.unwrap()).collect();
     expect_end_of_stop(&events, is_durable());
-    // Now the server waits for nothing.
+    // Now the server has nothing left to wait for.
     drop(frames);
     server.join().expect("the server ends well");
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
@@ -125,7 +125,8 @@ fn a_stop_has_a_time_limit() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// A connection that switched to HTTP/2 after the stop began would get no GOAWAY, and the server would wait for it.
+/// A connection that switched to HTTP/2 after the start of the stop would get no GOAWAY, and the server would wait for
+/// it.
 #[test]
 fn a_stop_is_quick_for_connections_without_a_protocol_yet() {
     let server = TestServer::start();
@@ -345,7 +346,7 @@ fn new_connections_at_the_limit_do_not_end_each_others_handshakes() {
 
 #[test]
 fn closed_connections_leave_no_state() {
-    // Far more connections than slots: a slot that is not freed would be noticed.
+    // Far more connections than slots, so that a slot that is not freed would be noticed.
     const CONNECTIONS: usize = 2_000;
     let server = TestServer::start_with(Config { max_connections: 64, ..Config::default() });
     let target = lease::collection("come-and-go");

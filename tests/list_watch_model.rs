@@ -1,12 +1,13 @@
 //! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. A client lists, and
 //! then watches from the version of the list. With any interleaving of writes, the client's copy equals the table at
 //! each version that the client receives. A client that lags too far gets an error, lists again, and ends with the
-//! state of the table.
+//! content of the table.
 //!
 //! Method: one process without sockets. Seeded random writes go through the API, among them deletions of collections
-//! that take many turns. The model keeps the table's content at every version. Reflectors with all kinds of selectors
-//! list in pages or start with a watch, resume, close watches, and get little room. The log is so short that they often
-//! fall behind it. After every event, bookmark and list, the test compares a reflector with the model at that version.
+//! that take many turns of the event loop. The model keeps the table's content at every version. Reflectors with all
+//! kinds of selectors list in pages or start with a watch. They resume, close watches, and get little room. The event
+//! log is short, so they often fall behind it. After every event, bookmark and list, the test compares a reflector with
+//! the model at that version.
 //!
 //! A failure prints its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs only that seed. `MODEL_SEEDS=…`
 //! sets the number of seeds.
@@ -69,7 +70,7 @@ struct Seen {
     expired_watches: usize,
     expired_pages: usize,
     timeouts: usize,
-    /// Number of events of another kind than the change: a selector began or ceased to match.
+    /// Number of events whose kind differs from the change, because a selector began or ceased to match.
     transitions: usize,
 }
 
@@ -196,7 +197,7 @@ impl World {
         self.api.handle(&mut self.table, &head, &body, None, &self.credentials, self.now)
     }
 
-    /// Does one random write.
+    /// Performs one random write.
     fn write(&mut self) {
         let namespace = NAMESPACES[self.rng.usize(..2)];
         let name = NAMES[self.rng.usize(..NAMES.len())];
@@ -289,8 +290,8 @@ impl World {
         assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
     }
 
-    /// Does the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether no work
-    /// was left.
+    /// Performs the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether no
+    /// work was left.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
             job.check(self.now, false);
@@ -332,7 +333,8 @@ impl World {
         is_quiet
     }
 
-    /// Does a reflector's next action, if it takes one now. With `eager` it always does, and never closes its watch.
+    /// Performs a reflector's next action, or none at random. With `eager` it always performs one, and never closes the
+    /// watch.
     fn go_on(&mut self, at: usize, eager: bool) {
         let mut reflector = std::mem::take(&mut self.reflectors[at]);
         let stage = std::mem::take(&mut reflector.stage);

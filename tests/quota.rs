@@ -193,7 +193,7 @@ fn long_leases_of_the_cluster_count_for_what_is_long() {
         }
     }
     create(&mut client, "x", "a");
-    // A long one is still renewed and deleted, and can be made shorter.
+    // The long Lease can still be renewed and deleted, and can be made shorter.
     let listed = client.call("GET", &lease::collection("kube-system"), "").json();
     let items = listed["items"].as_array().unwrap();
     let mut held = items.iter().find(|item| lease::name(item).starts_with("n-")).unwrap().clone();

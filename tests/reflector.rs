@@ -1,6 +1,6 @@
 //! Clients that keep a copy of the table, as controllers do: they list, watch, and list again when they lag too far.
-//! Under random writes and with a small window, every copy must become equal to the table. `list_watch_model.rs` checks
-//! more, with selectors and at every version. These tests have sockets, threads and real time.
+//! Under random writes and with a small watch window, every copy must become equal to the table. `list_watch_model.rs`
+//! checks more, with selectors and at every version. These tests have sockets, threads and real time.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! `v1beta1` beside `v1`: clients of both versions see the same Leases, and each answer has the requested version.
+//! `v1beta1` beside `v1`: clients of both versions see the same Leases, and each response has the requested version.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -80,7 +80,7 @@ fn a_lease_is_the_same_in_both_versions() {
     assert_eq!(bare(read.clone()), bare(created));
     assert_eq!(managers(&read), [("test", "Update", V1BETA1)]);
 
-    // A renewal in v1 takes over the fields that it changes. v1beta1 keeps the others.
+    // A renewal in v1 becomes the owner of the fields that it changes. v1beta1 keeps the other fields.
     let mut renewed = read;
     renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.678901Z".into();
     let renewed = client.call("PUT", &path(new, "a"), &renewed.to_string()).expect_status(200, "renew").json();

@@ -1,5 +1,5 @@
-//! Watches: every watcher gets each of its changes once and in order, or an error. `reflector.rs` tests clients that
-//! depend on this.
+//! Watches: every watcher receives each change in its scope once and in order, or an error. `reflector.rs` tests
+//! clients that depend on this.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -55,7 +55,7 @@ fn modify(client: &mut Client, namespace: &str, name: &str, count: usize) -> See
     Seen::new("MODIFIED", &modified.expect_status(200, &patch).json())
 }
 
-/// Deletes a Lease. The answer does not contain the version of the deletion.
+/// Deletes a Lease. The response does not contain the version of the deletion.
 fn delete(client: &mut Client, namespace: &str, name: &str) {
     client.call("DELETE", &lease::path(namespace, name), "").expect_status(200, name);
 }
@@ -178,7 +178,7 @@ fn a_watch_resumes_after_any_version() {
         .iter()
         .map(|version| (*version, Watch::open(&server.endpoint(), &targets(namespace, "x", *version)[1])))
         .collect();
-    // A later event marks the end of the missed ones, and shows that no others follow.
+    // A later event marks the end of the missed events, and shows that no others follow.
     history.push(create(&mut client, namespace, "last"));
     for (version, watch) in &mut watches {
         let want: Vec<Seen> = history.iter().filter(|seen| seen.version > *version).cloned().collect();

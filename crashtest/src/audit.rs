@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Checks epochs until the channel is closed. The first violation sets `has_failed` and ends the checks: later
-/// violations would follow from it.
+/// Checks epochs until the channel is closed. The first violation sets `has_failed` and ends the checks, since it would
+/// cause the later violations.
 pub(crate) fn check_all(
     mut checker: Checker,
     watchers: &[Arc<Watcher>],
@@ -42,5 +42,5 @@ pub(crate) fn check_all(
 
 /// Interval between two checks of the watchers' progress.
 const LOOK: Duration = Duration::from_millis(5);
-/// Maximum wait for the events of all watchers. Under load and at the end, they come sooner.
+/// Maximum wait for the events of all watchers. Events of a healthy server arrive sooner.
 const PATIENCE: Duration = Duration::from_secs(60);

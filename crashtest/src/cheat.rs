@@ -1,5 +1,5 @@
-//! A server that loses acknowledged writes: its store is replaced by an older copy while the server is down. It shows
-//! that the checker can fail.
+//! A deliberate loss of acknowledged writes: the server's store is replaced by an older copy while the server is down.
+//! It shows that the checker detects a loss.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Prepares copies, but makes none.
+    /// Names the folder and the place of its copy. Copies nothing yet.
     pub(crate) fn of(data: &Path, kept: &Path) -> Self {
         Self { data: data.to_owned(), kept: kept.to_owned() }
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
-    /// Number of the server of the last connection.
+    /// Number of the server to which the client connected last.
     server: u32,
     rng: fastrand::Rng,
-    /// Leases for nodes that belong to this client.
+    /// Leases for nodes that only this client renews.
     own: Vec<Known>,
     locks: Vec<Known>,
     shared: Vec<Known>,
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Works until the run ends.
+    /// Sends requests until the run ends.
     pub(crate) fn run(mut self, gate: &Gate) {
         let mut generation = 0;
         while let Some(next) = gate.enter(generation) {
@@ -62,10 +62,11 @@ impl Client {
         }
     }
 
-    /// Works while the gate is open and there are operations left.
+    /// Sends requests while the gate is open and operations are left.
     fn work(&mut self, gate: &Gate) {
         let mut connection: Option<Connection> = None;
-        // When the client noticed that its replica had been killed; `None` after the next acknowledged write.
+        // When the client noticed that its replica had been killed; `None` without such a kill since the last
+        // acknowledged write.
         let mut lost: Option<Nanos> = None;
         while gate.is_open() {
             if gate.servers() > 1 && self.rng.u32(0..MOVES_ONE_IN) == 0 {
@@ -79,7 +80,7 @@ impl Client {
             let (action, from) = self.choose(gate);
             let begin = gate.now();
             let done = request::perform(&mut open, self.number, id, action, from.as_ref());
-            // Without an answer, the operation ends when the server is dead; the run sets that time.
+            // An operation without a response ends when the server is dead. The run sets that time.
             let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
             match done {
                 Ok((Ok(answered), keeps)) => {
@@ -99,7 +100,7 @@ impl Client {
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
-                // A replica that loads is not ready. A load balancer would not have chosen it.
+                // The replica is not ready, since it loads. A load balancer would not have chosen it.
                 connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }
@@ -150,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Updates what the client knows of the Lease.
+    /// Updates the client's knowledge of the Lease.
     fn learn(&mut self, action: Action, outcome: &Outcome) {
         let Some(key) = action.key() else { return };
         let known = match key.space {
@@ -169,7 +170,7 @@ impl Client {
     }
 }
 
-/// One operation of this many moves to a new connection, to the next server.
+/// One operation of this many moves the client to a new connection, to the next server.
 const MOVES_ONE_IN: u32 = 500;
 /// Number of Leases for locks, which all clients renew.
 const LOCKS: u32 = 8;

@@ -1,5 +1,5 @@
-//! A cluster of etcd processes: started, killed, paused, compacted. Only its own processes are ended. Replicas connect
-//! by TLS with client certificates, this program by cleartext.
+//! A cluster of etcd processes: started, killed, paused, compacted. Only processes that the cluster started are ended.
+//! Replicas connect by TLS with client certificates, this program connects in cleartext.
 
 use crate::http::Connection;
 use crate::process::{free_port, signal};
@@ -65,7 +65,7 @@ impl Etcd {
         &self.certs
     }
 
-    /// Starts a dead member on its old data.
+    /// Starts a dead member on its old data folder.
     pub(crate) fn revive(&mut self, member: usize) -> Result<(), String> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let cluster: Vec<_> =
@@ -130,7 +130,7 @@ impl Etcd {
             .position(|member| status(member).is_some_and(|status| status["leader"] == status["header"]["member_id"]))
     }
 
-    /// Waits up to `limit` until a running member takes a write.
+    /// Waits up to `limit` until a running member accepts a write.
     pub(crate) fn await_write(&self, limit: Duration) {
         let begun = Instant::now();
         let takes_write = |member: &Member| {
@@ -195,7 +195,7 @@ fn ask_within(patience: Duration, port: u16, path: &str, body: &str) -> Option<s
     answer.get("header").is_some().then_some(answer)
 }
 
-/// Longest wait for the answer to one write. A member loses a write that it sends to a dead leader.
+/// Longest wait for the response to one write. A member loses a write that it forwards to a dead leader.
 const PROBE: Duration = Duration::from_millis(50);
-/// Maximum wait until the cluster serves. A healthy one serves sooner.
+/// Maximum wait until the cluster serves. A healthy cluster serves sooner.
 const QUORUM_MAX: Duration = Duration::from_secs(30);

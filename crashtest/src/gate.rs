@@ -1,4 +1,4 @@
-//! State that the clients share: when to work, the number of operations, and the records.
+//! State that the clients share: the gate that starts and stops them, the number of operations, and the records.
 
 use crate::history::{Nanos, Op};
 use crate::http::Connection;
@@ -13,12 +13,12 @@ pub(crate) struct Gate {
     begun: Instant,
     /// Ports of the servers.
     ports: Vec<u16>,
-    /// Time after which a silent server counts as stuck.
+    /// Time after which a connection to a silent server fails.
     patience: Duration,
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
-    /// Whether clients may work. False once the server is dead.
+    /// Whether clients may send requests. False once the server is dead.
     is_open: AtomicBool,
     /// Whether the last fault was the kill of a replica.
     replica_is_killed: AtomicBool,
@@ -32,10 +32,11 @@ pub(crate) struct Gate {
 struct State {
     generation: u64,
     is_over: bool,
-    /// Number of clients that have entered and not parked.
+    /// Number of clients that have entered the gate and not parked since.
     working: u32,
     ops: Vec<Op>,
-    /// Times from the kill of a replica until its client had a write acknowledged by another replica.
+    /// Times from the kill of a replica, as its client noticed it, until another replica acknowledged a write of this
+    /// client.
     takeovers: Vec<Duration>,
 }
 
@@ -57,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// Connects to a server. The next number is another server.
+    /// Connects to server `number`, modulo the number of servers.
     pub(crate) fn connect(&self, number: u32) -> io::Result<Connection> {
         let at = usize::try_from(number).unwrap_or_default() % self.ports.len().max(1);
         let port = self.ports.get(at).copied().unwrap_or_default();
@@ -90,7 +91,7 @@ impl Gate {
         self.operations.load(Ordering::Relaxed).min(self.operations_max)
     }
 
-    /// Whether clients may work.
+    /// Whether clients may send requests.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -130,8 +131,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the client may work in a generation after `last`, and returns the generation. `None` ends the
-    /// client.
+    /// Waits until the gate is open in a generation after `last`, and returns the generation. `None` ends the client.
     pub(crate) fn enter(&self, last: u64) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -146,7 +146,7 @@ impl Gate {
         }
     }
 
-    /// Ends a client's work in this generation, and takes its records.
+    /// Leaves the gate for this generation, and takes the client's records.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();
         state.ops.append(ops);
@@ -154,7 +154,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Lets all clients work.
+    /// Opens the gate, and begins a new generation: all clients may send requests.
     pub(crate) fn open(&self) {
         let mut state = self.lock();
         state.generation += 1;
@@ -162,7 +162,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Stops all clients. Clients outside no longer enter.
+    /// Closes the gate. Clients inside stop after their current operation. Clients that wait at the gate do not enter.
     pub(crate) fn close(&self) {
         let _state = self.lock();
         self.is_open.store(false, Ordering::Release);
@@ -177,7 +177,7 @@ impl Gate {
         std::mem::take(&mut state.ops)
     }
 
-    /// Ends all clients.
+    /// Ends all clients, once they wait at the gate.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();

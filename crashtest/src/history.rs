@@ -13,7 +13,7 @@ pub(crate) struct Key {
     pub(crate) number: u32,
 }
 
-/// A namespace. All its Leases have the same use.
+/// A namespace. All its Leases serve one purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Space {
     /// Each Lease belongs to one client, which renews it.
@@ -61,7 +61,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A state of a Lease in an answer or an event.
+/// A state of a Lease in a response or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) key: Key,
@@ -73,7 +73,7 @@ pub(crate) struct Seen {
     pub(crate) op: u64,
     /// Number of the client in `spec.holderIdentity`.
     pub(crate) holder: u32,
-    /// Hash of `metadata` and `spec`, byte for byte.
+    /// Hash of the bytes of `metadata` and `spec`.
     pub(crate) hash: u64,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Op {
     pub(crate) action: Action,
     /// When the request was sent.
     pub(crate) begin: Nanos,
-    /// When the answer arrived. With an unknown outcome, when the server was dead.
+    /// When the response arrived. If the outcome is unknown, when the server was dead.
     pub(crate) end: Nanos,
     pub(crate) outcome: Outcome,
 }
@@ -188,7 +188,7 @@ pub(crate) enum Watched {
         version: u64,
         is_gone: bool,
     },
-    /// Description of an answer that no correct server sends.
+    /// Description of a response that no correct server sends.
     Wrong(String),
 }
 

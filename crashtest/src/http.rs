@@ -30,7 +30,7 @@ pub(crate) enum Chunk {
 }
 
 impl Connection {
-    /// Connects to this port of 127.0.0.1. A peer that is silent for `patience` leads to an error.
+    /// Connects to this port of 127.0.0.1. A read fails if the peer is silent for `patience`.
     pub(crate) fn open(port: u16, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
         stream.set_nodelay(true)?;
@@ -52,7 +52,7 @@ impl Connection {
         self.stream.write_all(head.as_bytes())
     }
 
-    /// Sends a request and waits for the answer. The flag tells whether the connection can be reused.
+    /// Sends a request and waits for the response. The flag tells whether the connection can be reused.
     pub(crate) fn ask(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<(Answer, bool)> {
         self.send(method, path, media_type, body)?;
         loop {

@@ -8,8 +8,8 @@
 //!             └────► audit     └─► history ──► checker
 //! ```
 //!
-//! [`history`] has the records, [`gate`] the state that clients share, [`fault`] the names of the faults. [`checker`]
-//! knows neither sockets nor the clock.
+//! [`history`] has the records, [`gate`] the state that clients share, [`fault`] the kinds of faults. [`checker`] knows
+//! neither sockets nor the clock.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the test and reports. Returns whether there is no violation.
+/// Runs the test and prints the report. Returns true if there is no violation.
 fn run(args: Args) -> Result<bool, String> {
     // The first Ctrl-C ends the run with its results; the second one ends it at once.
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -91,7 +91,7 @@ fn run(args: Args) -> Result<bool, String> {
     {
         text.push_str(&format!("{:14} {}\n", "evidence", temporary.keep().display()));
     }
-    // A closed output is not a failure.
+    // A closed standard output is not a failure.
     _ = std::io::stdout().write_all(text.as_bytes());
     Ok(is_fine)
 }

@@ -1,6 +1,7 @@
-//! Leases as JSON: the bodies of requests, and the records of answers.
+//! Leases as JSON: the bodies of requests, and the records of responses.
 //!
-//! Each write has its own `renewTime`, which has the operation's number. So a state identifies its writer.
+//! Each write has a unique `renewTime`, made from the operation's number. A state therefore identifies the operation
+//! that wrote it.
 
 use crate::history::{Event, EventKind, Key, Nanos, Seen};
 use serde::Deserialize;
@@ -60,7 +61,7 @@ struct Status {
     code: u16,
 }
 
-/// Namespace in which replicas keep their own Leases. Watchers see only the growing version of these.
+/// Namespace in which replicas keep their own Leases. In events of these, the checks use only the growing version.
 const IDENTITIES: &str = "kube-system";
 
 /// A line of a watch.
@@ -147,7 +148,7 @@ pub(crate) fn uid_text(uid: u128) -> String {
     parts.join("-")
 }
 
-/// Formats the `renewTime` of an operation: that many microseconds after midnight, over the days of a month.
+/// Formats the `renewTime` of an operation: its number in microseconds after midnight, over the days of a month.
 fn time_text(op: u64) -> String {
     let (seconds, micros) = (op / 1_000_000, op % 1_000_000);
     let (day, second) = (seconds / 86_400 % 28 + 1, seconds % 86_400);

@@ -17,7 +17,7 @@ pub(crate) enum Moment {
     Stop,
 }
 
-/// Draws the moment of the next kill. The first kill needs load before it.
+/// Draws the moment of the next kill. The first kill comes after some load.
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -27,8 +27,8 @@ pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) ->
     }
 }
 
-/// Waits for the moment. `kills_left` kills share the remaining operations. A kill during a snapshot waits for at most
-/// twice its share.
+/// Waits for the moment of the kill. `kills_left` kills share the remaining operations. A kill during a snapshot waits
+/// for at most twice its share.
 pub(crate) fn wait(
     moment: Moment,
     gate: &Gate,
@@ -54,17 +54,17 @@ pub(crate) fn wait(
         show();
         std::thread::sleep(LOOK);
     }
-    // The kill may fall anywhere between two writes of the server.
+    // The delay moves the kill to any point between two writes of the server.
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
 }
 
-/// Maximum time from a start to the kill, in µs. A start with few Leases takes less time.
+/// Maximum time from a start to the kill, in µs. With few Leases the start takes less time.
 const START_US_MAX: u64 = 80_000;
-/// Maximum time from the beginning of a snapshot to the kill, in µs. On a busy machine a snapshot of 20,000 Leases
-/// takes ten times as long. A snapshot of a thousand Leases takes a tenth.
+/// Maximum time from the beginning of a snapshot to the kill, in µs. A snapshot of 20,000 Leases takes ten times this
+/// long on a busy machine. A snapshot of a thousand Leases takes a tenth of this time.
 const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
 /// Interval between two checks of the progress.
 const LOOK: Duration = Duration::from_millis(2);
-/// Maximum wait for the moment. A server without progress is killed after it.
+/// Maximum wait for the moment of the kill. A server without progress is killed after this time.
 const WAIT_MAX: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! The server as a process: started, probed, killed. Only its own processes are ended.
+//! The server as a process: started, probed, killed. Only processes that this program started are ended.
 
 use crate::http::Connection;
 use coordination_apiserver::pki::CertDir;
@@ -38,12 +38,12 @@ pub(crate) struct Server {
     started: Instant,
     port: u16,
     log: PathBuf,
-    /// Length of the log before this start, in bytes.
+    /// Length of the log at this start, in bytes. The log of earlier starts comes before it.
     log_start: u64,
 }
 
 impl Program {
-    /// Starts the server, but does not wait until it is ready. Signals of the terminal do not reach it.
+    /// Starts the server, but does not wait until it is ready. Signals from the terminal do not reach the server.
     pub(crate) fn start(&self) -> Result<Server, String> {
         let told = |e: std::io::Error| format!("{}: {e}", self.log.display());
         let mut log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(told)?;
@@ -71,7 +71,7 @@ impl Program {
 }
 
 impl Server {
-    /// Waits until `/readyz` answers 200, and returns the time since the start.
+    /// Waits until `/readyz` responds with 200, and returns the time since the start.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
         loop {
@@ -99,7 +99,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Whether the log shows a snapshot that has begun, but not finished.
+    /// Whether the log shows a snapshot that has begun and has not finished.
     pub(crate) fn is_taking_snapshot(&self) -> bool {
         let text = self.log_text();
         text.matches("snapshot begun").count() > text.matches("snapshot finished").count()
@@ -168,13 +168,13 @@ pub(crate) fn signal(id: u32, signal: Signal) -> Result<(), String> {
     kill_process(pid, signal).map_err(|e| e.to_string())
 }
 
-/// Returns a port of 127.0.0.1 that was free a moment ago.
+/// Returns a free port of 127.0.0.1. Another process may take the port before its use.
 pub(crate) fn free_port() -> std::io::Result<u16> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
-/// Maximum wait for the answer to a probe. A running server answers sooner.
+/// Maximum wait for the response to a probe. A running server responds sooner.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval between two probes.
 const READY_EVERY: Duration = Duration::from_millis(1);

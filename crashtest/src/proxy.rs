@@ -1,5 +1,5 @@
-//! The network between a replica and etcd. Each connection goes through a proxy that can cut it, delay it, or drop the
-//! bytes of one direction.
+//! The network between a replica and etcd. Each connection goes through a proxy that can cut the connection, delay it,
+//! or drop the bytes of one direction.
 
 use crate::process::free_port;
 use std::io::{self, Read as _, Write as _};
@@ -47,7 +47,7 @@ impl Network {
         Ok(port)
     }
 
-    /// Sets the faults: the delay in ms, and whether requests and answers are dropped.
+    /// Sets the faults: the delay in ms, and whether requests and responses are dropped.
     pub(crate) fn set(&self, delay_ms: u64, swallows_requests: bool, swallows_answers: bool) {
         self.0.delay_ms.store(delay_ms, Ordering::Relaxed);
         self.0.swallows_requests.store(swallows_requests, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A run with several replicas over etcd: faults follow each other while clients and watchers continue.
+//! A run with several replicas over etcd. Faults occur one after the other, while clients and watchers continue.
 
 use crate::args::Args;
 use crate::etcd::Etcd;
@@ -21,7 +21,7 @@ pub(crate) struct Replicas {
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the first start of each replica until it was ready.
     pub(crate) starts: Vec<Duration>,
-    /// Time from each kill of etcd's leader until etcd took a write, and until a replica acknowledged one.
+    /// Time from each kill of etcd's leader until etcd accepted a write, and until a replica acknowledged a write.
     pub(crate) leaders_lost: Vec<(Duration, Duration)>,
 }
 
@@ -81,7 +81,7 @@ impl Replicas {
                 replica.server = Some(replica.program.start()?);
             }
         }
-        // Only first starts are measured: a replica that restarted meanwhile has been ready for some time.
+        // Only first starts are measured. A replica that restarted during a fault may have been ready before this wait.
         let is_first = self.starts.is_empty();
         for server in self.replicas.iter_mut().filter_map(|replica| replica.server.as_mut()) {
             let ready = server.wait_ready()?;
@@ -142,7 +142,7 @@ impl Replicas {
                 if let Some(server) = server {
                     signal(server.id(), Signal::STOP)?;
                 }
-                // Most pauses are short; some are longer than any client waits.
+                // Most pauses are short. Some pauses are longer than any client waits.
                 if rng.u8(..4) == 0 { rng.u64(5_000..20_000) } else { rng.u64(1_000..4_000) }
             }
             Fault::ReplicaStopped => {
@@ -215,8 +215,8 @@ impl Replicas {
     }
 }
 
-/// Waits after a kill of etcd's leader until writes go on. Returns the time until etcd took one, and until a replica
-/// acknowledged one.
+/// Waits after a kill of etcd's leader until writes succeed. Returns the time until etcd accepted a write, and until a
+/// replica acknowledged a write.
 fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
     let (begun, begun_nanos) = (Instant::now(), gate.now());
     thread::scope(|scope| {
@@ -224,7 +224,7 @@ fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
             etcd.await_write(WRITES_MAX);
             begun.elapsed()
         });
-        // Until then a write may be acknowledged that the leader had committed.
+        // Before an election, a replica may still acknowledge a write that the dead leader had committed.
         thread::sleep(ELECTION_MIN);
         let late = begun_nanos + u64::try_from(ELECTION_MIN.as_nanos()).unwrap_or_default();
         while gate.last_write() < late && begun.elapsed() < WRITES_MAX {
@@ -234,7 +234,7 @@ fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
     })
 }
 
-/// Longest wait until writes go on.
+/// Maximum wait until writes succeed.
 const WRITES_MAX: Duration = Duration::from_secs(15);
-/// No election of etcd takes less time.
+/// Minimum duration of an election in etcd.
 const ELECTION_MIN: Duration = Duration::from_millis(300);

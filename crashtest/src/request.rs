@@ -1,4 +1,4 @@
-//! One operation over one connection: encodes the request and decodes the answer.
+//! One operation over one connection: encodes the request and decodes the response.
 
 use crate::history::{Action, Outcome, Seen, Space};
 use crate::http::{Answer, Connection};
@@ -40,7 +40,7 @@ pub(crate) fn leases(space: Option<Space>) -> String {
     }
 }
 
-/// Decodes an answer. An error describes an answer that no correct server sends.
+/// Decodes a response. An error describes a response that no correct server sends.
 fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
     let wrong = || format!("{action:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(match answer.status {
@@ -54,7 +54,7 @@ fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
         },
         404 => Outcome::NotFound,
         409 => Outcome::Conflict,
-        // Busy, not ready or full: the request had no effect.
+        // The server was busy, not ready or full: the request had no effect.
         status @ (429 | 503 | 507) => Outcome::Refused(status),
         // The request may have taken effect.
         500..=599 => Outcome::Unknown,

@@ -33,14 +33,14 @@ struct Run {
     summary: Summary,
     progress: Progress,
     interrupted: Arc<AtomicBool>,
-    /// Whether the checker has found a violation.
+    /// Whether the checker has found a violation. The checker sets it.
     has_failed: Arc<AtomicBool>,
 }
 
 /// Runs the test in `folder`.
 ///
 /// # Errors
-/// The reason why the run could not complete. Violations of the server are in the summary.
+/// The run could not complete. Violations of the server are in the summary instead.
 pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<AtomicBool>) -> Result<Summary, String> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
     let mut system = System::start(&args, server, folder)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     watchers.iter().for_each(|watcher| watcher.end());
     if let Err(text) = done {
         run.summary.violations.add(Kind::Server, text);
-        // Nobody has to wait for a server that does not start.
+        // A failed server is ended now, so that no thread waits for it.
         system = System::Ended;
     }
     let mut summary = run.summary;
@@ -171,7 +171,7 @@ impl Run {
             }
             replicas.await_all()?;
             self.gate.close();
-            // Unanswered requests may still reach etcd.
+            // Requests without a response may still reach etcd.
             let mut ops = self.gate.wait_parked();
             thread::sleep(SETTLE);
             let settled = self.gate.now();
@@ -214,13 +214,13 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the clients' records. Unanswered operations end at `dead`, when the server was dead.
+    /// Takes the clients' records. Operations without a response end at `dead`, when the server was dead.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);
     }
 
-    /// Takes operations. Unanswered ones end at `dead`.
+    /// Takes these operations. Operations without a response end at `dead`.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
@@ -249,7 +249,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes after the last boundary, so that each watcher gets one more event. These events are not checked.
+    /// Writes after the last boundary, so that each watcher receives one more event. These events are not checked.
     fn write_sentinels(&mut self) -> Result<(), String> {
         let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
@@ -309,7 +309,7 @@ impl System {
     }
 }
 
-/// Time after which a silent server counts as stuck. A server abandons a write after 10 s, and sends bookmarks each
+/// Time after which a silent server counts as stuck. A server abandons a write after 10 s, and sends a bookmark each
 /// minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Time after which a client with several servers moves to the next one.
@@ -318,7 +318,7 @@ const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
 const OPERATIONS_PER_EPOCH: u64 = 50_000;
 /// Maximum number of lists of all Leases in a run with replicas.
 const EPOCHS_MAX: u64 = 20;
-/// Time in which a pending transaction takes effect or is lost.
+/// Time in which a pending transaction of etcd takes effect or is lost.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Scope of each watcher, and whether it requests bookmarks.

@@ -17,13 +17,13 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// Time from each start until the server was ready, unless it was killed before.
+    /// Time from each start until the server was ready. Starts that a kill ended earlier are left out.
     pub(crate) starts: Vec<Duration>,
     /// Faults of a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Time from the kill of a replica until each of its clients had a write acknowledged by another replica.
+    /// Time from the kill of a replica until another replica acknowledged a write of each of its clients.
     pub(crate) takeovers: Vec<Duration>,
-    /// Time from each kill of etcd's leader until etcd took a write, and until a replica acknowledged one.
+    /// Time from each kill of etcd's leader until etcd accepted a write, and until a replica acknowledged a write.
     pub(crate) leaders_lost: Vec<(Duration, Duration)>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,

@@ -18,11 +18,11 @@ pub(crate) struct Watcher {
     bookmarks: bool,
     /// Number of the server for the next connection.
     server: AtomicU32,
-    /// Last version of an event or bookmark; 0 before the first list.
+    /// Version of the last event or bookmark; 0 before the first list.
     progress: AtomicU64,
-    /// Number of watches that got events after a restart, from the version before it.
+    /// Number of watches that resumed after a restart of the server and received events.
     pub(crate) resumed: AtomicU64,
-    /// Number of watches that were answered with 410.
+    /// Number of watches with status 410.
     pub(crate) gone: AtomicU64,
     records: Mutex<Vec<Watched>>,
     is_over: AtomicBool,
@@ -49,7 +49,7 @@ impl Watcher {
         }
     }
 
-    /// Version up to which the watcher got everything.
+    /// Returns the version up to which the watcher has received all events.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
@@ -71,7 +71,7 @@ impl Watcher {
     /// Watches until the run ends.
     pub(crate) fn run(&self, gate: &Gate) {
         let mut last = None;
-        // Whether the watch resumes an earlier one. The first watch after a list does not.
+        // Whether the watch resumes an earlier watch. The first watch after a list does not.
         let mut is_resume = false;
         while !self.is_over.load(Ordering::Acquire) {
             let ended = match last {

@@ -1,8 +1,8 @@
-//! Resource use of processes, read from the kernel's `/proc`. The load generator and `perf/run` report that of the
-//! server.
+//! Resource use of processes, read from the kernel's `/proc`. The load generator and `perf/run` report the server's
+//! resource use.
 //!
-//! Clock ticks are a hundredth of a second, too coarse for costs of microseconds over seconds. If the kernel has
-//! `schedstat`, it gives nanoseconds. Systems other than Linux get `None`.
+//! `schedstat` counts processor time in nanoseconds, if the kernel has it. `stat` counts clock ticks of 10 ms, too
+//! coarse for costs of microseconds over seconds. Systems other than Linux get `None`.
 
 use std::fs;
 
@@ -22,13 +22,13 @@ pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// Returns a process that is named more than once. Its use would count repeatedly.
+/// Returns a process id that occurs more than once: its resource use would count repeatedly.
 #[must_use]
 pub fn repeated(pids: &[u32]) -> Option<u32> {
     pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
 }
 
-/// Returns the memory of these processes; shared pages count in each.
+/// Returns the memory of these processes. A page that several of them share counts for each.
 #[must_use]
 pub fn memory(pids: &[u32]) -> Option<Memory> {
     pids.iter().try_fold(Memory::default(), |sum, pid| {

@@ -1,13 +1,13 @@
-//! The invariants that a server must keep, checked against all its answers and events.
+//! The invariants that a server must keep, checked against all its responses and events.
 //!
-//! - No object's resourceVersion goes back, from one answer or one event to the next.
-//! - No write is lost: every later answer and event shows the acknowledged write, and only the node writes it.
+//! - No object's resourceVersion goes back, from one response or one event to the next.
+//! - No write is lost: every later response and event shows the acknowledged write, and only the node writes it.
 //! - A renewal changes only an object's times and its version.
 //! - Every watcher sees every write exactly once, in version order.
 //!
-//! This module owns the violations, and what each watcher has seen. The nodes are passed in. The versions of a
-//! watcher's events must strictly grow, so no event can come twice. Its events of an object are counted against the
-//! object's writes, so none can be missing.
+//! This module owns the violations, and a record of the events that each watcher has received. Callers pass the nodes.
+//! The versions of a watcher's events must strictly grow, so a repeated event is found. A watcher's events of each
+//! Lease are counted and compared with the writes, so a missing event is found.
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 
-/// A broken rule. `node` is the index of the node that owns the Lease.
+/// A violation of an invariant. `node` is the index of the node that owns the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     /// A write was refused as stale or as existing, though no other client writes.
@@ -26,7 +26,8 @@ pub(crate) enum Violation {
     Gone { node: u32, version: u64 },
     /// A list does not show the last acknowledged write.
     ListedStale { watcher: usize, node: u32, version: u64, acknowledged: u64 },
-    /// A list is older than what its client had already seen.
+    /// The version of a list is below `seen`: the watcher's last version, or the highest version acknowledged before
+    /// the request.
     ListWentBack { watcher: usize, version: u64, seen: u64 },
     /// A watcher's events are out of version order; repeated, if the versions are equal.
     OutOfOrder { watcher: usize, node: Option<u32>, version: u64, seen: u64 },
@@ -38,15 +39,15 @@ pub(crate) enum Violation {
     WrongKind { watcher: usize, node: u32, version: u64, kind: Kind },
     /// An event differs from the object that the node sent.
     EventDiffers { watcher: usize, node: u32, version: u64 },
-    /// An answer differs from the object that the node sent.
+    /// A response differs from the object that the node sent.
     NotWhatWasSent { node: u32, version: u64 },
-    /// An answer shows an older version than was known before the request.
+    /// A response shows a lower version than `known`, the highest version that the node knew when it sent the request.
     WentBack { node: u32, version: u64, known: u64 },
     /// An object has a version that its node did not write.
     UnknownWrite { node: u32, version: u64, acknowledged: u64 },
 }
 
-/// An object as shown by an answer or an event.
+/// An object as shown by a response or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) fields: Fields,
@@ -63,13 +64,13 @@ impl Shown {
         self.fields.renewed == renewed && is_same_object && (is_same_rest || !before.settled)
     }
 
-    /// Whether this is the object known to the node.
+    /// Whether this object equals the last acknowledged object of the node.
     fn is_object_of(&self, node: &Node) -> bool {
         (self.fields, self.form) == (node.object, node.form)
     }
 
-    /// Whether the node's object may have had these fields. The node remembers the last acknowledged object, and what
-    /// it has sent since.
+    /// Whether the node's object may have had these fields. The node remembers the last acknowledged object, and the
+    /// `renewTime` that it has sent since.
     fn can_be_of(&self, node: &Node) -> bool {
         match self.fields.version.cmp(&node.object.version) {
             Ordering::Less => true,
@@ -93,11 +94,11 @@ struct Watched {
 struct Seen {
     /// Version of the last event, or of the Lease in the list.
     version: u64,
-    /// Number of writes seen, or [`UNCOUNTED`].
+    /// Number of writes seen, or [`UNCOUNTED`] if it is unknown.
     writes: u32,
 }
 
-/// Number of writes after a list that may or may not include concurrent writes.
+/// Marks an unknown number of writes, after a list that may or may not include concurrent writes.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.
@@ -115,7 +116,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// Creates the checks for `watchers_len` watchers and `nodes_len` nodes.
+    /// Creates the checks for `watchers_len` watchers and `nodes_len` nodes, before any event.
     pub(crate) fn new(watchers_len: usize, nodes_len: usize) -> Self {
         let watched = || Watched { last: 0, leases: vec![Seen::default(); nodes_len] };
         Self {
@@ -147,8 +148,8 @@ impl Checker {
         self.watched.iter().all(|watched| watched.last >= self.acknowledged_max)
     }
 
-    /// Checks a write acknowledged with `answer`. `before` is the node before it; `known` is the highest version of the
-    /// object known when the request was written.
+    /// Checks a write and its response, `answer`. `before` is the node before the write. `known` is the highest version
+    /// of the object that the node knew when the request was written.
     pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         self.acknowledged_max = self.acknowledged_max.max(version);
@@ -160,7 +161,7 @@ impl Checker {
         }
     }
 
-    /// Checks a GET answered with `answer`; `known` as in [`Self::written`].
+    /// Checks a GET and its response, `answer`. `known` is as in [`Self::written`].
     pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         if version < known {
@@ -175,7 +176,7 @@ impl Checker {
         }
     }
 
-    /// Checks an event of a node's Lease and what it shows; `lease` is `None` for any other Lease.
+    /// Checks an event of a watcher. `lease` has the node, and the object in the event; `None` for a Lease of no node.
     pub(crate) fn event(
         &mut self,
         watcher: usize,
@@ -199,7 +200,7 @@ impl Checker {
         if node.foreign {
             return;
         }
-        // The version whose event must have come before this one, as far back as the node remembers.
+        // Version of the previous write, as far back as the node remembers. Its event must have come before this one.
         let due_before = if version > node.object.version {
             node.object.version
         } else if version == node.object.version {
@@ -218,7 +219,7 @@ impl Checker {
         }
     }
 
-    /// Checks a bookmark, which says that everything up to `version` was sent.
+    /// Checks a bookmark: the server has sent all events up to `version`.
     pub(crate) fn bookmark(&mut self, watcher: usize, version: u64) {
         let Some(watched) = self.watched.get_mut(watcher) else { return };
         let last = watched.last;
@@ -254,7 +255,7 @@ impl Checker {
             } else if lease.version == node.object.version {
                 node.writes
             } else if lease.version > node.object.version {
-                // The write in flight, whose acknowledgement is still to come.
+                // The list shows the write in flight. Its acknowledgement has not arrived yet.
                 node.writes + 1
             } else if node.object.version <= list_version {
                 stale.push((index, lease.version, node.object.version));
@@ -273,7 +274,7 @@ impl Checker {
         }
     }
 
-    /// Checks at the end of the run that the watchers, after a wait, have seen every write.
+    /// Checks at the end of the run that the watchers have seen every write. The caller has waited for late events.
     pub(crate) fn finish(&mut self, nodes: &[Node]) {
         let mut found = Vec::new();
         for (watcher, watched) in self.watched.iter().enumerate() {

@@ -36,7 +36,7 @@ pub(crate) struct Connection {
 pub(crate) enum Received {
     /// New input may have arrived, and more may follow.
     Some,
-    /// No more input for now.
+    /// No more input until the socket becomes readable again.
     Nothing,
     /// The peer has closed its side, and all its bytes were received.
     Eof,
@@ -247,5 +247,6 @@ impl Connection {
     }
 }
 
-/// Initial size of the input buffer, in bytes. It holds some answers, and grows if answers are larger or come faster.
+/// Initial size of the input buffer, in bytes. It holds some responses, and grows if responses are larger or come
+/// faster.
 const INPUT_BYTES_MIN: usize = 16 * 1024;

@@ -1,7 +1,7 @@
-//! The turn of the event loop, and the phases of a run.
+//! The event loop of a run, and the phases of the run.
 //!
-//! One turn: wait → note readiness → fire what is due → receive → feed → send → housekeeping (timeouts, new
-//! connections, phases, progress). The phases:
+//! One turn of the event loop: wait → note readiness → start due requests → receive → fill lanes → send → housekeeping
+//! (timeouts, new connections, phases, progress). The phases:
 //!
 //! ```text
 //!   Connecting ─▶ Creating ─▶ Settling ─▶ Measuring ─▶ Finishing ─▶ Draining ─▶ results
@@ -9,8 +9,9 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
-//! While finishing, requests due in the measured time are still sent, however late. Otherwise a stall beyond the end
-//! would hide the requests that it delayed most. Requests that find no time count as errors.
+//! In the phase Finishing, requests that were due in the measured time are still sent, however late. Otherwise a stall
+//! across its end would hide the requests that it delayed most. A request that cannot be sent before the run ends is an
+//! error.
 //!
 //! With timers, a node's renewals and reads use different connections, so a read shows another connection's write. With
 //! `--max` both use the node's only connection.
@@ -159,7 +160,7 @@ impl Driver {
             if index < self.lanes.len() { self.run_lane(index)? } else { self.run_watch_lane(index)? }
         }
         let now = self.reactor.now();
-        // Creation ends as soon as the last node has its Lease, since its rate uses that time.
+        // The phase Creating ends as soon as the last node has its Lease, since the rate of creations uses that time.
         let is_created = self.phase == Phase::Creating && self.rota.started() == self.args.nodes;
         if now >= self.next_housekeeping || is_created {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
@@ -172,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Gives due requests to the lanes: a node's writes to one lane, its reads to the next.
+    /// Adds due requests to the lanes: a node's writes to one lane, its reads to the next.
     fn fire(&mut self, now: u64) {
         self.rota.fire(now, |Due { node, duty, due, late_ns }| {
             let index = (node as usize + usize::from(duty == Duty::Read)) % self.lanes.len();
@@ -187,7 +188,7 @@ impl Driver {
         });
     }
 
-    /// Receives, feeds and sends on one shared connection.
+    /// Receives, adds requests and sends on one shared connection.
     fn run_lane(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
         let Some(target) = target(&self.targets, &self.servers, index) else { return Ok(()) };
@@ -224,8 +225,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles a broken connection. Before the load has begun it ends the run. Later the generator tries again, with
-    /// another server if there is one.
+    /// Handles a broken connection. A connection that breaks before the load ends the run. During the load the
+    /// generator connects again, to another server if there is one.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
@@ -258,7 +259,7 @@ impl Driver {
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
             let done = |flight| self.rota.done(flight);
-            // A request may wait for the end of a pause, so its connection must run again.
+            // A request may wait for the end of a pause, so its connection becomes runnable.
             let (outcome, waits) = match self.lanes.get_mut(index) {
                 Some(lane) => (lane.expire(&mut self.fleet, now, done), lane.has_waiting()),
                 None => match self.watch_lanes.get_mut(index - self.lanes.len()) {
@@ -350,7 +351,7 @@ impl Driver {
                     self.fleet.recorder.end(self.results.window.end(pids, exact_now));
                     self.results.server_memory = server_memory(pids);
                 }
-                // Without a measured time no requests are owed.
+                // Without a measured time, no due requests remain to be sent.
                 self.rota.end(if is_measured { self.fleet.recorder.window().end } else { 0 });
             }
             Phase::Draining => {
@@ -376,7 +377,7 @@ impl Driver {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
     }
 
-    /// Whether no request is in flight or owed.
+    /// Whether no request is in flight, and no due request remains to be sent.
     fn is_done(&self) -> bool {
         self.lanes.iter().all(Lane::is_idle) && !self.rota.is_owed()
     }
@@ -406,7 +407,7 @@ fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: 
     }
 }
 
-/// Starts a node's duty that was due at `due`; `None` if one is in flight.
+/// Starts a node's duty that was due at `due`; `None` if the node's renewal is in progress.
 fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     match duty {
         Duty::Read => Some(Fleet::begin_read(node, due)),

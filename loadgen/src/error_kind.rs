@@ -1,13 +1,13 @@
-//! The kinds of error that results distinguish.
+//! The kinds of error in the results.
 
 use coordination_apiserver::http2::ErrorCode;
 
-/// The kinds of request errors that the results distinguish.
+/// The kinds of request errors in the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ErrorKind {
-    /// An answer with an unexpected status.
+    /// A response with an unexpected status.
     Status(u16),
-    /// The connection ended before the answer.
+    /// The connection ended before the response.
     Reset,
     /// The server reset the stream with this HTTP/2 error code (RFC 9113 §7).
     Stream(u32),
@@ -15,11 +15,11 @@ pub(crate) enum ErrorKind {
     Goaway(u32),
     /// The server refused the request repeatedly without processing it.
     Refused,
-    /// No answer within the timeout.
+    /// No response within the timeout.
     Timeout,
-    /// The answer could not be read.
+    /// The response could not be read.
     Malformed,
-    /// The run ended before the request could be sent, or before its answer.
+    /// The run ended before the request could be sent, or before its response.
     Unanswered,
 }
 

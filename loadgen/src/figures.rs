@@ -46,7 +46,7 @@ pub(crate) fn whole(value: f64) -> u64 {
     value.round().max(0.0) as u64
 }
 
-/// A time with as many digits as matter: `61 µs`, `1.28 ms`, `2.50 s`.
+/// Formats a time with its significant digits: `61 µs`, `1.28 ms`, `2.50 s`.
 pub(crate) fn time_text(ms: f64) -> String {
     match ms {
         _ if ms >= 10_000.0 => format!("{:.1} s", ms / 1_000.0),

@@ -1,7 +1,7 @@
-//! All nodes: the next request of each, and the meaning of its answers.
+//! All nodes: the next request of each, and the meaning of its responses.
 //!
 //! This module owns the nodes and their objects, the checks and the counts. It knows neither connections nor the
-//! schedule: requests are bytes appended to a buffer, answers are slices, the time is an argument.
+//! schedule: requests are bytes appended to a buffer, responses are slices, the time is an argument.
 
 use crate::check::{Checker, Shown, Violation};
 use crate::error_kind::ErrorKind;
@@ -14,7 +14,7 @@ use crate::stats::Stats;
 use crate::watcher::{self, Event};
 use std::collections::HashMap;
 
-/// The nodes and everything known about them.
+/// All nodes, and the state of the checks and counts.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// Nodes by index.
@@ -25,10 +25,11 @@ pub(crate) struct Fleet {
     pub(crate) recorder: Recorder,
     /// Counts of connections and watches.
     pub(crate) stats: Stats,
-    /// Whether every node is at its first renewal. Such creations count as creations, later ones as renewals.
+    /// Whether the first renewals of all nodes are in progress. A creation in this time counts as a creation, a later
+    /// one as a renewal.
     pub(crate) is_creating: bool,
-    /// Numbers of Leases: created in that time; created later, most of them for a second time; and found from an
-    /// earlier run.
+    /// Numbers of Leases: created by first renewals; created later, mostly again after a loss; found from an earlier
+    /// run.
     pub(crate) created: u32,
     pub(crate) created_later: u32,
     pub(crate) adopted: u32,
@@ -60,15 +61,16 @@ pub(crate) struct Flight {
     pub(crate) refusals: u8,
     /// When the renewal or the read was due, in nanoseconds of the run.
     pub(crate) due: u64,
-    /// When this request became possible: when the renewal was due, or at the previous answer.
+    /// When this request could be sent, in nanoseconds of the run: when the renewal was due, or at the previous
+    /// response.
     pub(crate) asked: u64,
-    /// When the request was written.
+    /// When the request was written, in nanoseconds of the run.
     pub(crate) written: u64,
-    /// Highest version of the object known at that time.
+    /// Highest version of the object that the node knew when the request was written.
     pub(crate) known: u64,
 }
 
-/// The next step after an answer.
+/// The next step after a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
     /// No request: the renewal or the read is over.
@@ -132,7 +134,8 @@ impl Fleet {
         if matches!(flight.step, Step::Get | Step::Read) {
             return Some(Request { method: "GET", target: &self.path, body: None });
         }
-        // A write whose answer was lost is repeated unchanged. So a later answer shows whether it was applied.
+        // A write whose response was lost is repeated unchanged. A later response then shows whether the lost write was
+        // applied.
         if !node.uncertain {
             node.sent_renewed = (self.epoch_us + now / 1_000).max(node.object.renewed + 1);
         }
@@ -155,12 +158,12 @@ impl Fleet {
                 }
             }
         }
-        // Go's encoder ends a request's or an answer's body with a newline, but not an object in an event.
+        // Go's encoder ends a request's or a response's body with a newline, but not an object in an event.
         self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
-    /// Handles the answer to `flight`.
+    /// Handles the response to `flight`.
     pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> After {
         match (flight.step, status) {
             (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
@@ -178,7 +181,7 @@ impl Fleet {
         self.after(flight, Outcome::Status(status), now)
     }
 
-    /// Handles a `flight` that gets no answer.
+    /// Handles a `flight` whose response is lost.
     pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> After {
         if matches!(flight.step, Step::Put | Step::Post) {
             self.set_uncertain(flight.node);
@@ -213,8 +216,8 @@ impl Fleet {
         } else if version == node.object.version {
             node.acked_at
         } else {
-            // The watcher is behind: a later write was acknowledged. The time of this write's acknowledgement is no
-            // longer known. The time at which the write was sent is in the object.
+            // The watcher is behind: the node has a later acknowledged write. The node no longer has the time at which
+            // this write was acknowledged. The object has the time at which it was sent.
             let sent_us = watcher::renewed_in(object);
             sent_us.map_or(now, |sent_us| sent_us.saturating_sub(self.epoch_us).saturating_mul(1_000))
         };
@@ -227,7 +230,7 @@ impl Fleet {
         self.checker.listed(watcher, version, known, leases, &self.nodes);
     }
 
-    /// Handles the object in a successful answer.
+    /// Handles the object in a successful response.
     fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
         let body = body.strip_suffix(b"\n").unwrap_or(body);
         let Some(shown) = self.shown_in(flight.node, body) else {
@@ -241,7 +244,7 @@ impl Fleet {
         match flight.step {
             Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
-                // This GET belongs to the node's own renewal, and that renewal has no write in flight now.
+                // This GET belongs to the node's own renewal, which has no write in flight now.
                 let quiet = Node { busy: false, ..node.clone() };
                 self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
@@ -300,7 +303,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the fields of a node's object, and the form in which to keep the rest.
+    /// Returns the fields of a node's object, and the form in which the rest of the object is kept.
     fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);
@@ -341,7 +344,7 @@ impl Fleet {
         }
     }
 
-    /// Handles a conflict. It is a violation unless the conflicting write may be this node's own.
+    /// Handles a conflict. It is a violation unless an earlier write of this node may have caused it.
     #[cold]
     fn handle_conflict(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get(flight.node as usize) else { return };
@@ -351,7 +354,7 @@ impl Fleet {
         self.fail(flight, ErrorKind::Status(409), "conflict");
     }
 
-    /// Returns the next step after an answer; the state is already up to date.
+    /// Returns the next step after a response. The caller has updated the node's state.
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
@@ -368,7 +371,7 @@ impl Fleet {
         }
     }
 
-    /// Ends a flight without an answer at the end of the run. A write that was sent may have been applied.
+    /// Ends a flight without a response at the end of the run. A write that was sent may have been applied.
     pub(crate) fn abandon(&mut self, flight: Flight) {
         if matches!(flight.step, Step::Put | Step::Post) && flight.written > 0 {
             self.set_uncertain(flight.node);

@@ -1,6 +1,6 @@
 //! The percentile distribution in HdrHistogram's text format, which its plotter reads.
 //!
-//! Values are milliseconds. Five rows halve the distance to 100 % each time; the last one is the maximum.
+//! Values are milliseconds. Each five rows halve the distance to 100 %. The last row is the maximum.
 
 use crate::latencies::Latencies;
 use std::fmt::Write as _;

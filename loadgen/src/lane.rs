@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 pub(crate) struct Lane {
     pub(crate) link: Link<Flight>,
     waiting: VecDeque<Flight>,
-    /// Time before which no request is sent, in nanoseconds of the run. It is set when the server refuses requests.
+    /// Time before which the lane sends no request, in nanoseconds of the run. It is set when the server refuses a
+    /// request.
     not_before: u64,
 }
 
@@ -25,7 +26,7 @@ impl Lane {
         Self { link: Link::new(Bodies::Whole, in_flight_max), waiting: VecDeque::new(), not_before: 0 }
     }
 
-    /// Returns how many requests could be added without waiting.
+    /// Returns how many more requests can be added before one must wait.
     pub(crate) fn room(&self) -> usize {
         self.link.in_flight_max().saturating_sub(self.link.len() + self.waiting.len())
     }
@@ -45,7 +46,7 @@ impl Lane {
         self.waiting.push_back(flight);
     }
 
-    /// Receives input up to a budget and passes each answer to the fleet; `done` gets every finished flight. Returns
+    /// Receives input up to a budget and passes each response to the fleet; `done` gets every finished flight. Returns
     /// true if the budget ran out before the socket.
     pub(crate) fn receive(
         &mut self,
@@ -61,7 +62,7 @@ impl Lane {
             let after = match told {
                 Told::Answer { status, body, .. } => fleet.handle_answer(flight, status, body, now),
                 Told::Unserved => {
-                    // Requests that were not processed go first, in their order.
+                    // Requests that the server did not process go before waiting requests, in their order.
                     waiting.insert(unserved, flight);
                     unserved += 1;
                     return Verdict::GoOn;
@@ -96,14 +97,14 @@ impl Lane {
         if self.link.is_going_away() && self.link.len() == 0 { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests whose answer is overdue.
+    /// Gives up requests whose response is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64, done: impl FnMut(Flight)) -> Result<(), Broken> {
         let expired = self.link.expire(now, |flight| flight.written)?;
         self.lose(fleet, expired, ErrorKind::Timeout, TIMED_OUT, now, done);
         Ok(())
     }
 
-    /// Handles a broken connection: requests in flight get no answer.
+    /// Handles a broken connection: requests in flight get no response.
     pub(crate) fn drop_flights(&mut self, fleet: &mut Fleet, broken: &Broken, now: u64, done: impl FnMut(Flight)) {
         let lost = self.link.take_in_flight();
         match broken.kind {
@@ -132,7 +133,7 @@ impl Lane {
     }
 
     /// Ends the run: gives up all requests and passes each to `done`. Returns true if some were in flight, whose
-    /// answers may still come.
+    /// responses may still come.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

@@ -14,11 +14,11 @@ pub(crate) struct Latencies(Histogram<u64>);
 /// A row of a percentile distribution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Time within which this part of the operations ended, in milliseconds.
+    /// Time within which this share of the operations ended, in milliseconds.
     pub(crate) ms: f64,
-    /// Part of the operations, from 0 to 1.
+    /// Share of the operations, from 0 to 1.
     pub(crate) quantile: f64,
-    /// Number of operations in this part.
+    /// Number of operations in this share.
     pub(crate) count: u64,
 }
 

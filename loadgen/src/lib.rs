@@ -1,6 +1,6 @@
-//! The part of the load generator that it shares with `perf/run`. [`account`] measures the processor time and memory of
-//! server and generator. [`limit`] says which of the two was the limit. All other modules in this folder belong to the
-//! binary.
+//! The library of the load generator, which `perf/run` uses too. [`account`] measures the processor time and memory of
+//! server and generator. [`limit`] decides which of the two limited a run. All other modules in this folder belong to
+//! the binary.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! The limit of a run: one rule for both kinds of load and for `perf/run`.
+//! The process that limits a run: one rule for simulated nodes, for benches and for `perf/run`.
 
-/// The process that limited a run, so that the figures mainly show its time.
+/// The process that limited a run. The figures of the run mainly show this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The load generator. The server would do better than the figures say.
+    /// The load generator. Under more load the server would reach better figures.
     Generator,
     /// The server.
     Server,
 }
 
 impl Limit {
-    /// Returns the limit; `None` if both processes had time left. Server and generator each have one working thread.
-    /// The shares are those of a core, if known. `late_ms_p99` is the 99th percentile of the generator's delay of
-    /// scheduled requests, without delays by the server.
+    /// Returns the limit; `None` if both processes had time left. Server and generator each have one working thread. A
+    /// share is a share of a core; `None` if it was not measured. `late_ms_p99` is the 99th percentile of the
+    /// generator's own delay of scheduled requests, in milliseconds.
     #[must_use]
     pub fn of(server_share: Option<f64>, generator_share: Option<f64>, late_ms_p99: Option<f64>) -> Option<Self> {
         let is_busy = |share: Option<f64>| share.is_some_and(|share| share >= BUSY_SHARE);
-        // A generator that is late measures itself, even if the server was busy too.
+        // A late generator measures itself, even if the server was busy too.
         if late_ms_p99.is_some_and(|ms| ms > LATE_MS_MAX) {
             Some(Self::Generator)
         } else if is_busy(server_share) {
@@ -36,9 +36,9 @@ impl Limit {
     }
 }
 
-/// Share of a core from which a process counts as having no time left.
+/// Share of a core above which a process counts as busy.
 pub const BUSY_SHARE: f64 = 0.95;
-/// Highest delay of a due request in the loop that does not make the generator the limit, in ms.
+/// Maximum 99th percentile of the delay at which the generator is not the limit, in milliseconds.
 pub const LATE_MS_MAX: f64 = 10.0;
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ use mio::{Registry, Token};
 use rustls::{AlertDescription, HandshakeKind};
 use std::io;
 
-/// A connection, or its absence.
+/// A slot that holds a connection, or waits for the next attempt.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
     /// The connection; `None` between two attempts.
     line: Option<Line<T>>,
     /// When the connection was begun, or when the next attempt may begin, in nanoseconds of the run.
     since: u64,
-    /// Failed attempts since the last answer.
+    /// Failed attempts since the last response.
     attempts: u32,
-    /// When input was last received, or the connection was begun.
+    /// When input was last received, or the connection was begun, in nanoseconds of the run.
     heard: u64,
     bodies: Bodies,
     in_flight_max: usize,
@@ -41,8 +41,8 @@ pub(crate) trait Connect {
     fn is_due(&self, now: u64) -> bool;
     /// Begins to connect.
     fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()>;
-    /// Ends the connection. The next attempt waits longer the more attempts have failed. Requests in flight must have
-    /// been taken.
+    /// Ends the connection. The pause before the next attempt grows with the number of failed attempts. The caller must
+    /// take the requests in flight first.
     fn close(&mut self, registry: &Registry, now: u64);
     /// Records the readiness that the poll reported.
     fn handle_readiness(&mut self, event: &mio::event::Event);
@@ -176,8 +176,8 @@ impl<T: Copy> Link<T> {
         conn.flush().map_err(|e| broken_by(&e, origin))
     }
 
-    /// Gives up requests whose answer is overdue and returns their tags; `asked_at` returns the time at which a request
-    /// was sent. A connection without any input in that time is given up as a whole.
+    /// Gives up requests whose response is overdue and returns their tags; `asked_at` returns the time at which a
+    /// request was sent. A connection without any input in that time is given up as a whole.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
         let is_ready = self.is_ready();
         let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };
@@ -204,12 +204,12 @@ fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
     Broken { kind: Some(ErrorKind::Reset), why: error.to_string() }
 }
 
-/// Returns the time until the next attempt: none at first, then 10 ms, 20 ms, up to a second.
+/// Returns the pause before the next attempt: 0 at first, then 10 ms, 20 ms, up to a second.
 pub(crate) fn backoff_ns(attempts: u32) -> u64 {
     if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
 }
 
-/// Timeout for an answer: that of a kubelet for Leases, its period of 10 s.
+/// Timeout for a response: that of a kubelet for Leases, its period of 10 s.
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Why a request was given up after [`TIMEOUT_NS`].
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
@@ -217,5 +217,5 @@ pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
 pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
 /// Size of one read of ciphertext.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
-/// Reads from one socket before the other sockets get their turn.
+/// Maximum number of reads from one socket in a turn of the event loop.
 const READS_PER_TURN: usize = 16;

@@ -1,14 +1,15 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server. It checks all
-//! answers and events for broken promises.
+//! responses and events against the guarantees of the API.
 //!
-//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, on a [`reactor`]. [`rota`] chooses
-//! the next node. [`fleet`] has all nodes and interprets their answers; [`check`] has the invariants. A [`lane`] or a
-//! [`watch_lane`] has the requests of one connection, a [`link`] the connection, and [`http`] both versions of HTTP.
-//! Modules that know neither sockets nor the clock are tested without them: [`node`], [`object`], [`schedule`],
-//! [`watcher`], [`check`]. [`mod@bench`] is the other kind of load, with fewer checks, on the same [`reactor`].
+//! The program has one thread and one poll. [`driver`] has the event loop and the phases of a run, on a [`reactor`].
+//! [`rota`] chooses the next node. [`fleet`] has all nodes and interprets their responses; [`check`] has the
+//! invariants. A [`lane`] or a [`watch_lane`] has the requests of one connection, a [`link`] the connection, and
+//! [`http`] both versions of HTTP. Tests run the modules that know neither sockets nor the clock in memory: [`node`],
+//! [`object`], [`schedule`], [`watcher`], [`check`]. [`mod@bench`] is the other kind of load, with fewer checks, on the
+//! same [`reactor`].
 //!
-//! Both loads count in a [`recorder`], which a [`timeline`] cuts into seconds, for the [`progress`] line and the time
-//! [`series`]. The report ([`html`]) and the percentiles ([`hgrm`]) are made from a [`summary`] of either.
+//! Both loads count in a [`recorder`]. A [`timeline`] divides the run into seconds, for the [`progress`] line and the
+//! time [`series`]. The report ([`html`]) and the percentiles ([`hgrm`]) are made from the [`summary`] of a run.
 
 mod args;
 mod bench;
@@ -90,9 +91,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The reason why a run has no results, as a sentence for the user.
+/// The reason for a run without results, as a sentence for the user.
 enum Stop {
-    /// The command line names a thing that is missing or wrong.
+    /// The command line names something that is missing or wrong.
     Usage(String),
     /// Any other reason.
     Failed(String),
@@ -153,7 +154,7 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
     }
 }
 
-/// Why a run without errors did not go well.
+/// The message for a run without errors that measured nothing.
 const UNMEASURED: &str = "nothing was measured: it was interrupted before that";
 
 fn complain(words: &str) {

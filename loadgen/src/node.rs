@@ -20,32 +20,32 @@ use crate::object::Fields;
 pub(crate) struct Node {
     /// The object as last acknowledged; its version is 0 while the node has none.
     pub(crate) object: Fields,
-    /// Version on which `object` was built, of the write before; 0 if none.
+    /// Version that the last acknowledged write replaced; 0 if none.
     pub(crate) base: u64,
-    /// Highest version of this object that any answer or event has shown.
+    /// Highest version of this object that any response or event has shown.
     pub(crate) highest: u64,
-    /// `renewTime` of the write in flight, or of the last write whose answer was lost.
+    /// `renewTime` of the write in flight, or of the last write whose response was lost.
     pub(crate) sent_renewed: u64,
     /// When the last write was acknowledged, in nanoseconds of the run.
     pub(crate) acked_at: u64,
-    /// Writes acknowledged, or known from a later read to have been applied.
+    /// Number of writes that were acknowledged, or that a later read has shown as applied.
     pub(crate) writes: u32,
-    /// Where the rest of the object is kept.
+    /// Form in which the rest of the object is kept.
     pub(crate) form: Form,
-    /// Whether the object is as this node's renewal left it: later renewals change only its times.
+    /// Whether the last renewal has settled the object, so that later renewals change only its times.
     pub(crate) settled: bool,
-    /// Whether a write is in flight, from its first step to its last.
+    /// Whether a renewal is in progress, from its first request to its last response.
     pub(crate) busy: bool,
-    /// Whether the answer to a write was lost, so that its outcome is unknown.
+    /// Whether the response to a write was lost, so that its outcome is unknown.
     pub(crate) uncertain: bool,
-    /// Whether another client wrote this object, or it was missing: its writes can no longer be counted.
+    /// Whether another client wrote this object, or the object was missing. Its writes can then no longer be counted.
     pub(crate) foreign: bool,
 }
 
 /// The form in which a node's object is kept, apart from its [`Fields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The whole object, in the fleet's map; the map has none before the first answer.
+    /// The whole object, in the fleet's map. The map has no object of the node before its first response.
     #[default]
     Whole,
     /// The template with this number.
@@ -61,32 +61,32 @@ pub(crate) enum Step {
     Post,
     /// PUT, to renew the Lease.
     Put,
-    /// GET by another client, outside of any write.
+    /// GET by another client, outside of renewals.
     Read,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// An answer with this status.
+    /// A response with this status.
     Status(u16),
-    /// No answer.
+    /// No response.
     Lost,
 }
 
-/// The step of a node after a request.
+/// The step that follows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The renewal, or the read, is over.
     Done,
     /// Five attempts have failed. The node tries again in the next period.
     GiveUp,
-    /// Another request, at once. `failed` says whether this one counts as a failed attempt.
+    /// Another request, at once. `failed` says whether the previous request counts as a failed attempt.
     Send { step: Step, failed: bool },
 }
 
 impl Node {
-    /// Whether the node knows a Lease of its own.
+    /// Whether the node has an acknowledged Lease.
     pub(crate) fn has_lease(&self) -> bool {
         self.object.version != 0
     }
@@ -97,7 +97,7 @@ impl Node {
     }
 }
 
-/// Returns the step after `step`. `tries` is the number of failed attempts of the renewal before it.
+/// Returns the step after `step`. `tries` is the number of failed attempts of the renewal before `step`.
 pub(crate) fn next(step: Step, outcome: Outcome, tries: u8) -> Next {
     let (step, failed) = match (step, outcome) {
         (Step::Read, _) | (Step::Post, Outcome::Status(201)) | (Step::Put, Outcome::Status(200)) => return Next::Done,

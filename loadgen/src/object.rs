@@ -1,11 +1,11 @@
-//! A node's Lease as the server wrote it, in some forty bytes instead of seven hundred.
+//! A node's Lease as the server wrote it, in some forty bytes instead of seven hundred bytes.
 //!
-//! A kubelet returns its object with a new `renewTime`, so a node must know the object byte for byte. All nodes'
-//! objects share one text except for a few values. [`Template`] is that text with holes, learned from an answer;
-//! [`Fields`] are one object's values for the holes. A template is accepted only if it reproduces the answer exactly.
-//! Other objects (several managers, each with its own time) are kept whole.
+//! A kubelet returns its object with a new `renewTime`, so a node must keep the object byte for byte. The objects of
+//! all nodes have the same text except for a few values. A [`Template`] is that text with holes, learned from a
+//! response. [`Fields`] are one object's values for the holes. A template is accepted only if it reproduces the
+//! response exactly. Other objects are kept whole, such as one with several managers.
 //!
-//! The template is also the cheapest check that an answer holds only what was sent: one comparison of bytes. For whole
+//! The template is also the cheapest check that a response holds only what was sent: one comparison of bytes. For whole
 //! objects only the fields are compared.
 
 use crate::time_text;
@@ -65,7 +65,7 @@ impl Template {
         let owner_uid = parsed.metadata.owner_references.first().map_or("", |o| o.uid.as_str());
         let managed = parsed.metadata.managed_fields.first().and_then(|m| m.time.as_deref()).unwrap_or_default();
         let managed = format!("\"time\":\"{managed}\"");
-        // Needle, bytes of it before the value, bytes after it.
+        // Needle, number of its bytes before the value, number of its bytes after the value.
         let needles = [
             (quoted_name.as_str(), 1, 1, Slot::Name),
             (parsed.metadata.uid.as_str(), 0, 0, Slot::Uid),
@@ -187,7 +187,7 @@ pub(crate) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
     out.extend_from_slice(b"\"}}");
 }
 
-/// Sets a field unless an earlier hole has set another value; 0 means unset.
+/// Sets a field that is 0, or checks that it has this value already: several holes may have one value.
 fn set_once<T: Copy + Default + PartialEq>(field: &mut T, value: T) -> Option<()> {
     let before = std::mem::replace(field, value);
     (before == T::default() || before == value).then_some(())
@@ -291,7 +291,7 @@ impl Parsed {
 pub(crate) mod tests {
     use super::*;
 
-    /// An object as kube-apiserver answers it.
+    /// An object as in a response of kube-apiserver.
     pub(crate) fn object_text(name: &str, version: u64, renewed: &str) -> String {
         format!(
             r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{{"name":"{name}","namespace":"n","uid":"0a000000-0000-4000-8000-00000000000b","resourceVersion":"{version}","creationTimestamp":"2026-01-02T03:04:05Z","ownerReferences":[{{"apiVersion":"v1","kind":"Node","name":"{name}","uid":"11111111-2222-3333-4444-555555555555"}}],"managedFields":[{{"manager":"x","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{{"f:metadata":{{"f:ownerReferences":{{".":{{}},"k:{{\"uid\":\"11111111-2222-3333-4444-555555555555\"}}":{{}}}}}},"f:spec":{{"f:holderIdentity":{{}}}}}}}}]}},"spec":{{"holderIdentity":"{name}","leaseDurationSeconds":40,"renewTime":"{renewed}"}}}}"#

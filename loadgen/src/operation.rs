@@ -5,7 +5,8 @@
 pub(crate) enum Operation {
     /// POST of a Lease.
     Create,
-    /// PUT, from the renewal's due time to its acknowledgement, with all attempts. A POST of a lost Lease counts too.
+    /// PUT. Its latency starts when the renewal is due, ends with its acknowledgement, and includes all attempts. A
+    /// POST of a lost Lease counts too.
     Renew,
     /// GET of one Lease.
     Read,
@@ -15,7 +16,7 @@ pub(crate) enum Operation {
     DeleteCollection,
     /// PUT to a server that sends the body back.
     Echo,
-    /// An event of a watch. Its latency starts at the acknowledgement of its write; in a bench, when the write was
+    /// An event of a watch. Its latency starts when its write is acknowledged. A bench starts it when the write is
     /// sent.
     WatchEvent,
     /// A watch: errors only.
@@ -58,7 +59,7 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
     }
 
-    /// Whether the operation is a request with one answer.
+    /// Whether the operation is a request with one response.
     pub(crate) fn is_request(self) -> bool {
         !matches!(self, Self::WatchEvent | Self::Watch | Self::Connection)
     }

@@ -3,7 +3,7 @@
 /// The version of HTTP that a run speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// HTTP/1.1: answers in the order of the requests.
+    /// HTTP/1.1: responses in the order of the requests.
     Http1,
     /// HTTP/2: each request is a stream.
     Http2,

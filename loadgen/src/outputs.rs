@@ -1,5 +1,5 @@
-//! The files of results. They are opened before the load begins, so that the user learns early of a file that cannot be
-//! written.
+//! The files of results. They are opened before the load begins, so that a file that cannot be written is reported
+//! early.
 
 use crate::flags::ToldArgs;
 use crate::operation::Operation;

@@ -1,7 +1,7 @@
 //! Reads the server's processor time from its `/metrics` once a second.
 //!
-//! This module owns a connection to each server for that, and the last two answers. A server without the metric, or one
-//! that denies it, is asked once. The answers are no part of the load: neither they nor their errors are counted.
+//! This module owns the connections for that, one to each server, and the last two responses of each server. A server
+//! that lacks or denies the metric is asked once. The results count neither these responses nor their errors.
 
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Connect as _, Link};
@@ -30,17 +30,17 @@ struct Probe {
     next: u64,
 }
 
-/// Processor time by the server's answers.
+/// Processor time that a server reports.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    /// Processor time in seconds in the last answer, and the time of its request in nanoseconds of the run.
+    /// Processor time in seconds in the last response, and the time of its request in nanoseconds of the run.
     last: Option<(f64, u64)>,
-    /// Share of a core between the last two answers.
+    /// Share of a core between the last two responses; `None` if it is unknown.
     share: Option<f64>,
 }
 
 impl Account {
-    /// Notes an answer whose request was sent at `now`.
+    /// Notes a response whose request was sent at `now`.
     fn note(&mut self, seconds: Option<f64>, now: u64) {
         let told = seconds.map(|seconds| (seconds, now));
         self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
@@ -51,7 +51,7 @@ impl Account {
         self.last = told;
     }
 
-    /// Returns the share at `now`; `None` if the last answer is too old.
+    /// Returns the share at `now`; `None` if the last response is too old.
     fn share(&self, now: u64) -> Option<f64> {
         let (_, told_at) = self.last?;
         self.share.filter(|_| now.saturating_sub(told_at) <= AGE_MAX_NS)
@@ -76,7 +76,7 @@ impl Probes {
         }
     }
 
-    /// Receives answers from these servers, and asks each server whose time has come. The drivers call this often.
+    /// Receives responses from these servers, and sends each due request. The drivers call this often.
     pub(crate) fn run(&mut self, targets: &[Target], registry: &Registry, scratch: &mut [u8], now: u64) {
         for ((probe, target), index) in self.probes.iter_mut().zip(targets).zip(self.first..) {
             // A probe's error does not count in the results. A later attempt may succeed.
@@ -89,8 +89,8 @@ impl Probes {
         }
     }
 
-    /// Returns the share of a core of all servers together, between their last two answers. `None` if the share of one
-    /// is not known at `now`.
+    /// Returns the share of a core of all servers together, between their last two responses. `None` if a server has no
+    /// share at `now`.
     pub(crate) fn share(&self, now: u64) -> Option<f64> {
         let (first, others) = self.probes.split_first()?;
         others.iter().try_fold(first.account.share(now)?, |sum, probe| Some(sum + probe.account.share(now)?))
@@ -126,7 +126,7 @@ impl Probe {
     }
 }
 
-/// Whether later answers will also lack the metric, after an answer with this status lacked it.
+/// Whether the server will never report the metric. Its response with this status lacked the metric.
 fn is_final(status: u16) -> bool {
     matches!(status, 200 | 401 | 403 | 404)
 }
@@ -142,7 +142,7 @@ fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
 const METRIC: &[u8] = b"\nprocess_cpu_seconds_total ";
 /// Time between two requests, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Maximum age of the last answer of a known share, in nanoseconds.
+/// Maximum age of the last response of a known share, in nanoseconds.
 const AGE_MAX_NS: u64 = 2 * INTERVAL_NS;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-/// The progress line.
+/// The progress line on standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_hidden: bool,
@@ -74,7 +74,7 @@ impl Drop for Progress {
 
 /// Returns the line in at most `columns` columns.
 fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
-    // The parts in their order, with ranks: the part with the highest rank is left out first.
+    // The parts in order, with ranks. The part with the highest rank is left out first.
     let mut parts = vec![(0, stage.name.to_owned())];
     if let Some(ends_at) = stage.ends_at {
         parts.push((1, time_left(ends_at.saturating_sub(now))));

@@ -1,9 +1,9 @@
-//! The event loop's core, for any load: waiting until something is ready or due, the time, and the queue of runnable
+//! The core of the event loop, for any load: the wait for readiness or a due time, the clock, and the queue of runnable
 //! connections.
 //!
-//! This module owns the poll, its timer, the start of the run and the queue. Connections are only numbers here (their
-//! tokens). The poll reports a change once. So a connection with unfinished work must be set runnable, and the next
-//! wait then returns at once.
+//! This module owns the poll, its timer, the start of the run and the queue. It knows connections only by their
+//! numbers, which are their tokens. The poll is edge-triggered, so a connection with unfinished work must be made
+//! runnable. The next wait then returns at once.
 
 use crate::wake::Wake;
 use mio::event::Event;
@@ -84,7 +84,7 @@ impl Reactor {
         }
     }
 
-    /// Makes a connection runnable in this turn or the next.
+    /// Makes a connection runnable in this turn of the event loop or the next.
     pub(crate) fn set_runnable(&mut self, index: usize) {
         self.queue.push(index);
     }
@@ -96,8 +96,8 @@ impl Reactor {
         }
     }
 
-    /// Moves the runnable connections to `turn`, replacing its content; from now on they can become runnable for the
-    /// next turn.
+    /// Moves the runnable connections to `turn`, replacing its content. Connections that become runnable later are for
+    /// the next turn of the event loop.
     pub(crate) fn take_runnable(&mut self, turn: &mut Vec<usize>) {
         turn.clear();
         std::mem::swap(&mut self.queue.indexes, turn);

@@ -1,9 +1,9 @@
 //! The measurements of a run, for every kind of load: latencies and counts by operation, errors by kind, and the
 //! generator's own lateness.
 //!
-//! This module owns the measured time, and two sets of counts: over the measured time, and over the second in progress.
-//! It knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. So a delay by
-//! the server or the generator shows in all requests that it delayed.
+//! This module owns the measured time, and two sets of counts: over the measured time, and over the current second. It
+//! knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. A delay by the
+//! server or the generator therefore shows in all requests that it delayed.
 
 use crate::error_kind::ErrorKind;
 use crate::latencies::Latencies;
@@ -21,16 +21,16 @@ pub(crate) struct Recorder {
     always: &'static [Operation],
     /// Counts by operation.
     totals: [Count; Operation::ALL.len()],
-    /// The generator's own delay: from a request's due time until the loop took it up. Requests that found no room are
-    /// not in it.
+    /// The generator's own delay: from a request's due time until the event loop processes the request. Requests that
+    /// had to wait for room are left out.
     lateness: Latencies,
-    /// Requests due in the measured time that found no room.
+    /// Number of requests due in the measured time that had to wait for room on a connection.
     crowded: u64,
     /// Errors of the whole run.
     errors: BTreeMap<(Operation, ErrorKind), u64>,
     /// The first errors, one line of text each.
     first_errors: Vec<String>,
-    /// Counts of the second in progress; `None` if no output needs them.
+    /// Counts of the current second; `None` if no output needs them.
     second: Option<Second>,
 }
 
@@ -92,12 +92,12 @@ impl Recorder {
         }
     }
 
-    /// Begins to count by seconds too.
+    /// Begins to count by seconds as well.
     pub(crate) fn count_seconds(&mut self) {
         self.second = Some(Second::new());
     }
 
-    /// Returns the second in progress, if seconds are counted.
+    /// Returns the counts of the current second, if seconds are counted.
     pub(crate) fn second(&mut self) -> Option<&mut Second> {
         self.second.as_mut()
     }
@@ -128,13 +128,13 @@ impl Recorder {
     }
 
     /// Counts a request due at `due` that succeeded at `now`. A rate counts requests that were answered in the measured
-    /// time. Latencies are those of requests that were due in it, since the last answers are the slowest.
+    /// time. Latencies are those of requests that were due in it, since the last responses are the slowest.
     pub(crate) fn answered(&mut self, operation: Operation, due: u64, now: u64) {
         self.count(operation, 1, now);
         self.latency(operation, now.saturating_sub(due), self.is_measured(due));
     }
 
-    /// Counts operations that ended at `now`; their latencies are recorded apart.
+    /// Counts operations that ended at `now`. Their latencies are recorded separately.
     pub(crate) fn count(&mut self, operation: Operation, number: u64, now: u64) {
         let counts = self.is_measured(now) || self.always.contains(&operation);
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
@@ -160,7 +160,8 @@ impl Recorder {
         }
     }
 
-    /// Counts a request due at `due` when the loop takes it up. `late_ns` is the generator's own delay.
+    /// Counts a request due at `due` when the event loop processes it. `late_ns` is the generator's own delay, in
+    /// nanoseconds.
     pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64) {
         if self.is_measured(due) {
             self.lateness.record(late_ns);
@@ -221,7 +222,7 @@ impl Recorder {
         (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }
 
-    /// Returns the number of requests that found no room.
+    /// Returns the number of requests that had to wait for room.
     pub(crate) fn crowded_count(&self) -> u64 {
         self.crowded
     }
@@ -236,16 +237,16 @@ impl Recorder {
         self.errors.values().sum()
     }
 
-    /// Returns the first errors, in words.
+    /// Returns the descriptions of the first errors.
     pub(crate) fn first_errors(&self) -> &[String] {
         &self.first_errors
     }
 }
 
-/// Maximum number of errors reported in words, and of violations. Errors of one kind have a lower maximum, since all
-/// requests in flight fail alike when a server fails.
+/// Maximum number of errors that are described, and of violations. The maximum for one kind of error is lower, since a
+/// failure of the server causes one error for each request in flight.
 pub(crate) const FIRST_MAX: usize = 10;
-/// Maximum number of errors of one kind reported in words; see [`FIRST_MAX`].
+/// Maximum number of errors of one kind that are described; see [`FIRST_MAX`].
 const ALIKE_MAX: u64 = 2;
 
 #[cfg(test)]
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(recorder.total(Operation::Create).latencies.len(), 1);
     }
 
-    /// Goal: answers of a slow server after the measured time do not count in the rate.
+    /// Goal: responses of a slow server after the measured time do not count in the rate.
     #[test]
     fn a_rate_is_of_what_was_answered_in_the_measured_time() {
         let mut recorder = recorder();

@@ -68,7 +68,7 @@ impl Results {
         )
     }
 
-    /// Says whether the generator limited the results, and names the figures that show it. `None` if nothing was
+    /// Describes whether the generator limited the results, with the figures that show it. `None` if nothing was
     /// measured.
     fn generator_words(&self) -> Option<String> {
         let share = self.timing.window.generator_share()?;

@@ -8,7 +8,7 @@ pub(crate) struct Ring {
     step: u32,
     /// Number of Leases in the share.
     len: u32,
-    /// Turn of the next Lease.
+    /// Number of Leases returned in the current round.
     turn: u32,
 }
 
@@ -23,13 +23,12 @@ impl Ring {
         self.len
     }
 
-    /// Begins again with the first turn.
+    /// Restarts at the first Lease.
     pub(crate) fn restart(&mut self) {
         self.turn = 0;
     }
 
-    /// Takes the first turn, for a request that is made once and about no single Lease. False if the turn was taken
-    /// before.
+    /// Reserves the one request of a connection that concerns no single Lease. Returns false if it was reserved before.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
@@ -46,7 +45,7 @@ impl Ring {
         Some(lease)
     }
 
-    /// Returns the next Lease that `begin` accepts, in endless rounds. At most [`PASSED_OVER_MAX`] are tried.
+    /// Returns the next Lease that `begin` accepts, in endless rounds. At most [`PASSED_OVER_MAX`] Leases are tried.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
@@ -59,15 +58,15 @@ impl Ring {
     }
 }
 
-/// Returns the place in a ring at `turn`. Every place comes once in a round. Neighbours in memory do not follow each
-/// other in time.
+/// Returns the `turn`th place of a ring of `ring_len` places. A round has every place once. Places that are neighbours
+/// in memory are far apart in the round.
 fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
     // The place is less than the length.
     u32::try_from(place).unwrap_or(0)
 }
 
-/// Returns a step without a common divisor with the length.
+/// Returns a step that has no common divisor with the length.
 fn stride(ring_len: u32) -> u64 {
     STRIDES.into_iter().find(|&stride| !u64::from(ring_len).is_multiple_of(stride)).unwrap_or(1)
 }

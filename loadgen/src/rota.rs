@@ -1,8 +1,8 @@
-//! Decides which node has a duty, and when. At first each node has one duty. Then timers decide or, without a schedule,
-//! the nodes take turns as fast as possible.
+//! The order and the times of the nodes' duties. At first each node has one duty. Then timers decide or, without a
+//! schedule, each lane goes round its nodes as fast as possible.
 //!
 //! This module owns two timers for each node, and each lane's position among its nodes. It knows neither the clock nor
-//! connections nor how a duty is done.
+//! connections, and does not perform duties.
 
 use crate::args::Args;
 use crate::fleet::Flight;
@@ -22,11 +22,11 @@ pub(crate) struct Rota {
     /// Reads for each renewal, with --max.
     reads: f64,
     nodes: u32,
-    /// Nodes whose first renewal has ended.
+    /// Number of nodes whose first renewal has ended.
     started: u32,
     /// Timers: node n has timer 2n for renewals and 2n + 1 for reads. A timer is not armed while its duty is in flight.
     schedule: Schedule,
-    /// Time of the last check of the schedule.
+    /// Time of the last check of the schedule, in nanoseconds of the run.
     last_fire: u64,
     fired: Vec<(u32, u64)>,
     rounds: Vec<Round>,
@@ -51,7 +51,7 @@ enum Order {
 struct Round {
     /// The lane's nodes, by number.
     nodes: Ring,
-    /// Reads owed for the renewals made, with --max.
+    /// Number of reads still due for the renewals already made, with --max.
     reads_owed: f64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Due {
     pub(crate) duty: Duty,
     /// Due time, in nanoseconds of the run.
     pub(crate) due: u64,
-    /// Delay until the loop noticed the due timer, in nanoseconds.
+    /// Delay from the due time until the event loop noticed the timer, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
@@ -116,8 +116,8 @@ impl Rota {
         }
     }
 
-    /// Ends the load. Duties due before `until` are still owed, however late. Otherwise those that waited longest would
-    /// not count.
+    /// Ends the load. Duties due before `until` remain to be performed, however late. Otherwise the duties that waited
+    /// longest would not count.
     pub(crate) fn end(&mut self, until: u64) {
         self.order = match self.order {
             Order::Timers { .. } => Order::Timers { until },
@@ -125,14 +125,14 @@ impl Rota {
         };
     }
 
-    /// After the end: whether an owed duty has not begun.
+    /// Whether a duty that was due before the end of the load has not begun.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
-        // The schedule has overdue timers in the slot of the last check, so the search must reach that time.
+        // The schedule keeps overdue timers in the slot of the last check, so the search must reach that time.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
-    /// After the end, gives up owed duties, and reports each with its due time.
+    /// Gives up duties that were due before the end of the load, and reports each with its due time.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -152,14 +152,14 @@ impl Rota {
         self.started
     }
 
-    /// Returns when the next timer is due, or `horizon` if none is due before.
+    /// Returns the due time of the next timer, or `horizon` if no timer is due before it.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         let Order::Timers { until } = self.order else { return horizon };
         let due = self.schedule.next_due(horizon);
         if due < until { due } else { horizon }
     }
 
-    /// Reports the duties due by the timers.
+    /// Reports the duties whose timers are due.
     pub(crate) fn fire(&mut self, now: u64, mut tell: impl FnMut(Due)) {
         let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
@@ -173,7 +173,7 @@ impl Rota {
         self.last_fire = now;
     }
 
-    /// Returns how many nodes take turns on this lane without timers.
+    /// Returns the number of nodes in the lane's round; 0 with timers.
     pub(crate) fn round_len(&self, lane: usize) -> u32 {
         let is_on = matches!(self.order, Order::Once | Order::Rounds);
         self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.nodes.len())
@@ -194,7 +194,7 @@ impl Rota {
         Some((nodes.next_once()?, Duty::Renew))
     }
 
-    /// Counts the reads owed for a renewal that [`next`](Self::next) returned.
+    /// Adds the reads that are due for a renewal that [`next`](Self::next) returned.
     pub(crate) fn renewed(&mut self, lane: usize) {
         if let Some(round) = self.rounds.get_mut(lane).filter(|_| self.order == Order::Rounds) {
             round.reads_owed += self.reads;

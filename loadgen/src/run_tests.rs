@@ -48,7 +48,7 @@ fn first_violation(fault: Fault, http: &str) -> String {
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
 
-/// Checks that each node did each operation once in each period of the measured time. A period is [`SHORT`], or
+/// Checks that each node performed each operation once in each period of the measured time. A period is [`SHORT`], or
 /// somewhat longer.
 fn assert_all_counted(results: &Results, operations: &[Operation]) {
     let periods = results.timing.window.seconds() / 0.1;
@@ -89,7 +89,7 @@ fn an_honest_server_passes() {
     }
 }
 
-/// The 30th write gets no answer from its replica.
+/// The 30th write gets no response from its replica.
 #[test]
 fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
     for (http, watchers) in [("--http2", 2), ("--http1", 2)] {
@@ -405,7 +405,7 @@ fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
 
 #[test]
 fn a_server_of_another_version_is_one_sentence() {
-    // A server that only speaks HTTP/1.1 answers so.
+    // A server that speaks only HTTP/1.1 responds with HTTP/1.1.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A timing wheel of timers. At a million nodes a heap costs a cache miss for each of its twenty levels; a wheel costs
-//! one.
+//! A timing wheel. At a million nodes a heap has a cache miss for each of its twenty levels; the wheel has one cache
+//! miss.
 //!
 //! This module owns the due time of every timer. It knows neither the clock nor the meaning of a timer. Times are
 //! nanoseconds since the start of the run.
@@ -20,7 +20,7 @@ pub(crate) struct Schedule {
     next: Vec<u32>,
     /// Due time of each armed timer, in nanoseconds of the run.
     due: Vec<u64>,
-    /// First slot that may hold a due timer, counted from time 0, not modulo the wheel.
+    /// First slot that may hold a due timer, as a number since time 0 (not modulo the size of the wheel).
     cursor: u64,
 }
 
@@ -39,7 +39,7 @@ impl Schedule {
         self.slots[slot] = timer;
     }
 
-    /// Disarms the timers due at `now` and appends them, with their due times, to `fired`.
+    /// Disarms the timers due at `now`, and appends each with its due time to `fired`.
     pub(crate) fn fire(&mut self, now: u64, fired: &mut Vec<(u32, u64)>) {
         let last = now >> SLOT_NS_LOG2;
         // After a stall longer than the wheel, one round visits every timer.

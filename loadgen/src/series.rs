@@ -1,6 +1,6 @@
 //! The time series: a file of JSON lines, one for each span and operation. docs/loadgen.md describes the fields.
 //!
-//! A span is written when it is over, so the file can be followed during the run.
+//! A span is written when it ends, so the file can be followed during the run.
 
 use crate::figures::{count, round};
 use crate::span::Span;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 
-/// A time series under way.
+/// A time series that is being written.
 #[derive(Debug)]
 pub(crate) struct Series {
     path: PathBuf,

@@ -7,8 +7,8 @@ pub(crate) struct Stage {
     pub(crate) name: &'static str,
     /// Whether the phase is the measured time.
     pub(crate) is_measured: bool,
-    /// Done part of the phase's work, and all of the work; `None` if they are not known.
+    /// Finished part and total of the phase's work; `None` if they are unknown.
     pub(crate) part: Option<(u64, u64)>,
-    /// When the measured time will end, in nanoseconds of the run; `None` if that is not known.
+    /// When the measured time will end, in nanoseconds of the run; `None` if the end is unknown.
     pub(crate) ends_at: Option<u64>,
 }

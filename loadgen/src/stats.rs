@@ -3,13 +3,13 @@
 /// Counters of the whole run.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    /// Connections begun.
+    /// Number of connections begun.
     pub(crate) connections: u64,
-    /// Broken connections that moved to another server.
+    /// Number of broken connections that moved to another server.
     pub(crate) moves: u64,
-    /// TLS handshakes, and how many of them resumed a session.
+    /// Numbers of TLS handshakes, and of those that resumed a session.
     pub(crate) handshakes: u64,
     pub(crate) handshakes_resumed: u64,
-    /// Watches whose version had expired, so that a new list was needed.
+    /// Number of watches whose version had expired, so that the watcher had to list again.
     pub(crate) watches_expired: u64,
 }

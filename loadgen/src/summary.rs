@@ -1,4 +1,4 @@
-//! The results of a run, for any kind of load. The files of results are made from it.
+//! The results of a run, for any kind of load. The files of results are made from this summary.
 
 use crate::figures::per;
 use crate::operation::Operation;
@@ -13,7 +13,7 @@ pub(crate) trait Outcome {
     fn table(&self) -> String;
     /// Returns one line of JSON, without the newline.
     fn json_line(&self) -> String;
-    /// Returns the results that both kinds of load have.
+    /// Returns the results that simulated nodes and benches have in common.
     fn summary(&self) -> Summary<'_>;
 
     /// Whether everything went well.
@@ -22,7 +22,7 @@ pub(crate) trait Outcome {
     }
 }
 
-/// The results that both kinds of load have.
+/// The results that simulated nodes and benches have in common.
 #[derive(Debug)]
 pub(crate) struct Summary<'r> {
     /// Short description of the load.

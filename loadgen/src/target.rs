@@ -11,12 +11,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The destination of requests.
+/// A server, as the destination of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// URL, for people.
     pub(crate) url: String,
-    /// Address of the socket; a name is resolved once.
+    /// Address of the socket. A host name is resolved once.
     pub(crate) address: SocketAddr,
     /// The server's part of every request.
     pub(crate) origin: Origin,
@@ -97,7 +97,7 @@ impl Target {
     pub(crate) fn new_tls(&self) -> Result<Option<Box<ClientConnection>>, rustls::Error> {
         let Some((config, name)) = &self.tls else { return Ok(None) };
         let mut tls = ClientConnection::new(config.clone(), name.clone())?;
-        // The connection itself bounds the unsent data.
+        // `Connection` bounds the unsent data.
         tls.set_buffer_limit(None);
         Ok(Some(Box::new(tls)))
     }

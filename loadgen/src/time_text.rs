@@ -1,7 +1,7 @@
 //! Times as in Lease objects: `metav1.Time` (`2026-01-02T03:04:05Z`) and `metav1.MicroTime` (with six more digits).
 //! Every request has one, so they are written and read without a date library's allocations and generality.
 //!
-//! Only times that round-trip are read: a parsed time is written again byte for byte.
+//! A time is parsed only if it round-trips: writing it again gives the same bytes.
 
 /// Length of a time in seconds, in bytes.
 pub(crate) const SECONDS_LEN: usize = 20;

@@ -1,7 +1,7 @@
 //! The seconds of a run, for the progress line, the time series and the report.
 //!
-//! This module cuts the run into spans: a second each, or less at the end of a phase. It owns the spans, the processor
-//! time at their ends, and the outputs that use spans. Without such an output it costs nothing.
+//! This module divides the run into spans. A span is a second, or less at the end of a phase. The module owns the
+//! spans, the processor time at their ends, and the outputs that use them. A run without such an output has no spans.
 
 use crate::figures::count;
 use crate::latencies::Latencies;
@@ -25,7 +25,7 @@ pub(crate) struct Timeline {
     /// Time 0 of the run, in microseconds since the Unix epoch.
     epoch_us: u64,
     spans: Vec<Span>,
-    /// Operations seen in this phase and in the one before. Each has a sample in every later span of this phase.
+    /// Operations seen in this phase and in the previous one. Each has a sample in every later span of this phase.
     seen: [Vec<Operation>; 2],
     stage: Stage,
     /// Figures of the last full span, for the progress line.
@@ -33,7 +33,7 @@ pub(crate) struct Timeline {
     /// Start of the span in progress, in nanoseconds of the run, and the processor time until then.
     since: u64,
     usage: Usage,
-    /// The servers' share of a core by their `/metrics`.
+    /// The servers' share of a core, from their `/metrics`.
     told_share: Option<f64>,
     /// End of the span in progress, in nanoseconds of the run.
     next: u64,
@@ -86,8 +86,8 @@ impl Timeline {
         self.epoch_us = epoch_us;
     }
 
-    /// Notes the stage of the run at `now`, and cuts a span if its time has come. `violations` is the number so far.
-    /// `told_share` is the servers' share of a core by their `/metrics`.
+    /// Records the stage of the run at `now`, and ends a due span. `violations` is the number of violations so far.
+    /// `told_share` is the servers' share of a core, from their `/metrics`.
     pub(crate) fn look(
         &mut self,
         recorder: &mut Recorder,
@@ -106,7 +106,7 @@ impl Timeline {
             self.next = now + SPAN_NS;
         } else if now >= self.next {
             self.cut(second, now);
-            // The next end is a whole number of seconds after the phase's start, so that late calls do not add up.
+            // The next end is a whole number of seconds after the phase's start, so that delays of calls do not add up.
             self.next += SPAN_NS * (1 + (now - self.next) / SPAN_NS);
         }
         self.stage = stage;

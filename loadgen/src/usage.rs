@@ -44,7 +44,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Begins the measured time, and returns its start. The clock is read after the processor time, since reading the
-    /// latter takes time.
+    /// processor time takes time.
     pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.from = (now(), usage);

@@ -1,5 +1,6 @@
-//! Wakes the poll at a given time. The poll's own timeout has whole milliseconds, which would show in every latency of
-//! a schedule with thousands of requests a second. On Linux a timer descriptor wakes it to the microsecond.
+//! A timer that wakes the poll. The poll's own timeout has whole milliseconds. That inaccuracy would show in every
+//! latency of a schedule with thousands of requests a second. On Linux a timer descriptor wakes the poll to the
+//! microsecond.
 
 use mio::{Registry, Token};
 use std::io;
@@ -26,7 +27,7 @@ impl Wake {
     /// Sets the timer. Returns the timeout for a poll that waits for `wait_ns` at most.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        // A thread needs longer than this to fall asleep.
+        // A thread takes longer than this to fall asleep.
         if wait_ns < 20_000 {
             return Ok(Duration::ZERO);
         }

@@ -1,7 +1,8 @@
-//! A connection of watchers. HTTP/2 has several, with a stream for each request; HTTP/1.1 has one.
+//! A connection of watchers. In HTTP/2 it has several watchers, with a stream for each request. In HTTP/1.1 it has one
+//! watcher.
 //!
-//! This module owns the connection and the state of each watcher's one request. The watcher decides on requests and
-//! reads the answers. The fleet owns the checks.
+//! This module owns the connection, and the progress of each watcher's one request. The watcher chooses its requests
+//! and parses the responses. The fleet owns the checks.
 
 use crate::error_kind::ErrorKind;
 use crate::fleet::{Fleet, REFUSALS_MAX};
@@ -27,7 +28,7 @@ struct Seat {
     index: usize,
     watcher: Watcher,
     progress: Progress,
-    /// Body of an answer other than a watch.
+    /// Body of a response other than a watch.
     body: Vec<u8>,
     /// Number of times that the server has refused to process the request.
     refusals: u8,
@@ -40,14 +41,14 @@ enum Progress {
     Idle { not_before: u64 },
     /// The request was sent at this time of the run.
     Asked { at: u64 },
-    /// The head of the answer has arrived; `at` is when the request was sent.
+    /// The head of the response has arrived; `at` is when the request was sent.
     Answered { at: u64, status: u16 },
     /// A watch has been accepted.
     Watching,
 }
 
 impl Progress {
-    /// Returns when the request was sent, if its answer is not complete. An accepted watch has no end to wait for.
+    /// Returns when the request was sent, if a response is due. An accepted watch has no end to wait for.
     fn waited_for_since(self) -> Option<u64> {
         match self {
             Self::Asked { at } | Self::Answered { at, .. } => Some(at),
@@ -99,12 +100,12 @@ impl WatchLane {
             }
         }
         self.link.flush(origin)?;
-        // A closing connection need not wait for its watches: they resume on another connection.
+        // A connection that closes need not wait for its watches: they resume on another connection.
         let is_waited_for = |seat: &Seat| seat.progress.waited_for_since().is_some();
         if self.link.is_going_away() && !self.seats.iter().any(is_waited_for) { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests whose answer is overdue.
+    /// Gives up requests whose response is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
         let seats = &mut self.seats;
         let asked_at =
@@ -180,7 +181,7 @@ impl Seat {
         Verdict::GoOn
     }
 
-    /// Handles the end of an answer.
+    /// Handles the end of a response.
     fn handle_end(&mut self, fleet: &mut Fleet, now: u64) {
         let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
         let Progress::Answered { at, status } = answered else { return };

@@ -1,7 +1,8 @@
 //! A watcher of all Leases, like an informer. It lists, then watches from the list's version. When the watch ends, the
-//! next starts from the last version seen; if that is too old (410), it lists again.
+//! next watch starts from the last version that the watcher received. If that version is too old (410), the watcher
+//! lists again.
 //!
-//! This module decides on the next request and reads the answers. It knows neither the connection nor the checks.
+//! This module chooses the next request and parses the responses. It knows neither the connection nor the checks.
 
 use crate::{node, object, time_text};
 use memchr::memmem::{self, Finder};
@@ -15,7 +16,7 @@ pub(crate) struct Watcher {
     /// Namespace of the nodes' Leases.
     namespace: String,
     phase: Phase,
-    /// Version from which the next watch continues.
+    /// Version from which the next watch starts.
     resume_from: u64,
     /// The Leases in the list's pages so far: node and version.
     listed: Vec<(u32, u64)>,
@@ -44,7 +45,7 @@ pub(crate) enum Page {
     Complete { version: u64, known: u64 },
 }
 
-/// An event of the watch.
+/// An event of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
     /// All events up to this version have been sent.
@@ -90,7 +91,7 @@ pub(crate) enum WatchError {
     Malformed,
 }
 
-/// Searchers, built once: building one costs as much as a short search.
+/// Substring searchers, built once: building one costs as much as a short search.
 #[derive(Debug)]
 struct Needles {
     metadata_name: Finder<'static>,
@@ -114,7 +115,7 @@ impl Watcher {
         }
     }
 
-    /// Whether the request in flight, or else the next one, is a watch.
+    /// Whether the current or next request is a watch.
     pub(crate) fn is_watching(&self) -> bool {
         self.phase == Phase::Watch
     }
@@ -140,7 +141,7 @@ impl Watcher {
         }
     }
 
-    /// Reads a page of the list; `None` if the body is none.
+    /// Parses a page of the list; `None` if the body is no such page.
     pub(crate) fn handle_page(&mut self, body: &[u8]) -> Option<Page> {
         let page: PageText<'_> = serde_json::from_slice(body).ok()?;
         for item in &page.items {
@@ -175,7 +176,7 @@ impl Watcher {
         self.phase = Phase::List { continue_token: String::new() };
     }
 
-    /// Reads the next bytes of the watch, cut anywhere, and reports every complete event.
+    /// Parses the next bytes of the watch, which may end anywhere, and reports every complete event.
     pub(crate) fn handle_events(&mut self, payload: &[u8], mut tell: impl FnMut(Event<'_>)) -> Result<(), WatchError> {
         let mut rest = payload;
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -188,8 +189,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The watch resumes from the highest version. So it gets no event twice from a server whose versions go
-            // back; the checks report that server.
+            // The watch resumes from the highest version. A server whose versions decrease then sends no event twice.
+            // The checks report such a server.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();
@@ -203,7 +204,8 @@ impl Watcher {
 }
 
 impl Needles {
-    /// Reads one event. The usual form, that of Go's encoder, is searched; any other form is parsed.
+    /// Parses one event. In the usual form, that of Go's encoder, the parts are found by a search. Any other form is
+    /// parsed as JSON.
     fn event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Result<Event<'a>, WatchError> {
         self.usual_event_of(line, namespace).map_or_else(|| parsed_event_of(line, namespace), Ok)
     }

@@ -5,14 +5,14 @@
 pub mod results;
 pub mod row;
 
-/// Subject of measurements of our server with storage in memory.
+/// Name in the results of our server with storage in memory.
 pub const OURS: &str = "this";
 
-/// Subject of measurements of our server with storage on disk.
+/// Name in the results of our server with storage on disk.
 pub const OURS_ON_DISK: &str = "this-disk";
 
-/// Subject of measurements of our server with storage in etcd: several replicas.
+/// Name in the results of our server with storage in etcd, shared by several replicas.
 pub const OURS_OVER_ETCD: &str = "this-etcd";
 
-/// Subjects of measurements of our server.
+/// Names in the results of our server, one for each storage.
 pub const ALL_OURS: [&str; 3] = [OURS, OURS_ON_DISK, OURS_OVER_ETCD];

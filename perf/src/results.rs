@@ -22,15 +22,15 @@ pub struct Measurement {
     pub group: String,
     /// Name of the scenario, or of a part of it.
     pub scenario: String,
-    /// Server: [`crate::OURS`], or its name.
+    /// The measured server: [`crate::OURS`], or the name of another server.
     pub subject: String,
-    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn`.
+    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn` (of the event loop).
     pub unit: String,
     /// Number of `unit` per second.
     pub per_second: Option<f64>,
     /// Processor time of the server for each `unit`, in microseconds.
     pub cpu_us: Option<f64>,
-    /// Latency: of a request since it was sent or due, of an event since its renewal was sent.
+    /// Latency. For a request it starts when the request is sent or due, for an event when its renewal is sent.
     #[serde(flatten)]
     pub latency: Latency,
     /// The server's share of a core, from 0 to 1.
@@ -47,7 +47,7 @@ pub struct Measurement {
     pub errors: u64,
     /// Command line of the load.
     pub command: String,
-    /// Result of the load, as JSON.
+    /// Output of the load, as JSON.
     pub told: Value,
 }
 
@@ -64,12 +64,12 @@ pub struct Latency {
     pub ms_max: Option<f64>,
 }
 
-/// Context of a run, which its figures depend on.
+/// Context of a run. The figures of the run depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// When the run began, in seconds since 1970 UTC.
     pub at: i64,
-    /// Commit of the work tree, which was measured unless `--server` named another program.
+    /// Commit of the work tree. It was measured, unless `--server` named another program.
     pub commit: Commit,
     /// Machine of the run.
     pub machine: Machine,
@@ -102,7 +102,7 @@ pub struct Machine {
     pub memory_kib: Option<u64>,
     /// Name and release of the kernel.
     pub kernel: String,
-    /// Architecture, as `uname -m` has it.
+    /// Architecture, as `uname -m` prints it.
     pub arch: String,
 }
 

@@ -9,9 +9,9 @@ pub struct Row {
     pub group: String,
     /// Name of the scenario, or of a part of it.
     pub scenario: String,
-    /// Server: [`crate::OURS`], or its name.
+    /// The measured server: [`crate::OURS`], or the name of another server.
     pub subject: String,
-    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn`.
+    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn` (of the event loop).
     pub unit: String,
     /// Number of rounds.
     pub rounds: usize,
@@ -21,7 +21,7 @@ pub struct Row {
     pub per_second: Option<f64>,
     /// Processor time of the server for each `unit`, in microseconds: minimum, median and maximum of the rounds.
     pub cpu_us: Option<[f64; 3]>,
-    /// Latencies in milliseconds: medians of the rounds; of `ms_max`, the maximum.
+    /// Latencies in milliseconds: medians of the rounds. `ms_max` is the maximum of the rounds.
     pub latency: Latency,
     /// The server's share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,

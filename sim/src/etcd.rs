@@ -1,4 +1,4 @@
-//! A model of etcd and of its client port: one order of transactions, which every replica watches.
+//! A model of etcd and of its client port: one order of transactions, delivered to every replica by a watch.
 //!
 //! ```text
 //!   command ──► on its way ──► effect ──► on its way ──► answer
@@ -6,8 +6,8 @@
 //!                                    └──► watch ──► each replica, in order; late, broken, compacted, with a loss
 //! ```
 //!
-//! The real port repeats a request that got no answer, so the model applies its effect twice. The second effect of an
-//! append does nothing if its key exists.
+//! The real port repeats a request that got no response, so the model may apply its effect twice. The second effect of
+//! an append changes nothing, because its key exists.
 
 use crate::bugs::Bug;
 use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
@@ -17,20 +17,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use twox_hash::XxHash3_64;
 
-/// Something that happens in etcd, or between etcd and a replica.
+/// An event in etcd, or between etcd and a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdEvent {
-    /// Request that takes effect, and whether it is answered.
+    /// A request takes effect. Its number, and whether a response is sent.
     Effect(u64, bool),
-    /// Request whose answer arrives.
+    /// The response to the request with this number arrives.
     Answer(u64),
-    /// Replica, start and index: the watch delivers the puts before this index.
+    /// A watch delivers the puts before an index. Its replica, the number of the replica's start, and the index.
     Watch(usize, u64, usize),
-    /// Replica and start: the port looks for entries that its watch has not delivered.
+    /// The port looks for entries that its watch has not delivered. Its replica, and the number of the replica's start.
     Look(usize, u64),
-    /// Replica, start, and whether it finds etcd reachable.
+    /// A port learns whether etcd is reachable. Its replica, the number of the replica's start, and the result.
     Reachable(usize, u64, bool),
-    /// Replica and start that detects the restore of a backup.
+    /// A replica detects the restore of a backup. The replica, and the number of its start.
     WentBack(usize, u64),
 }
 
@@ -44,7 +44,7 @@ pub struct Etcd {
     puts: Vec<Put>,
     /// Number of entries ever appended.
     appended: u64,
-    /// Revision up to which watches cannot start.
+    /// Revision at or below which watches cannot start.
     compacted: u64,
     requests: BTreeMap<u64, Request>,
     answers: BTreeMap<u64, (usize, u64, Event)>,
@@ -56,9 +56,9 @@ pub struct Etcd {
     full_until_us: u64,
     /// State to which a restore returns.
     backup: Option<Backup>,
-    /// Entries that a deliberate bug renamed: their payloads as their writer knows them.
+    /// Entries that a deliberate bug renamed, each with the payload that its writer sent.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
-    /// Entries that a deliberate bug shows only to their writer.
+    /// Entries that a deliberate bug lost. Only their writer sees them.
     lost: Vec<(usize, Put)>,
 }
 
@@ -105,17 +105,17 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// The port's knowledge of the store when it sent the request, and the position that it had reached.
+    /// The port's knowledge of etcd's content, and the position that it had reached, when it sent the request.
     known: Known,
     reached: Position,
     /// Revision at which the request last took effect.
     effect: u64,
 }
 
-/// A port's knowledge of the store.
+/// A port's knowledge of etcd's content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Name and position of the last delivered entry, unless the port has truncated it.
+    /// Name and position of the last delivered entry; `None` if the port has truncated it.
     last: Option<((u64, u64), u64)>,
     /// Revision of the manifest.
     manifest: u64,
@@ -149,7 +149,7 @@ impl Known {
     }
 }
 
-/// A request to etcd. A commit may take effect more than once.
+/// Kind of a request to etcd. A commit may take effect more than once.
 #[derive(Debug)]
 enum What {
     Open,
@@ -159,39 +159,39 @@ enum What {
     FindEnd,
 }
 
-/// The port of one start of a replica.
+/// The port of one start of a replica, and its watch.
 #[derive(Debug)]
 struct Follower {
     epoch: u64,
-    /// Content that the start reads.
+    /// Content of etcd when the start opened the store.
     opened: Stored,
     /// Index of the next put that the watch delivers; `None` before the start has opened the store.
     next: Option<usize>,
-    /// Whether the start has read all entries, so that its watch has begun.
+    /// Whether the start has read all entries, so that the watch delivers.
     follows: bool,
-    /// When the last read is answered, in microseconds. A port reads one thing after the other.
+    /// When the response to the last read arrives, in microseconds. A port reads one thing after the other.
     read_us: u64,
-    /// When the watch has delivered all puts so far, in microseconds.
+    /// When the watch delivers the last put so far, in microseconds.
     watch_us: u64,
     /// End of the period in which the watch is broken, in microseconds.
     broken_until_us: u64,
-    /// Ends of the periods in which no answer, and no request, gets through, in microseconds.
+    /// End of the period in which no response arrives, and of the period in which no request arrives, in microseconds.
     deaf_until_us: u64,
     mute_until_us: u64,
     /// Whether the watch loses the next entry.
     loses_next: bool,
     /// Whether the watch has lost an entry.
     misses: bool,
-    /// Manifests that wait for the answer to a commit with one.
+    /// Manifests of others, held back until the response to a commit of a manifest.
     held: Option<VecDeque<StoredManifest>>,
-    /// Position and number of the entries that were delivered.
+    /// Position of the last delivered entry, and number of delivered entries.
     delivered: End,
     known: Known,
     /// Positions of entries that a deliberate bug delivered early.
     early: BTreeSet<u64>,
 }
 
-/// Time after which a port stops waiting for an entry that etcd has.
+/// Time after which a port stops waiting for an entry that etcd has appended.
 const LOST_AFTER_US: u64 = 5 * SECOND;
 /// Time after which a port reports that etcd is unreachable.
 const UNREACHABLE_AFTER_US: u64 = 2 * SECOND;
@@ -203,7 +203,7 @@ impl Etcd {
         Self { bug, ..Self::default() }
     }
 
-    /// Connects a new start of a replica. Answers to earlier starts are lost.
+    /// Connects a new start of a replica. Responses to earlier starts are lost.
     pub fn start(&mut self, node: usize, epoch: u64) {
         let follower = Follower {
             epoch,
@@ -257,7 +257,7 @@ impl Etcd {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
             delay_us = follower.read_us - sim.now_us();
         }
-        // Some first attempts get no answer, and the port retries.
+        // Some first attempts get no response, and the port repeats the request.
         if is_commit && sim.random(|random| random.u8(..8)) == 0 {
             let late_us = sim.random(|random| random.u64(..10 * SECOND));
             sim.schedule(delay_us + late_us, SimEvent::Etcd(EtcdEvent::Effect(id, false)));
@@ -464,7 +464,7 @@ impl Etcd {
         let Some(follower) = followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
         };
-        // A restore may have removed puts since.
+        // A restore may have removed puts since the event was scheduled.
         let up_to = up_to.min(puts.len());
         let Some(next) = follower.next.filter(|next| *next < up_to) else { return Vec::new() };
         if sim.now_us() < follower.broken_until_us || !follower.follows {
@@ -472,7 +472,8 @@ impl Etcd {
             sim.schedule_at(at_us, SimEvent::Etcd(EtcdEvent::Watch(node, epoch, up_to)));
             return Vec::new();
         }
-        // A watch that was broken resumes after the last put that it delivered.
+        // A watch that was broken resumes after the last put that it delivered. Compaction may have removed that
+        // revision.
         if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
             sim.count("watches compacted");
             follower.next = None;
@@ -577,7 +578,7 @@ impl Etcd {
         heard
     }
 
-    /// Stops all effects for `for_us` microseconds: etcd has no leader or no quorum.
+    /// Lets no request take effect for `for_us` microseconds: etcd has no leader or no quorum.
     pub fn go_away(&mut self, sim: &Sim, for_us: u64) {
         self.away_until_us = self.away_until_us.max(sim.now_us() + for_us);
         if for_us > UNREACHABLE_AFTER_US {
@@ -600,20 +601,20 @@ impl Etcd {
         self.compacted = self.revision;
     }
 
-    /// Makes a backup.
+    /// Makes the backup to which a restore returns.
     pub fn back_up(&mut self) {
         let Self { revision, stored, appended, .. } = self;
         self.backup =
             Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
     }
 
-    /// Drops all requests and answers under way.
+    /// Drops all requests and responses under way.
     pub fn lose_requests(&mut self) {
         self.requests.clear();
         self.answers.clear();
     }
 
-    /// Restores the backup. Each running replica detects that later, and may write before.
+    /// Restores the backup. Each running replica detects the restore later, and may write before.
     pub fn restore(&mut self, sim: &Sim) {
         let Some(backup) = self.backup.take() else { return };
         sim.count("backups restored");
@@ -643,7 +644,7 @@ impl Etcd {
         }
     }
 
-    /// Stops requests of a replica (`is_mute`), or answers to it, for `for_us` microseconds.
+    /// Stops requests of a replica (`is_mute`), or responses to it, for `for_us` microseconds.
     pub fn part(&mut self, sim: &Sim, node: usize, is_mute: bool, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
             let until_us = if is_mute { &mut follower.mute_until_us } else { &mut follower.deaf_until_us };

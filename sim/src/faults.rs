@@ -32,7 +32,7 @@ pub enum Fault {
     Pause(usize),
     /// etcd has no leader, or no quorum.
     Away,
-    /// The connection between a replica and etcd fails in one direction: for requests (`true`) or for answers.
+    /// The connection between a replica and etcd fails in one direction: for requests (`true`) or for responses.
     Parted(usize, bool),
     /// A watch breaks.
     WatchBroken(usize),

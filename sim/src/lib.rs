@@ -1,5 +1,5 @@
 //! A deterministic simulator. It runs the real service, journal and store in one thread and in virtual time, with
-//! clients, faults and a checker. One seed determines the run.
+//! clients, faults and a checker. One seed determines the whole run.
 //!
 //! ```text
 //!   clients ── HTTP ──► node::Server: Service, Journal ── Port ──► Worker, Disk ──► device::Device

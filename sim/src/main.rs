@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// Prefix of the program's messages.
 const PROGRAM: &str = "sim";
-/// Complaints shown for one seed.
+/// Maximum number of complaints printed for one seed.
 const COMPLAINTS_SHOWN: usize = 5;
 /// Number of seeds between two progress lines.
 const SEEDS_PER_LINE: u64 = 100;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     };
     let mut out = io::stdout().lock();
     let done = if args.list_bugs { list_bugs(&mut out) } else { simulate(&args, &mut out) };
-    // A closed output is not a failure.
+    // A closed standard output is not a failure.
     done.unwrap_or(ExitCode::SUCCESS)
 }
 
@@ -51,7 +51,7 @@ fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
         out.write_all(report.log.as_bytes())?;
         return Ok(status(report.complaints.is_empty()));
     }
-    // A panic becomes a complaint of its seed.
+    // A panic becomes a complaint of its seed, so the hook prints nothing.
     panic::set_hook(Box::new(|_| {}));
     let seeds = args.seed.map_or_else(|| args.seeds.clone(), |seed| seed..=seed);
     match args.bug {

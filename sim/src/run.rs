@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// Result of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Faults that were found.
+    /// Faults of the server that the run found.
     pub complaints: Vec<String>,
     /// The readable log, if it was requested.
     pub log: String,
@@ -59,7 +59,7 @@ pub struct Options {
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
     let Options { bug, has_replicas, log, failed_syncs, restores_live } = options;
-    // The product uses the thread's random numbers, so they follow from the seed too.
+    // The server uses the thread's random numbers, so they must follow from the seed too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, restores_live, ..Swarm::draw(&mut random) };
@@ -71,7 +71,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // A restore removes acknowledged writes. But all replicas must continue, with equal tables.
+    // A restore removes acknowledged writes, so the history is not checked. But all replicas must continue, with equal
+    // tables.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

@@ -25,11 +25,11 @@ pub struct Swarm {
     pub crud_names: usize,
     /// Maximum of the microseconds between two requests of such a client.
     pub crud_gap_us: u64,
-    /// Bytes of an annotation that such clients set.
+    /// Bytes of an annotation that these clients set.
     pub text_bytes: usize,
     /// Microseconds after which clients abandon a request.
     pub within_us: u64,
-    /// Number of watchers beside the one that sees everything.
+    /// Number of watchers, besides the one that watches all Leases.
     pub watchers: usize,
     /// Number of clients that list at versions and in pages.
     pub listers: usize,
@@ -43,7 +43,7 @@ pub struct Swarm {
     pub cut_requests: bool,
     /// Whether the watchers read slowly, except for the one that sees everything.
     pub has_slow_readers: bool,
-    /// Output bytes above which a server serves no request of a connection; `None` is the product's limit.
+    /// Output bytes above which a server serves no request of a connection; `None` is the server's own limit.
     pub room: Option<usize>,
     /// Maximum duration of a commit in microseconds.
     pub commit_us_max: u64,
@@ -55,12 +55,12 @@ pub struct Swarm {
     pub batch_changes_max: usize,
     /// Maximum number of changes that wait for a batch.
     pub waiting_changes_max: usize,
-    /// Maximum number of records that a server loads or applies in a turn.
+    /// Maximum number of records that a server loads or applies in a turn of the event loop.
     pub records_max: usize,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas continue to run while etcd is restored. Operators must not do so: a request that a replica sent
-    /// before may fit the state that another one wrote since. So some seeds fail.
+    /// Whether replicas continue to run while etcd is restored. Operators must not let them: a request that a replica
+    /// sent before the restore may fit the state that another replica wrote after it. Some seeds therefore fail.
     pub restores_live: bool,
     /// Number of faults of each kind in the run.
     pub faults: FaultRates,
@@ -87,7 +87,8 @@ pub struct FaultRates {
     pub resets: usize,
     /// Jumps of the wall clock.
     pub jumps: usize,
-    /// Bits flipped while a server is down: each in a copy, and after an orderly stop in the store itself.
+    /// Number of bits flipped while a server is down. Each is flipped in a copy of the store. After an orderly stop it
+    /// is flipped in the store itself, too.
     pub flips: usize,
     /// Pauses of a process.
     pub pauses: usize,
@@ -192,7 +193,7 @@ impl Swarm {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
         Self {
             replicas: random.usize(1..=5),
-            // Small values make snapshots and new bases frequent.
+            // Small values make snapshots and changes of the base frequent.
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
             faults: FaultRates {
                 kills: kills * 2,

@@ -14,25 +14,25 @@ use std::rc::Rc;
 pub struct World {
     sim: Rc<Sim>,
     nodes: Vec<Node>,
-    /// `None` if the server has a disk.
+    /// The model of etcd; `None` if the server has a disk.
     etcd: Option<Etcd>,
     tasks: Vec<Task>,
-    /// Faults that no client can see.
+    /// Faults of the server that no client can see.
     complaints: Vec<String>,
     /// Number of events that happened.
     steps: u64,
-    /// Whether a commit has taken longer than a write may wait.
+    /// Whether a commit has lasted longer than a write may wait.
     has_been_stuck: bool,
 }
 
-/// Microseconds of a commit that takes longer than a write may wait.
+/// Duration of a commit that lasts longer than a write may wait, in microseconds.
 const LONG_STUCK_US: std::ops::Range<u64> = 61 * SECOND..65 * SECOND;
 
 /// Microseconds from the end of all faults to the final check.
 const QUIET_US: u64 = 25 * SECOND;
-/// Microseconds after the final check begins within which the server must work.
+/// Time from the start of the final check until the server must work, in microseconds.
 const RECOVERY_US: u64 = 10 * SECOND;
-/// Microseconds after the final check begins within which watchers must have seen everything.
+/// Time from the start of the final check until watchers must have received all events, in microseconds.
 const CATCH_UP_US: u64 = 40 * SECOND;
 
 impl World {
@@ -98,7 +98,7 @@ impl World {
         self.sim.schedule(0, Event::Task(id));
     }
 
-    /// Runs to the end. Returns the faults that no client can see, and the number of steps.
+    /// Runs to the end. Returns the faults that no client can see, and the number of events.
     pub fn run(mut self) -> (Vec<String>, u64) {
         let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
         let sim = Rc::clone(&self.sim);
@@ -242,7 +242,7 @@ impl World {
             Fault::Room(node) => self.nodes[node].device.set_faults(|faults| faults.is_full = false),
             Fault::Start(node) => self.start(node),
             Fault::Stop(node) => self.nodes[node].stop(&sim),
-            // A stopped server has no commit that could be stuck.
+            // A stopped server has no commit that could last too long.
             Fault::Stuck(node) if !self.nodes[node].is_up() => {}
             Fault::Stuck(node) => {
                 let is_early = sim.now_us() + LONG_STUCK_US.end < sim.swarm.duration_us + QUIET_US;
@@ -306,7 +306,7 @@ impl World {
         if let (Fate::Ended(why), Some(whole)) = (&fate, whole) {
             self.sim.count("stores with flips refused");
             self.sim.say("fault", || format!("refused: {why}; the file is put back"));
-            // It is not enough to flip the bits back: the start has written to the file.
+            // Flipping the bits back is not enough, since the start has written to the file.
             self.nodes[node].device.restore(&whole);
             let fate = self.nodes[node].start(&self.sim);
             return self.on_fate(node, fate);
@@ -389,7 +389,7 @@ impl World {
         let device = &self.nodes[node].device;
         // A running server continues without space; a starting one may need space.
         let is_serving = self.nodes[node].is_serving();
-        // A replica that creates the store needs space.
+        // A replica needs space when it creates the store.
         let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);

@@ -1,4 +1,4 @@
-//! A small blocking HTTP/1.1 client (RFC 9112). It sends any bytes, valid or not, and parses answers strictly.
+//! A small blocking HTTP/1.1 client (RFC 9112). It sends any bytes, valid or not, and parses responses strictly.
 
 use super::response::{Response, ResponseHead};
 use super::shown;
@@ -6,7 +6,7 @@ use super::stream::{Endpoint, Stream};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-/// A connection with the bytes that arrived, but were not read by the test.
+/// A connection, with the bytes that arrived and that the test has not read.
 pub(crate) struct Client {
     /// The connection. Public, so that tests can misuse it.
     pub(crate) stream: Stream,
@@ -59,10 +59,10 @@ impl Client {
         self.stream.flush()
     }
 
-    /// Sends a request and reads the answer. The body is JSON, or absent if empty.
+    /// Sends a request and reads the response. The body is JSON, or absent if empty.
     ///
     /// # Panics
-    /// If no complete answer arrives.
+    /// If no complete response arrives.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
         self.send(request(method, target, body));
@@ -228,7 +228,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Builds the error for a malformed answer.
+/// Builds the error for a malformed response.
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

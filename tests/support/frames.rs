@@ -260,7 +260,7 @@ impl Frames {
     /// Makes a round trip: afterwards the server has read everything that was sent before.
     ///
     /// # Panics
-    /// If no answer arrives.
+    /// If no response arrives.
     #[track_caller]
     pub(crate) fn round_trip(&mut self) {
         self.send(frame(PING, 0, 0, b"all seen"));

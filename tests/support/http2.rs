@@ -83,7 +83,7 @@ impl Http2Client {
         Self::open_with(endpoint, Config::default())
     }
 
-    /// Does the same as [`Http2Client::open`], with these settings.
+    /// Does the same as [`Http2Client::open`], with this configuration.
     #[track_caller]
     pub(crate) fn open_with(endpoint: &Endpoint, config: Config) -> Self {
         Self::try_open(endpoint, config).unwrap_or_else(|error| panic!("no HTTP/2 at {}: {error}", endpoint.address))
@@ -188,10 +188,10 @@ impl Http2Client {
         self.flush_or_panic();
     }
 
-    /// Sends a request and reads the answer. The body is JSON, or absent if empty.
+    /// Sends a request and reads the response. The body is JSON, or absent if empty.
     ///
     /// # Panics
-    /// If no complete answer arrives.
+    /// If no complete response arrives.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
         let key = self.send(&Message::new(method, target, body));

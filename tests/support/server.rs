@@ -1,4 +1,4 @@
-//! A server in its own thread, on free ports of loopback.
+//! A server in a separate thread, on free ports of loopback.
 
 use super::client::Client;
 use super::stream::Endpoint;
@@ -23,12 +23,12 @@ pub(crate) struct TestServer {
     reloads: UpdateSender<Reload>,
     namespaces: UpdateSender<NamespaceChange>,
     thread: Option<JoinHandle<io::Result<()>>>,
-    /// The data folder, if Leases are on disk.
+    /// The data folder, if the server stores Leases on disk.
     _data: Option<TempDir>,
 }
 
-/// Environment variable for the storage of all tests' servers: `memory` (default), `disk`, or the URL of an etcd. In
-/// etcd each server has its own prefix.
+/// Environment variable for the storage of all servers in tests: `memory` (default), `disk`, or the URL of an etcd. In
+/// etcd each server has a separate prefix.
 const STORAGE: &str = "TEST_STORAGE";
 
 /// Any free port of loopback.
@@ -128,7 +128,7 @@ impl TestServer {
     }
 }
 
-/// Whether Leases outlive the servers of tests.
+/// Whether the servers of tests store Leases durably.
 pub(crate) fn is_durable() -> bool {
     let kind = env::var(STORAGE).unwrap_or_default();
     let is_known = matches!(kind.as_str(), "" | "disk" | "memory") || kind.starts_with("http://");

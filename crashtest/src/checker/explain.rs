@@ -15,7 +15,7 @@ pub(super) fn state(seen: &Seen) -> String {
     format!("{} at version {} (operation {}, client-{})", seen.key, seen.version, seen.op, seen.holder)
 }
 
-/// Describes an operation: client's request, times and outcome.
+/// Describes an operation: its client, request, times and outcome.
 pub(super) fn op(op: &Op) -> String {
     let action = match op.action {
         Action::Create(key) => format!("POST {key}"),

@@ -1,16 +1,16 @@
-//! The checker: could one correct table have given all these answers and events?
+//! The checker: could one correct table of Leases have given all these responses and events?
 //!
-//! The checker knows only the promises of the Kubernetes API. An acknowledged write exists and has its own version. The
-//! order of versions agrees with the order in time. So versions propose an order of all writes, and the checker only
-//! verifies it. That proves linearizability of each Lease without a search.
+//! The checker uses only the guarantees of the Kubernetes API. An acknowledged write exists and has its own version.
+//! The order of versions agrees with the order in time. Versions therefore propose an order of all writes, and the
+//! checker only verifies this order. That proves linearizability of each Lease without a search.
 //!
 //! ```text
 //!   answers, events ──► states by version ──► replay: each state follows from the previous one ──► reads: seen in time
 //!                                         └─► watchers: each state of the scope once, in order
 //! ```
 //!
-//! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes; the list's
-//! version is the boundary. After an epoch the checker keeps only the table and one fact for each version.
+//! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes. The list's
+//! version is the boundary. After an epoch the checker keeps only the table, and one fact for each version.
 
 mod explain;
 mod reads;
@@ -32,7 +32,7 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 /// Kind of a violation, as a name for tests and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// An acknowledged state is missing.
+    /// An acknowledged write is missing.
     Lost,
     /// A state exists that no client wrote.
     Invented,
@@ -44,15 +44,15 @@ pub(crate) enum Kind {
     StaleRead,
     /// A write replaced another version than its precondition names.
     Precondition,
-    /// A uid was used before.
+    /// A new Lease has the uid of an earlier Lease.
     OldUid,
-    /// A refusal without a reason.
+    /// The server refused a request without a reason.
     FalseRefusal,
     /// A watcher missed an event.
     Missed,
-    /// A watcher got an event twice or out of order.
+    /// A watcher received an event twice or out of order.
     Twice,
-    /// A watch got 410 for a version in the window.
+    /// A watch got 410 for a version in the watch window.
     Gone,
     /// The server violated the protocol or did not start.
     Server,
@@ -74,7 +74,7 @@ impl Violations {
         }
     }
 
-    /// Adds all violations of `other`.
+    /// Adds all violations of `other` to these.
     pub(crate) fn append(&mut self, other: Self) {
         for (kind, (count, texts)) in other.kinds {
             let own = self.kinds.entry(kind).or_default();
@@ -101,9 +101,9 @@ const TEXTS_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Epoch {
     pub(crate) ops: Vec<Op>,
-    /// Version of the list at the end, which is the last operation.
+    /// Version of the list of all Leases, the epoch's last operation.
     pub(crate) boundary: u64,
-    /// Log line of the server's start before that list.
+    /// Log line of the server's last start before the list of all Leases.
     pub(crate) log_line: String,
 }
 
@@ -113,11 +113,11 @@ struct Current {
     /// Last state; for a deletion, with the deletion's version.
     seen: Seen,
     is_deleted: bool,
-    /// When the creation was first known.
+    /// When the state that created the Lease was first seen.
     created_known: Nanos,
 }
 
-/// The facts about a version that the checker keeps permanently.
+/// The facts about a version, kept for the whole run.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,
@@ -133,10 +133,10 @@ pub(crate) struct Checker {
     versions: Vec<u64>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
-    /// Events within which a watch must resume without 410.
+    /// Number of events within which a watch must resume without 410.
     window: usize,
     boundary: u64,
-    /// Latest beginning of a write so far, with its version.
+    /// When the write that began last was sent, with its version.
     latest: (Nanos, u64),
     log_line: String,
     pub(crate) violations: Violations,
@@ -152,7 +152,7 @@ pub(crate) struct Counts {
     pub(crate) unknown_done: u64,
     /// Number of events that were compared.
     pub(crate) events: u64,
-    /// Number of 410 answers for versions beyond the window.
+    /// Number of responses 410 for versions beyond the watch window.
     pub(crate) gone_beyond_window: u64,
     /// Number of lists that were compared with the table.
     pub(crate) lists: u64,
@@ -194,7 +194,7 @@ impl Checker {
     }
 }
 
-/// States of each Lease in an epoch, in order. The first one is from the previous epoch.
+/// States of each Lease in an epoch, in order. The first state is from the previous epoch.
 type Timelines = Map<Key, Vec<Point>>;
-/// Entries of a watcher that belong to later epochs.
+/// Records of a watcher that belong to later epochs.
 type Pending = VecDeque<Watched>;

@@ -1,11 +1,11 @@
-//! Checks of reads and refusals: each answer was true at some moment between request and answer.
+//! Checks of reads and refusals: each response was true at some moment between request and response.
 
 use super::replay::Point;
 use super::{Checker, Epoch, Kind, Timelines, explain};
 use crate::history::{Action, Nanos, Op, Outcome};
 
 impl Checker {
-    /// Checks all answers that show a state.
+    /// Checks all responses that show a state.
     pub(super) fn check_reads(&mut self, epoch: &Epoch, timelines: &Timelines) {
         let global = known_versions(timelines);
         for op in &epoch.ops {
@@ -13,7 +13,7 @@ impl Checker {
                 self.check_list_time(op, version, &global);
             }
             let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
-            // States known before the request: all except the last one are outdated.
+            // States seen before the request: all except the last one are outdated.
             let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
             let possible = points.get(last_known..).unwrap_or_default();
             let mut possible = possible.iter().filter(|point| point.begin < op.end);
@@ -45,7 +45,7 @@ impl Checker {
         self.complain(Kind::StaleRead, format!("{}: but {known}", explain::op(op)));
     }
 
-    /// Checks that a list has all versions that were known before the request.
+    /// Checks that a list includes all versions that a client had seen before the request.
     fn check_list_time(&mut self, op: &Op, version: u64, global: &[(u64, Nanos)]) {
         let known = global.partition_point(|(_, known)| *known < op.begin);
         let least = known.checked_sub(1).and_then(|index| global.get(index)).map_or(0, |(version, _)| *version);
@@ -57,7 +57,7 @@ impl Checker {
     }
 }
 
-/// Whether this state refuses the write with 409.
+/// Whether a write on this state conflicts, so that 409 is correct.
 fn conflicts(point: &Point, action: Action) -> bool {
     match action {
         Action::Create(_) => point.is_present,
@@ -71,7 +71,7 @@ fn conflicts(point: &Point, action: Action) -> bool {
     }
 }
 
-/// Returns all versions of the epoch, each with the time when it or a higher one was first known.
+/// Returns all versions of the epoch, each with the time when a client first saw it or a higher one.
 fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
     let points = timelines.values().flat_map(|points| points.iter().skip(1));
     let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();

@@ -1,5 +1,5 @@
-//! Replays the states of an epoch in the order of their versions. Each has a writer, follows from the previous state,
-//! and fits the order in time. Lists are compared with the table at their version.
+//! Replays the states of an epoch in the order of their versions. Each state needs a write that made it, must follow
+//! from the previous state, and must fit the order in time. Lists are compared with the table at their version.
 
 use super::states::State;
 use super::{Checker, Current, Epoch, Kind, Map, Timelines, explain};
@@ -22,7 +22,7 @@ pub(super) struct Point {
 /// The writes of an epoch, by their effect.
 struct Writers<'a> {
     by_id: Map<u64, &'a Op>,
-    /// Writes that took effect.
+    /// Ids of the writes that took effect.
     used: HashSet<u64, RandomState>,
     deletions: Map<(Key, u128), Vec<&'a Op>>,
     collections: Vec<&'a Op>,
@@ -241,8 +241,8 @@ impl Checker {
         }
     }
 
-    /// Compares a list with the table at its version. If the boundary's list differs, it replaces the table, so that a
-    /// loss is reported once.
+    /// Compares a list with the table at its version. If the boundary's list differs, it replaces the table, so that
+    /// one loss causes one violation.
     fn check_list(&mut self, op: &Op, epoch: &Epoch) {
         let (Action::List(space), Outcome::List { version, items }) = (op.action, &op.outcome) else { return };
         self.counts.lists += 1;

@@ -1,4 +1,4 @@
-//! All states of an epoch from answers, lists and events: one version has one content.
+//! All states of an epoch, from responses, lists and events. A version must have one content.
 
 use super::{Checker, Epoch, Kind, Map, explain};
 use crate::history::{Action, EventKind, Nanos, Op, Outcome, Seen, Watched};
@@ -14,7 +14,7 @@ pub(super) struct State {
     pub(super) known: Nanos,
 }
 
-/// Origin of a state.
+/// Where a state was seen.
 struct Source<'a> {
     name: &'a dyn Fn() -> String,
     kind: Option<EventKind>,
@@ -22,7 +22,8 @@ struct Source<'a> {
 }
 
 impl Checker {
-    /// Collects the states of the epoch by version. Older states are compared with the facts of their versions.
+    /// Collects the states of the epoch by version. States of earlier epochs are compared with the facts of their
+    /// versions.
     pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
         let mut states = Map::<u64, State>::default();
         for op in &epoch.ops {
@@ -52,7 +53,7 @@ impl Checker {
                     break;
                 }
                 if event.seen.version <= self.boundary {
-                    // The watcher got this version before; the check of watchers reports that.
+                    // The watcher got this version twice. The check of watchers reports that.
                     continue;
                 }
                 let name = || format!("the watcher of {}, at {}", cursor.scope, explain::at(event.at));
@@ -65,7 +66,7 @@ impl Checker {
         states
     }
 
-    /// Checks that the answer to a write shows what was written.
+    /// Checks that the response to a write shows the written state.
     fn check_answer(&mut self, op: &Op, seen: &Seen) {
         let is_own = match op.action {
             Action::Create(key) | Action::Put { key, .. } => {

@@ -1,4 +1,4 @@
-//! A correct history has no violation, and each broken history has one.
+//! A correct history has no violation. Each broken history has one.
 
 use super::*;
 use crate::history::{Action, Event, EventKind, Outcome, Space};
@@ -24,7 +24,7 @@ struct History {
 }
 
 impl History {
-    /// Client 1 creates A, client 2 takes it, and a patch of it gets no answer. B is created and deleted.
+    /// Client 1 creates A, client 2 takes it, and a patch of it gets no response. B is created and deleted.
     fn honest() -> Self {
         let op = |id, client, action, begin, outcome| {
             let end = if outcome == Outcome::Unknown { 200 } else { begin + 10 };
@@ -142,7 +142,7 @@ fn an_invented_state_is_found() {
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
         history.epoch.boundary = 16;
     });
-    // The answer shows another client's write.
+    // The response shows another client's write.
     assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
 }
 

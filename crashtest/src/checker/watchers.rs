@@ -1,4 +1,5 @@
-//! Checks of watchers: each gets every state of its scope once and in order, across all restarts.
+//! Checks of watchers: each watcher receives every state of its scope once and in order, across all restarts of the
+//! server.
 
 use super::states::State;
 use super::{Checker, Kind, Pending, explain};
@@ -9,7 +10,7 @@ use crate::history::{Scope, Watched};
 pub(super) struct Cursor {
     pub(super) scope: Scope,
     pub(super) pending: Pending,
-    /// Version up to which the watcher got everything; `None` before the first list.
+    /// Version up to which the watcher has received all events; `None` before the first list.
     last: Option<u64>,
 }
 
@@ -56,7 +57,7 @@ impl Checker {
                 }
                 &Watched::Listed { last, version, is_gone } => {
                     if version > boundary {
-                        // The states up to this version are not known yet.
+                        // This epoch does not have the states up to this version yet.
                         return;
                     }
                     if is_gone {

@@ -11,7 +11,8 @@ pub(super) struct Accounts {
     server_pids: Vec<u32>,
     /// The measured time.
     pub(super) window: Window,
-    /// Memory of the server: at the start, before watchers and idle connections, with them, and at the end.
+    /// Memory of the server: at the start, before watchers and idle connections are opened, while they are open, and at
+    /// the end.
     pub(super) memory: [Option<Memory>; 4],
 }
 
@@ -25,7 +26,7 @@ impl Accounts {
         }
     }
 
-    /// Records memory between two phases. Tells the tally when the measured time begins and ends.
+    /// Records memory between two phases. Reports the start and the end of the measured time to the tally.
     pub(super) fn note(&mut self, before: Phase, next: Phase, tally: &mut Tally, now: impl Fn() -> u64) {
         let memory = || server_memory(&self.server_pids);
         if before == Phase::Attaching {

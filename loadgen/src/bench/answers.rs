@@ -1,7 +1,7 @@
-//! The meaning of answers in a bench.
+//! The meaning of responses in a bench.
 //!
 //! This module owns the state of the Leases, the progress of the phase and the counts. It knows neither connections nor
-//! the clock. It chooses no requests except those that an answer makes necessary.
+//! the clock. It chooses a request only if a response makes that request necessary.
 
 use super::args::{BenchArgs, Verb};
 use super::lane::{Ask, Notes, Tag};
@@ -19,9 +19,10 @@ pub(super) struct Work {
     verb: Verb,
     pub(super) leases: Leases,
     pub(super) tally: Tally,
-    /// Finished requests of this phase. A request that another one follows for the same Lease does not count.
+    /// Number of finished requests of this phase. A request that another request for the same Lease must follow does
+    /// not count.
     done: u32,
-    /// Answered lists and collection deletions.
+    /// Number of lists and collection deletions with a response.
     bulk_answers: u32,
     /// Version from which watches start; 0 until it is known.
     watch_from: u64,
@@ -130,7 +131,7 @@ impl Work {
         self.lose(tag, ErrorKind::Unanswered, Some(&why));
     }
 
-    /// Handles a request without an answer.
+    /// Handles a request without a response.
     #[cold]
     fn lose(&mut self, tag: Tag, kind: ErrorKind, why: Option<&str>) {
         let lease = tag.lease;
@@ -141,8 +142,8 @@ impl Work {
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Checks that every list was complete, and that a collection deletion deleted all Leases. Its answer holds the
-    /// deleted Leases.
+    /// Checks that every list was complete, and that a collection deletion deleted all Leases. The response to a
+    /// deletion holds the deleted Leases.
     pub(super) fn check_lists(&mut self, args: &BenchArgs) {
         let (answers, items) = (u64::from(self.bulk_answers), self.tally.list_items);
         if self.verb.is_bulk() && !args.protobuf && items != answers * u64::from(args.leases) {

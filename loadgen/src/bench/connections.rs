@@ -1,4 +1,5 @@
-//! All connections of a bench, by number: first those of the requests, then the watchers', then the idle ones.
+//! All connections of a bench, by number: first the lanes for requests, then the watchers' connections, then the idle
+//! ones.
 
 use super::args::BenchArgs;
 use super::idle::Idle;
@@ -15,7 +16,7 @@ pub(super) struct Connections {
     idle: Idle,
 }
 
-/// A connection by its purpose.
+/// A connection, by its purpose.
 #[derive(Debug)]
 pub(super) enum Role<'c> {
     Lane(&'c mut Lane),

@@ -1,7 +1,7 @@
-//! The turn of a bench's loop.
+//! The event loop of a bench.
 //!
-//! One turn: wait → note readiness → receive on ready connections → feed → send → housekeeping (idle connections,
-//! silence of the server, phases).
+//! One turn of the event loop: wait → note readiness → receive on ready connections → fill lanes → send → housekeeping
+//! (idle connections, silence of the server, phases).
 
 use super::accounts::Accounts;
 use super::answers::Work;
@@ -122,7 +122,7 @@ impl Bench {
         }
         self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
-        // Work that is measured until it is done ends the phase now, not at the next check.
+        // The phase of finished work ends now, so that the measured time is exact.
         if now >= self.next_housekeeping || transitions::is_measured(&self.course, &self.work, &self.connections, now) {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
@@ -209,7 +209,7 @@ impl Bench {
     fn is_silent(&self, now: u64) -> bool {
         // The `nothing` bench expects no input while it measures.
         let is_quiet = self.args.verb == Verb::Nothing && self.course.phase() == Phase::Measuring;
-        // Requests before the watchers and the load are short, so their answers must come soon.
+        // Requests in the phases before Attaching are short, so their responses must arrive soon.
         let silence_ns = if self.course.phase() < Phase::Attaching { TIMEOUT_NS } else { SILENCE_NS };
         !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > silence_ns
     }
@@ -225,7 +225,8 @@ impl Bench {
         if matches!(next, Phase::Preparing | Phase::Asking | Phase::Writing | Phase::Measuring) {
             self.work.restart();
         }
-        // The load of the warm-up continues in the measured time. After its end it may still owe requests.
+        // The load of the warm-up continues in the measured time. After the end of the measured time, due requests may
+        // remain to be sent.
         if (before, next) != (Phase::Warming, Phase::Measuring) && next < Phase::Draining {
             self.feed.restart(&mut self.connections.lanes, now);
         }
@@ -242,7 +243,7 @@ impl Bench {
             .map_err(|e| format!("cannot reach {}: {e}", self.target.url))
     }
 
-    /// Opens a connection of requests again that the server closed in good order, as it may after a pause. Connections
+    /// Reconnects a lane whose connection the server closed in good order, as a server may after a pause. Connections
     /// of watchers and idle connections must not end.
     #[cold]
     fn open_again(&mut self, index: usize) -> Result<(), String> {
@@ -265,7 +266,7 @@ impl Bench {
 /// Interval between checks of phases, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
 /// Time without input after which the server counts as gone, in nanoseconds. A list of a million Leases comes in one
-/// answer, which may take long under load.
+/// response, which may take long under load.
 const SILENCE_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

@@ -19,20 +19,20 @@ pub(super) struct Feed {
     pace: Option<Pace>,
     requests: Requests,
     epoch_us: u64,
-    /// Whether some lanes could take more requests than they got.
+    /// Whether some lanes have room for more requests than they got.
     is_starved: bool,
-    /// Whether a request is due and no lane can take it. Such a request waits for the server and not for a time.
+    /// Whether a request is due and no lane has room for it. Such a request waits for the server, not for a time.
     is_blocked: bool,
     /// Number of renewals sent.
     writes: u64,
 }
 
-/// Arguments that are the same for all requests of one turn of the loop.
+/// Arguments that are the same for all requests of one turn of the event loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
-    /// Number of sent renewals at which the load waits for the watchers.
+    /// Number of sent renewals at which the load waits for the slowest watcher.
     pub(super) writes_max: u64,
     pub(super) now: u64,
 }
@@ -55,14 +55,14 @@ impl Feed {
         self.requests.collection()
     }
 
-    /// Returns the due time of the next request at the rate. `None` without a rate, without load, or while no lane can
-    /// take a request.
+    /// Returns the due time of the next request at the rate. `None` without a rate, without load, or while no lane has
+    /// room.
     pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
 
-    /// Whether a request was due before the end of the measured time and has not been sent. Requests from before the
-    /// measured time count too: those of the measured time come after them.
+    /// Whether a request that was due before the end of the measured time has not been sent. Requests that were due
+    /// before the measured time count too, since requests are sent in order.
     pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
         self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
@@ -82,17 +82,17 @@ impl Feed {
         }
     }
 
-    /// Whether the load needs another request: while it runs, or afterwards if one is owed.
+    /// Whether the load needs another request: while it runs, or afterwards if a due request has not been sent.
     fn is_loaded(&self, course: &Course, recorder: &Recorder) -> bool {
         course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(recorder))
     }
 
-    /// Lets the next call of [`feed`](Self::feed) feed all lanes, since the kind of request changes.
+    /// Makes the next call of [`feed`](Self::feed) fill all lanes, since the kind of request changes.
     pub(super) fn feed_all_next(&mut self) {
         self.is_starved = true;
     }
 
-    /// Begins the order of the Leases again, and the rate at `now`.
+    /// Restarts the order of the Leases, and the rate at `now`.
     pub(super) fn restart(&mut self, lanes: &mut [Lane], now: u64) {
         lanes.iter_mut().for_each(|lane| lane.ring.restart());
         if let Some(pace) = &mut self.pace {
@@ -100,8 +100,8 @@ impl Feed {
         }
     }
 
-    /// Gives the lanes the requests that they can take: the touched lanes, or all if others may need some too. Returns
-    /// whether lanes that are not in `touched` may have got requests.
+    /// Fills the lanes in `touched`, or all lanes if others may have room too. Returns whether lanes that are not in
+    /// `touched` may have got requests.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(cx.course, &work.tally.recorder) {
             return self.feed_by_rate(lanes, work, cx);
@@ -119,9 +119,9 @@ impl Feed {
         all
     }
 
-    /// Gives each due request to the first lane that can take it. Returns whether there was one.
+    /// Adds each due request to the first lane with room. Returns whether a request was added.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, cx: FeedContext<'_>) -> bool {
-        // A request that became due while others waited for room had to wait for room too.
+        // A request that became due while an earlier one waited for room has waited for room too.
         let was_blocked = std::mem::take(&mut self.is_blocked);
         let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {
@@ -148,13 +148,13 @@ impl Feed {
         is_any
     }
 
-    /// Gives a lane as many requests as it can take.
+    /// Fills a lane with requests.
     fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) {
         while self.ask(index, lane, cx.now, work, cx) {}
     }
 
-    /// Gives a lane one request. `asked` is its due time or, without a rate, the present time. Returns false if the
-    /// lane has no room, or there is no request for it.
+    /// Adds one request to a lane. `asked` is the request's due time or, without a rate, the present time. Returns
+    /// false if the lane has no room, or there is no request for it.
     fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, cx: FeedContext<'_>) -> bool {
         if !lane.link.has_room() {
             return false;

@@ -7,9 +7,9 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(super) struct Idle {
     links: Vec<Link<()>>,
-    /// Number of connections begun. They come first in `links`.
+    /// Number of connections begun. Their slots come first in `links`.
     begun: usize,
-    /// Places of begun connections that are not known to be ready.
+    /// Places of the begun connections that were not ready at the last check.
     pending: Vec<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! A connection of requests.
 //!
 //! This module owns the connection, its share of the Leases, and its [`Notes`]. It neither chooses requests nor
-//! interprets answers.
+//! interprets responses.
 
 use super::args::BenchArgs;
 use crate::http::{Bodies, Broken, Told, Verdict};
@@ -41,7 +41,7 @@ pub(super) enum Ask {
     DeleteCollection,
 }
 
-/// State that an answer leaves for later requests and answers of the connection.
+/// State that a response leaves for later requests and responses of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// Requests that go before all others: Lease and kind.

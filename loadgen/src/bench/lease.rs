@@ -1,9 +1,10 @@
 //! The Leases that a bench renews and reads, each kept byte for byte as the server wrote it.
 //!
-//! A renewal sends the last answer back, with a new `renewTime` written over the old one. So a request costs the
-//! generator a few bytes. The checks of an answer are cheap too. The object must be the same up to its version, the
-//! version must have grown, and the `renewTime` must be the one that was sent. Some events are also checked for that
-//! `renewTime`. The simulated nodes, in a run without `bench`, check the other fields after the version.
+//! A renewal sends the last response's object back, with a new `renewTime` written over the old one. The generator
+//! writes only these bytes for a request. The checks of a response are cheap too. The object must be the same up to its
+//! version, the version must have grown, and the `renewTime` must be the one that was sent. The `renewTime` of some
+//! events is checked too. The fields after the version are checked only by the simulated nodes, in a run without
+//! `bench`.
 
 use super::places::Places;
 use super::protobuf;
@@ -30,12 +31,12 @@ pub(super) struct Leases {
 /// One Lease.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The last answer, with the `renewTime` that was last sent; empty until the first answer.
+    /// The object of the last response, with the `renewTime` that was last sent; empty until the first response.
     body: Box<[u8]>,
     /// Offsets of the version and of `renewTime` in `body`.
     version_at: u32,
     renewed_at: u32,
-    /// Version of `body`; 0 until the first answer.
+    /// Version of `body`; 0 until the first response.
     version: u64,
     /// `renewTime` in `body`, in microseconds since the Unix epoch.
     renewed: u64,
@@ -47,12 +48,12 @@ struct Slot {
     is_sure: bool,
 }
 
-/// A fault in an answer.
+/// A fault in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// The answer is no Lease, or another Lease.
+    /// The response is no Lease, or another Lease.
     Malformed,
-    /// The answer differs from what was sent, or two answers of one version differ.
+    /// The response differs from what was sent, or two responses of one version differ.
     NotWhatWasSent,
     /// The version after a renewal has not grown, or the version in a read is lower than before.
     WentBack,
@@ -98,7 +99,7 @@ impl Leases {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
-    /// Notes that the outcome of a renewal is unknown.
+    /// Records that the outcome of a renewal is unknown.
     #[cold]
     pub(super) fn doubt(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -144,7 +145,7 @@ impl Leases {
         self.slots.first().map_or(0, |slot| slot.body.len())
     }
 
-    /// Checks the answer of a server that sends the body back.
+    /// Checks the response of a server that sends the body back.
     pub(super) fn echoed(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let is_same = self.slots.get(index as usize).is_some_and(|slot| *slot.body == *answer);
         if is_same { Ok(()) } else { Err(Wrong::NotWhatWasSent) }
@@ -171,7 +172,7 @@ impl Leases {
         &slot.body
     }
 
-    /// Handles the answer to a creation, or to a read of an unknown Lease.
+    /// Handles the response to a creation, or to a read of an unknown Lease.
     pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let answer = self.renewable(answer);
         let places = self.keys.places(self.media_type, &answer).ok_or(Wrong::Malformed)?;
@@ -187,7 +188,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the answer in a form in which one `renewTime` can be written over another.
+    /// Returns the response in a form in which one `renewTime` can be written over another.
     fn renewable<'a>(&self, answer: &'a [u8]) -> Cow<'a, [u8]> {
         match self.media_type {
             MediaType::Json => answer.into(),
@@ -195,7 +196,7 @@ impl Leases {
         }
     }
 
-    /// Handles the answer to a renewal.
+    /// Handles the response to a renewal.
     pub(super) fn written(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         slot.writes += 1;
@@ -219,7 +220,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Handles the answer to a read.
+    /// Handles the response to a read.
     pub(super) fn read(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         if answer.len() != slot.body.len() {
@@ -262,14 +263,14 @@ impl Leases {
     /// be that of the last acknowledged renewal, or of the one in flight.
     pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
         let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
-        // While a renewal is in flight, the time of the previous one is no longer known.
+        // While a renewal is in flight, `renewed` has its time already, so the time of the previous renewal is unknown.
         let is_known = if slot.busy { version > slot.version } else { version == slot.version };
         !is_known || renewed == slot.renewed
     }
 }
 
 impl Slot {
-    /// Returns the version of an answer that equals this object up to the version.
+    /// Returns the version of a response that equals this object up to the version.
     fn version_of(&self, answer: &[u8]) -> Option<u64> {
         let at = self.version_at as usize;
         (answer.get(..at)? == self.body.get(..at)?).then_some(())?;
@@ -313,7 +314,7 @@ impl Keys {
     }
 }
 
-/// Returns the first version in an answer in JSON. In a list this is the list's own version.
+/// Returns the first version in a response in JSON. In a list this is the list's own version.
 pub(super) fn version_in(body: &[u8]) -> Result<u64, Wrong> {
     let key = b"\"resourceVersion\":\"";
     let at = memchr::memmem::find(body, key).ok_or(Wrong::Malformed)? + key.len();
@@ -374,7 +375,7 @@ mod tests {
         assert_eq!(leases.read(1, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::WentBack));
         assert_eq!(leases.read(1, object_text("node-10", 100, sent).as_bytes()), Err(Wrong::Malformed));
         assert_eq!(leases.read(1, object_text("node-1", 1_000, sent).as_bytes()), Ok(()));
-        // The first answer for a Lease must have its name too.
+        // The first response for a Lease must have its name too.
         assert_eq!(leases.learn(0, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::Malformed));
     }
 

@@ -1,11 +1,11 @@
-//! A bench: one kind of request, repeated. A bench measures the server's cost, while the simulated nodes check the
-//! server's promises.
+//! A bench: one kind of request, repeated. A bench measures the server's cost. The simulated nodes check the server's
+//! guarantees.
 //!
-//! The generator has one core, like the server that it loads, so it does as little as it can for a request. It sends
-//! nearly the same bytes as before. It makes light checks: the status; the same object; a growing version; the
-//! `renewTime` that was sent; no missing event. [`driver`] is the turn of the loop, [`phase`] the progress of the
+//! The generator has one core, like the server that it loads, so it does as little as possible for each request. It
+//! sends nearly the same bytes repeatedly. It checks the status, that the object is the same, that its version has
+//! grown, its `renewTime`, and that no event is missing. [`driver`] has the event loop, [`phase`] the progress of the
 //! bench, and [`transitions`] the end of each phase. [`feed`] chooses the next request and its [`lane`], [`requests`]
-//! writes it, and [`answers`] interprets the answer. [`lease`] has the objects (also in [`protobuf`]), [`watch`] the
+//! encodes it, and [`answers`] interprets the response. [`lease`] has the objects (also in [`protobuf`]), [`watch`] the
 //! watchers, [`tally`] the counts, and [`report`] the results.
 
 mod accounts;

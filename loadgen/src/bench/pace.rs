@@ -1,4 +1,4 @@
-//! A rate of requests: when the next is due, and on which lane.
+//! A rate of requests: the due time of the next request, and its lane.
 
 /// A request rate, spread over all lanes in turn.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Pace {
         (self.next_lane..self.next_lane + len).map(move |lane| lane % len)
     }
 
-    /// Notes that this lane took the request.
+    /// Records that this lane took the request.
     pub(super) fn advance(&mut self, lane: usize) {
         self.next_lane = lane + 1;
         self.next_due += self.interval_ns;

@@ -65,7 +65,7 @@ impl Course {
         }
     }
 
-    /// Returns the kind of request.
+    /// Returns the kind of request of the bench.
     pub(super) fn verb(&self) -> Verb {
         self.verb
     }

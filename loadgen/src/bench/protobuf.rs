@@ -1,16 +1,16 @@
-//! The part of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and the ranges of its parts that change.
-//! Numbers of fields are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
+//! The part of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and the ranges of the parts that change.
+//! Field numbers are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
 
 use super::places::Places;
 use std::ops::Range;
 
-/// Size of an encoded time in bytes, if both of its numbers take five; see [`spread`].
+/// Size of an encoded time in bytes, if both its seconds and its nanoseconds take five bytes; see [`spread`].
 pub(super) const TIME_LEN: usize = 12;
 /// Prefix of every message (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`).
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Moves a time within its second so that its nanoseconds take five bytes. So one time can be written over another. The
-/// result is never before `micros`, and times keep their order.
+/// Moves a time within its second so that its nanoseconds take five bytes. One such time can be written over another.
+/// The result is never before `micros`, and times keep their order.
 pub(super) fn spread(micros: u64) -> u64 {
     let (second, rest) = (micros / 1_000_000, micros % 1_000_000);
     second * 1_000_000 + NANOS_LONG_US + rest * (1_000_000 - NANOS_LONG_US) / 1_000_000
@@ -116,7 +116,7 @@ fn varint_len(value: u64) -> usize {
     out.len()
 }
 
-/// A time whose seconds take five bytes, as all do from 1978 to 3058.
+/// A time whose seconds take five bytes, as in all years from 1978 to 3058.
 const FAR_US: u64 = 1_700_000_000_000_000;
 
 /// Returns the range of a length-delimited field's value in the message at `message`.

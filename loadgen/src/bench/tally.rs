@@ -9,7 +9,7 @@ use coordination_apiserver::cli::one_line;
 pub(super) struct Tally {
     /// Latencies, counts and errors.
     pub(super) recorder: Recorder,
-    /// Bytes of the lists, and objects in them if they can be counted.
+    /// Bytes of all lists, and number of objects in them. In protobuf the objects are not counted.
     pub(super) list_bytes: u64,
     pub(super) list_items: u64,
     /// Number of violations.
@@ -25,9 +25,9 @@ impl Tally {
         Self { recorder, list_bytes: 0, list_items: 0, violations: 0, first_violations: Vec::new() }
     }
 
-    /// Counts events that came at `now`. `delays_ns` has the delays of those whose renewal's send time is known. A
-    /// delay is recorded if the event came after the start of the measured time, and its renewal was sent before the
-    /// end.
+    /// Counts events that arrived at `now`. `delays_ns` has the delays of those events whose renewal has a known send
+    /// time. A delay is recorded if the event arrived after the start of the measured time, and its renewal was sent
+    /// before the end.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         self.recorder.count(Operation::WatchEvent, events, now);
         let window = self.recorder.window();

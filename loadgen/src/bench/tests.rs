@@ -1,4 +1,4 @@
-//! Whole benches against the fake server, in both versions of HTTP. The honest server passes, and every fault is
+//! Whole benches against the fake server, in both versions of HTTP. The correct server passes, and every fault is
 //! reported.
 
 use super::{Bench, BenchArgs, Report};
@@ -158,7 +158,7 @@ fn broken_promises_are_reported() {
             assert!(!report.is_fine() && report.json_line().contains(words), "{fault:?}: {}", report.table());
         }
     }
-    // Both benches run at once, since each waits for the missing answer until its timeout.
+    // Both benches run at once, since each waits for the missing response until its timeout.
     std::thread::scope(|scope| {
         for http in ["--http2", "--http1"] {
             scope.spawn(move || {

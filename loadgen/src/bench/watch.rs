@@ -1,5 +1,5 @@
-//! Watchers that do little more than count events and check that versions grow. Some watchers also compare the
-//! `renewTime` in events with the one that was sent.
+//! Watchers that mostly count events and check that versions grow. Some watchers also compare the `renewTime` in events
+//! with the one that was sent.
 
 use super::lease::Leases;
 use super::tally::Tally;
@@ -30,16 +30,16 @@ struct Seat {
     is_watching: bool,
     /// Version of the last event.
     version: u64,
-    /// Number of events in the namespace.
+    /// Number of events of Leases in the namespace.
     events: u64,
     /// The start of an incomplete event, or of the body of a refusal.
     partial: Vec<u8>,
 }
 
-/// The events received in a turn.
+/// The events received in a turn of the event loop.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// Number of events in the namespace.
+    /// Number of events of Leases in the namespace.
     events: u64,
     /// Contents of some of the events.
     shown: Vec<Shown>,
@@ -130,7 +130,7 @@ impl WatchLane {
         })
     }
 
-    /// Requests the watches that were not requested before. Sends as much as the socket accepts.
+    /// Sends the requests of watches that were not requested yet, as far as the socket accepts them.
     pub(super) fn send(&mut self, origin: &Origin, target: impl Fn(Option<u32>) -> String) -> Result<(), Broken> {
         while let Some(seat) = self.seats.get(self.asked) {
             let target = target(seat.name);
@@ -183,7 +183,7 @@ impl WatchLane {
 }
 
 impl Seat {
-    /// Describes a refused watch by its complete answer.
+    /// Describes a refused watch by its complete response.
     #[cold]
     fn refused_words(&self, status: u16) -> String {
         format!("a watch was answered {status}: {}", String::from_utf8_lossy(&self.partial).trim())
@@ -259,7 +259,7 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
-/// One of this many watchers reads the content of events, since that costs processor time.
+/// One watcher of this many parses the content of events, since parsing costs processor time.
 const LOOKS_EVERY: usize = 8;
 const WORDS_BYTES_MAX: usize = 300;
 

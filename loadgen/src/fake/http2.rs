@@ -79,7 +79,7 @@ impl Session<'_> {
         panic!("the generator broke the protocol");
     }
 
-    /// Answers a request; false if the connection must be closed.
+    /// Sends the response to a request; false if the connection must be closed.
     fn answer(&mut self, stream: StreamKey, method: &str, target: &str, body: &str) -> bool {
         if let Some(cursor) = self.fake.begin_watch(target) {
             self.connection.send_head(stream, 200, &[], false, &mut self.out).expect("open");

@@ -1,5 +1,6 @@
-//! A small server of Leases for the tests, honest or with one fault. It runs threads over loopback, and serves the part
-//! of the API that the generator uses, in both versions of HTTP. The connection preface tells HTTP/2 from HTTP/1.1.
+//! A small server of Leases for the tests, correct or with one fault. It runs threads over loopback. It serves the part
+//! of the API that the generator uses, in both versions of HTTP. The connection preface distinguishes HTTP/2 from
+//! HTTP/1.1.
 
 mod http1;
 mod http2;
@@ -20,9 +21,9 @@ pub(crate) enum Fault {
     None,
     /// The 30th renewal is acknowledged and not stored.
     LosesUpdate,
-    /// The 30th renewal's answer has another `renewTime` than was sent.
+    /// The 30th renewal's response has another `renewTime` than was sent.
     AnswersSomethingElse,
-    /// The 30th renewal's answer has another holder.
+    /// The 30th renewal's response has another holder.
     ChangesHolder,
     /// The 30th renewal is answered with another Lease, in a shorter text.
     AnswersAnother,
@@ -42,7 +43,7 @@ pub(crate) enum Fault {
     TellsOfDeletions,
     /// After the 30th renewal, reads are answered with the version before the current one.
     VersionGoesBack,
-    /// The 30th write is applied, and the connection closed without an answer.
+    /// The 30th write is applied, and the connection closed without a response.
     ClosesWithoutAnswer,
     /// The 30th renewal is answered with 500, and not applied.
     FailsOnce,
@@ -54,10 +55,10 @@ pub(crate) enum Fault {
     EndsWatches,
     /// A watch ends after ten events with an ERROR event: the version of the missed events has expired.
     ExpiresWatches,
-    /// The 30th renewal's answer says that the connection takes no more requests: `Connection: close`, or a graceful
-    /// GOAWAY.
+    /// The 30th renewal's response says that the server accepts no more requests on the connection: `Connection:
+    /// close`, or a graceful GOAWAY.
     GoesAway,
-    /// Every answer says that the connection takes no more requests.
+    /// Every response says that the server accepts no more requests on the connection.
     AlwaysGoesAway,
     /// The 30th renewal is applied and never answered. The connection stays open.
     NeverAnswers,
@@ -84,13 +85,13 @@ pub(crate) enum Fault {
 /// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
-    /// An answer: status and body.
+    /// A response: status and body.
     Answer(u16, String),
-    /// An answer, the last one on the connection.
+    /// A response, the last one on the connection.
     Last(u16, String),
-    /// No answer; the connection stays open.
+    /// No response; the connection stays open.
     Nothing,
-    /// No answer; the connection is closed.
+    /// No response; the connection is closed.
     Close,
     /// HTTP/2: the stream is reset with this code.
     Reset(ErrorCode),
@@ -235,7 +236,7 @@ impl Fake {
         let fault = if state.renewals == 30 { self.fault } else { Fault::None };
         match fault {
             Fault::Forgets => _ = state.leases.remove(name),
-            // The other requests wait for the lock meanwhile.
+            // Meanwhile the other requests wait for the lock.
             Fault::Stalls => std::thread::sleep(STALL),
             Fault::Restarts => {
                 std::thread::sleep(STALL);
@@ -276,7 +277,7 @@ impl Fake {
         }
     }
 
-    /// Stores a Lease and logs the event. Returns the answer's body; `None` if the fault drops the answer.
+    /// Stores a Lease and logs the event. Returns the response's body; `None` if the fault drops the response.
     fn write(&self, state: &mut State, kind: &str, name: &str, renewed: &str) -> Option<String> {
         state.version += 1;
         state.writes += 1;

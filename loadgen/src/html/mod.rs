@@ -1,4 +1,4 @@
-//! The report: one page of HTML with everything in it. It loads no other files and runs no script.
+//! The report: one page of HTML, complete in one file. It loads no other files and runs no script.
 //!
 //! This module owns the page's structure and words; [`plot`] draws.
 
@@ -278,7 +278,7 @@ fn push_words(out: &mut String, title: &str, words: &[String]) {
 
 /// Appends the command line, the load and the machine.
 fn push_facts(out: &mut String, summary: &Summary<'_>) {
-    // Each word has a box of its own, so that lines do not break at its hyphens.
+    // Each word has its own box, so that lines do not break at the word's hyphens.
     let words = std::env::args_os().map(|word| format!("<span>{}</span>", escaped(&quoted(&word.to_string_lossy()))));
     let command = words.collect::<Vec<_>>().join(" ");
     _ = write!(out, "<h2>The run</h2>\n<dl class=\"facts\">\n<dt>Command</dt><dd><code>{command}</code></dd>\n");
@@ -306,8 +306,8 @@ fn limit_words(summary: &Summary<'_>) -> String {
     [Some(limit.to_owned()), share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the spans that plots show, from the measured time on. Very short spans at the end are left out; a long wait
-/// for late answers is not.
+/// Returns the spans that plots show, from the start of the measured time. Very short spans at the end are left out. A
+/// long wait for late responses is shown.
 fn plotted(spans: &[Span]) -> &[Span] {
     let from = spans.iter().position(|span| span.is_measured).unwrap_or(spans.len());
     let spans = spans.get(from..).unwrap_or_default();
@@ -315,7 +315,7 @@ fn plotted(spans: &[Span]) -> &[Span] {
     spans.get(..last.map_or(spans.len(), |last| last + 1)).unwrap_or_default()
 }
 
-/// Whether plots show an operation: measured ones are shown, preparations are not.
+/// Whether plots show an operation. They show measured operations, but no preparations.
 fn is_plotted(summary: &Summary<'_>, operation: Operation) -> bool {
     let is_measured = summary.rows.iter().any(|&(of, seconds)| of == operation && seconds > 0.0);
     let is_preparation = operation == Operation::Create && summary.main != Operation::Create;

@@ -34,7 +34,7 @@ pub(super) struct Line {
     pub(super) name: String,
     /// Class of its style.
     pub(super) class: &'static str,
-    /// Points in the units of the axes. Between two runs the line has a gap.
+    /// Points in the units of the axes, in runs. The line has a gap between two runs.
     pub(super) runs: Vec<Vec<(f64, f64)>>,
 }
 
@@ -52,7 +52,7 @@ impl Axis {
         Self { is_log: false, from, to, ticks: multiples(round_up((to - from) / TICKS), from, to, text) }
     }
 
-    /// Creates a logarithmic axis between round numbers that has both values. Both are positive.
+    /// Creates a logarithmic axis between round numbers that includes `min` and `max`. Both are positive.
     pub(super) fn log(min: f64, max: f64, text: impl Fn(f64) -> String) -> Self {
         let steps = || (-9..12).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(power)));
         let from = steps().rfind(|&step| step <= min * CLOSE).unwrap_or(min);
@@ -64,8 +64,8 @@ impl Axis {
         Self { is_log: true, from, to, ticks: inner.map(|step| (step, text(step))).collect() }
     }
 
-    /// Creates an axis of percentiles, on which each further nine is equally wide. Its values are 1/(1-p). The number
-    /// of nines depends on `count`.
+    /// Creates an axis of percentiles p, on which every nine in p has the same width. Its values are 1/(1-p). The
+    /// number of nines depends on `count`.
     pub(super) fn percentiles(count: f64) -> Self {
         let nines = count.max(10.0).log10().min(NINES_MAX);
         let tick = |power: f64| {

@@ -1,4 +1,4 @@
-//! HTTP/1.1: pipelined requests, answered in request order (RFC 9112 §9.3.2), so an answer belongs to the oldest
+//! HTTP/1.1: pipelined requests, answered in request order (RFC 9112 §9.3.2), so a response belongs to the oldest
 //! request.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
@@ -13,9 +13,9 @@ pub(crate) struct Http1<T> {
     bodies: Bodies,
     parser: ResponseParser,
     in_flight: VecDeque<T>,
-    /// Status of the answer whose body is being streamed.
+    /// Status of the response whose body is being streamed.
     status: u16,
-    /// Whether the current answer is the last one on this connection.
+    /// Whether the current response is the last one on this connection.
     going_away: bool,
 }
 
@@ -78,7 +78,7 @@ impl<T: Copy> Http1<T> {
         }
     }
 
-    /// Reads one whole answer; false if none is complete.
+    /// Reads one whole response; false if none is complete.
     fn receive_whole(
         &mut self,
         conn: &mut Connection,
@@ -98,7 +98,7 @@ impl<T: Copy> Http1<T> {
         Ok(!self.going_away)
     }
 
-    /// Reads one piece of an answer; false if there is none.
+    /// Reads one piece of a response; false if there is none.
     fn receive_piece(
         &mut self,
         conn: &mut Connection,
@@ -127,7 +127,7 @@ impl<T: Copy> Http1<T> {
         if end {
             self.refuse_the_rest(tell);
         } else if verdict == Verdict::Cancel {
-            // HTTP/1.1 can cancel an answer only by closing the connection.
+            // HTTP/1.1 can cancel a response only by closing the connection.
             self.in_flight.pop_front();
             self.refuse_the_rest(tell);
             return Err(Broken { kind: None, why: "an answer that is not wanted any more".to_owned() });
@@ -135,7 +135,7 @@ impl<T: Copy> Http1<T> {
         Ok(true)
     }
 
-    /// RFC 9112 §9.6: requests after an answer that closes the connection were not processed.
+    /// RFC 9112 §9.6: requests after a response that closes the connection were not processed.
     fn refuse_the_rest(&mut self, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         if self.going_away {
             for tag in self.in_flight.drain(..) {

@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113): every request is a stream, and answers come in any order. The project's own
-//! [`Connection`](http2::Connection) is the protocol. This module has the contents of each stream.
+//! HTTP/2 (RFC 9113): every request is a stream, and responses arrive in any order. The server's own
+//! [`Connection`](http2::Connection) implements the protocol. This module has the contents of each stream.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
@@ -24,16 +24,16 @@ pub(crate) struct Http2<T> {
     going_away: bool,
 }
 
-/// A stream that waits for an answer or its rest.
+/// A stream whose response is incomplete.
 #[derive(Debug)]
 struct Stream<T> {
     key: StreamKey,
     tag: T,
-    /// Status of the answer; 0 before the answer.
+    /// Status of the response; 0 before the response.
     status: u16,
     /// With [`Bodies::Whole`], the body so far; empty if the body came in one piece.
     body: Vec<u8>,
-    /// The rest of the request's body, which waits for a flow-control window.
+    /// The part of the request's body that waits for a flow-control window.
     unsent: Vec<u8>,
 }
 
@@ -224,7 +224,7 @@ impl<T: Copy> Http2<T> {
         if end {
             let Some(mut stream) = self.take(key) else { return };
             if !stream.unsent.is_empty() {
-                // The answer came before the end of the request's body (RFC 9113 §8.1).
+                // The response came before the end of the request's body (RFC 9113 §8.1).
                 self.protocol.reset(key, ErrorCode::CANCEL, out);
             }
             let body = if stream.body.is_empty() {
@@ -288,7 +288,7 @@ fn millis(now: u64) -> u64 {
     now / 1_000_000
 }
 
-/// Windows as in Go's client: large enough that no answer and no watch waits for a window.
+/// Windows as in Go's client: large enough that no response and no watch waits for a window.
 const CONFIG: Config =
     Config { streams_max: 0, stream_window: 4 << 20, connection_window: 1 << 30, speaks_for_many: false };
 

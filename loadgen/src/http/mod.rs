@@ -2,8 +2,8 @@
 //! outcome is reported with the same tag.
 //!
 //! This module owns the requests in flight, and gives both versions one interface. It knows neither sockets, TLS, the
-//! clock nor the meaning of requests. Every tag that [`Http::send`] accepted is reported until its end, or returned by
-//! [`Http::take_in_flight`].
+//! clock nor the meaning of requests. It reports outcomes for every tag that [`Http::send`] accepted until the request
+//! ends. [`Http::take_in_flight`] returns the remaining tags.
 
 mod http1;
 mod http2;
@@ -25,10 +25,10 @@ pub(crate) struct Request<'r> {
     pub(crate) body: Option<&'r [u8]>,
 }
 
-/// The form in which the caller gets the bodies of answers.
+/// The form in which the caller gets the bodies of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bodies {
-    /// The whole body, once the answer is complete.
+    /// The whole body, once the response is complete.
     Whole,
     /// The head without a body, then each piece of the body as it arrives.
     Streamed,
@@ -37,20 +37,21 @@ pub(crate) enum Bodies {
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told<'a> {
-    /// An answer, or a piece of it.
+    /// A response, or a piece of it.
     Answer {
-        /// Status of the answer.
+        /// Status of the response.
         status: u16,
         /// Next piece of the body.
         body: &'a [u8],
-        /// Whether the answer is complete.
+        /// Whether the response is complete.
         end: bool,
     },
-    /// The server has not processed the request, since the connection takes no more. Any request may be sent again.
+    /// The server has not processed the request, because it accepts no more requests on the connection. Any request may
+    /// be sent again.
     Unserved,
     /// The server has refused to process the request. It may be sent again after a pause.
     Refused,
-    /// The answer, or the rest of it, will not come.
+    /// The response, or its rest, will not arrive.
     Lost {
         /// Kind of error in the results.
         kind: ErrorKind,
@@ -59,12 +60,12 @@ pub(crate) enum Told<'a> {
     },
 }
 
-/// The caller's decision about the rest of an answer.
+/// The caller's decision about the rest of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The caller wants the rest.
+    /// Reading continues: the caller wants the rest.
     GoOn,
-    /// The caller does not want the rest. The tag is forgotten.
+    /// Reading ends: the caller does not want the rest. The tag is forgotten.
     Cancel,
 }
 
@@ -117,7 +118,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server has shown that it speaks this version. In HTTP/1.1 a server shows that only by an answer, so
+    /// Whether the server has shown that it speaks this version. In HTTP/1.1 a server shows that only by a response, so
     /// this is true at once.
     pub(crate) fn is_ready(&self) -> bool {
         match self {

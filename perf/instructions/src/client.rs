@@ -1,5 +1,5 @@
-//! The clients' side: nodes that renew their Leases as kubelets do, with the last answer and a new `renewTime`. A
-//! request is built once and then patched, so almost all counted work is the server's.
+//! The clients: nodes that renew their Leases as kubelets do, with the last response's object and a new `renewTime`. A
+//! request is built once and then patched, so the server does almost all the counted work.
 
 use crate::world::World;
 use coordination_apiserver::hpack::{Encoder, FieldName, Indexing};
@@ -42,20 +42,20 @@ pub struct Client {
     stream: u32,
 }
 
-/// One request, or several in one piece, that is sent repeatedly.
+/// One request, or several joined ones, sent repeatedly.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Offset of each frame's stream identifier, with the number of its request; HTTP/2 only.
+    /// Offset of each frame's stream identifier, with the index of its request; HTTP/2 only.
     streams_at: Vec<(usize, u32)>,
     /// Number of requests.
     count: u32,
-    /// Offset of the body; the length of the request if it has none.
+    /// Offset of the body; the length of the request if it has no body.
     body_at: usize,
 }
 
 impl Request {
-    /// Joins requests into one piece.
+    /// Joins requests, to be sent together.
     #[must_use]
     pub fn join(requests: &[Self]) -> Self {
         let mut joined = Self { bytes: Vec::new(), streams_at: Vec::new(), count: 0, body_at: 0 };
@@ -91,8 +91,8 @@ impl Client {
         self.connection
     }
 
-    /// Builds a request. In HTTP/2 all fields but the path are in the dynamic table, as on a connection in use. If
-    /// necessary, another request is sent first.
+    /// Builds a request. In HTTP/2 all fields except the path are in the dynamic table, as on a connection in use. If
+    /// they are not there yet, another request is sent first.
     #[must_use]
     pub fn request(&mut self, world: &mut World, method: &str, target: &str, format: Format, body: &[u8]) -> Request {
         if self.version == Version::Http2 {
@@ -124,7 +124,7 @@ impl Client {
             let fields = [
                 (":method", method, Indexing::Value),
                 (":scheme", "https", Indexing::Value),
-                // The path has many values. kube-apiserver's proxy mostly sends it as a literal too.
+                // The path has many values. kube-apiserver's proxy mostly encodes it as a literal too.
                 (":path", target, Indexing::Name),
                 (":authority", "127.0.0.1:6443", Indexing::Value),
                 ("accept", media_type, Indexing::Value),
@@ -219,7 +219,7 @@ impl Node {
     /// Creates the Lease of node `number`, as its kubelet does.
     ///
     /// # Panics
-    /// If the answer is not a Lease.
+    /// If the response is not a Lease.
     #[must_use]
     pub fn create(world: &mut World, client: &mut Client, number: usize, format: Format) -> Self {
         let name = name_of(number);

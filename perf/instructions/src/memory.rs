@@ -3,10 +3,11 @@
 use crate::client::{Client, Format, LEASES, Node, Version, target_of};
 use crate::world::World;
 
-/// Events in the log during the measurement. The log has its own limits, so its share stays small.
+/// Maximum number of events in the log during the measurement. It is small, so that the log takes little of the
+/// measured memory.
 const EVENTS_MAX: usize = 16;
 
-/// Bytes of each of `count` Leases, indexes included, by the kind of use. `live` returns the allocated bytes.
+/// Returns the bytes of each of `count` Leases, indexes included, by kind of use. `live` returns the allocated bytes.
 pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, format) in
@@ -14,7 +15,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     {
         let mut world = World::new(EVENTS_MAX);
         let mut client = Client::connect(&mut world, Version::Http1);
-        // The first Lease allocates what all share.
+        // The first Lease allocates memory that all Leases share.
         let _ = Node::create(&mut world, &mut client, count, format);
         let before = live();
         for number in 0..count {
@@ -26,7 +27,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     measured
 }
 
-/// Bytes of each of `count` connections without a request, without socket and TLS.
+/// Returns the bytes of each of `count` connections without a request, without socket and TLS.
 pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, version) in
@@ -47,7 +48,7 @@ pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static s
     measured
 }
 
-/// Bytes of each of `count` watchers on one connection.
+/// Returns the bytes of each of `count` watchers on one connection.
 pub fn of_watchers(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, narrow) in [("a watcher of a namespace", false), ("a watcher of one Lease", true)] {

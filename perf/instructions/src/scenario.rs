@@ -39,7 +39,7 @@ enum Beside {
 }
 
 impl Beside {
-    /// Returns the targets of the watches, by connection.
+    /// Returns the targets of the watches of each connection.
     fn targets(self) -> Vec<Vec<String>> {
         match self {
             Self::Nobody => Vec::new(),
@@ -62,10 +62,10 @@ impl Beside {
 /// Number of Leases that are renewed in turn.
 const NODES: usize = 64;
 
-/// Events in the log: few, so that the log is full after the preparation.
+/// Maximum number of events in the log. It is small, so that the log is full after the preparation.
 const EVENTS_MAX: usize = 256;
 
-/// Renews one Lease after the other, beside watchers, and ends the turn after each.
+/// Renews one Lease after the other, beside watchers. Delivers the events after each renewal.
 fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     world.service.api.features.sharded_list_and_watch = true;
@@ -94,7 +94,7 @@ fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
     Box::new(operation)
 }
 
-/// Reads one Lease after the other, `together` of them in one piece.
+/// Reads one Lease after the other, with `together` requests sent together.
 fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);

@@ -14,7 +14,7 @@ use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::sync::Arc;
 
-/// Version at which the table starts. It has as many digits as a version made from the clock.
+/// Version at which the table starts. It has as many digits as a version that the server makes from the clock.
 const VERSION: ResourceVersion = ResourceVersion(1_795_219_345_123_456);
 
 /// One connection: the state that `conn` keeps.
@@ -35,7 +35,7 @@ pub struct World {
     pub now: Now,
     ends: Vec<End>,
     pool: Pool,
-    /// Watchers to fill again in the next round.
+    /// Watchers with undelivered events, for the next round.
     again: Vec<WatcherKey>,
 }
 
@@ -60,7 +60,7 @@ impl World {
         self.ends.len() - 1
     }
 
-    /// Serves the bytes of one connection. Earlier output counts as read by the peer.
+    /// Serves the bytes of one connection. The peer has read all earlier output.
     ///
     /// # Panics
     /// If the server ends the connection, or if it does not exist.
@@ -96,7 +96,7 @@ impl World {
         self.ends.iter_mut().for_each(|end| end.output = Vec::new());
     }
 
-    /// Delivers the changes since the last call to the watchers. Returns the number of written bytes.
+    /// Delivers the changes since the last call to the watchers. Returns the number of bytes written.
     pub fn fan_out(&mut self) -> usize {
         let Self { service, now, ends, again, .. } = self;
         service.watchers.notify(&service.table);

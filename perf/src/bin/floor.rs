@@ -1,10 +1,10 @@
-//! The floor under an HTTP/1.1 server with one mio loop. It answers every request with the request's body, and parses
-//! only where a request ends.
+//! The floor under an HTTP/1.1 server with one mio loop. It answers every request with the request's body. It parses
+//! only as much as it needs to find the end of a request.
 //!
 //!     perf-floor PORT
 //!
-//! Listens on 127.0.0.1 and prints a line on standard output. Each turn has one read and one write for each connection,
-//! and buffers are reused. So only the costs of the kernel and of the poll remain.
+//! Listens on 127.0.0.1 and prints a line on standard output. Each turn of the event loop usually has one read and one
+//! write for each ready connection, and reuses the buffers. Only the costs of the kernel and of the poll remain.
 
 #![forbid(unsafe_code)]
 
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Answers complete requests, and keeps the rest.
+    /// Appends a response to each complete request, and keeps the rest of the input.
     fn receive(&mut self, read: &[u8]) -> io::Result<()> {
         if self.input.is_empty() {
             let taken = answer(read, &mut self.output)?;
@@ -130,7 +130,7 @@ impl Connection {
     }
 }
 
-/// Appends an answer to every complete request in `input`. Returns the number of bytes of these requests.
+/// Appends a response to every complete request in `input`. Returns the number of bytes of these requests.
 fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
     let mut taken = 0;
     while let Some(rest) = input.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -145,7 +145,7 @@ fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
     Ok(taken)
 }
 
-/// Returns `Content-Length`, or 0 if it is missing. The load of perf-run always spells it this way.
+/// Returns `Content-Length`, or 0 if it is missing. The load of perf-run always spells the name this way.
 fn length_of(head: &[u8]) -> Option<usize> {
     let key = b"\r\nContent-Length: ";
     let Some(at) = memchr::memmem::find(head, key) else { return Some(0) };

@@ -1,4 +1,4 @@
-//! Bugs of the API's rules, seen from outside: requests and answers are changed between network and server.
+//! Bugs of the API's rules: a filter between network and server changes requests and responses.
 
 use super::Bug;
 use crate::kernel::LinkId;
@@ -12,7 +12,7 @@ pub struct Front {
     bug: Option<Bug>,
     /// Last request of each connection.
     requests: BTreeMap<LinkId, Vec<u8>>,
-    /// Answers to reads, by request.
+    /// Responses to reads, by request.
     answers: BTreeMap<Vec<u8>, Vec<u8>>,
     count: u64,
 }
@@ -47,7 +47,7 @@ impl Front {
         bytes
     }
 
-    /// Filters an answer to the client.
+    /// Filters a response to the client.
     pub fn response(&mut self, link: LinkId, output: &mut Vec<u8>) {
         match self.bug {
             Some(Bug::EventLost) => {

@@ -1,5 +1,5 @@
-//! Deliberate bugs. Each is added from outside: between the journal and its store, between the store and its device, or
-//! between the network and the server. The product has no switch for them.
+//! Deliberate bugs. Each is inserted from outside: between the journal and its store, between the store and its device,
+//! or between the network and the server. The server has no switch for them.
 
 pub mod engine;
 pub mod front;
@@ -32,7 +32,7 @@ pub enum Bug {
     ManifestBeforeChunks,
     /// A start reads an older state of the snapshot.
     SnapshotMissesChange,
-    /// A read gets an older answer.
+    /// A read gets an older response.
     StaleRead,
     /// A torn entry is read as a whole one.
     TornEndAccepted,

@@ -1,4 +1,4 @@
-//! The history: all that clients did and saw. The checker knows nothing else.
+//! The history: all requests and observations of the clients. The checker knows nothing else.
 
 use crate::kernel::TaskId;
 use std::collections::BTreeMap;
@@ -68,9 +68,9 @@ pub enum Outcome {
     Refused(u16),
     /// The state that was read or written.
     State(State),
-    /// No answer: the request may have taken effect.
+    /// No response: the request may have taken effect.
     Unknown,
-    /// An answer that is not understood.
+    /// A response that the client cannot decode.
     Unreadable,
 }
 
@@ -200,7 +200,7 @@ impl History {
         OpId(self.ops.len() - 1)
     }
 
-    /// Records the answer of a request. `name` is the name that the server gave the Lease.
+    /// Records the response of a request. `name` is the name that the server gave the Lease.
     pub fn end(&mut self, id: OpId, outcome: Outcome, name: Option<Key>, now_us: u64) {
         let op = &mut self.ops[id.0];
         op.done_us = if outcome == Outcome::Unknown { u64::MAX } else { now_us };

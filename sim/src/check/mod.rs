@@ -1,8 +1,8 @@
 //! The checker: finds faults of the server in the history. It knows the API, but not the implementation.
 //!
-//! Every write has its own `renewTime`, so each state identifies its request. Every version names one state. So the
-//! checker does not search for an order: versions give it. Each request must fit into this order between its sending
-//! and its answer.
+//! Every write has a unique `renewTime`, so each state identifies its request. Every version names one state. The
+//! checker therefore need not search for an order: the versions give the order. Each request must fit into this order,
+//! between its sending and its response.
 
 mod feeds;
 pub mod history;

@@ -1,4 +1,4 @@
-//! Checks of reads: each shows a state from between request and answer. A refusal has a reason.
+//! Checks of reads: each read shows a state from between request and response. Each refusal has a reason.
 
 use super::history::{Base, History, Kind, List, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
@@ -38,7 +38,7 @@ fn check_op(timeline: &Timeline, op: &Op, complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns the newest version of the Lease that was known when the request was sent.
+/// Returns the newest state of the Lease that any client had seen when the request was sent.
 fn last_known<'t>(timeline: &'t Timeline, op: &Op) -> Option<&'t Entry> {
     timeline.chain(&op.key).rfind(|entry| entry.known_us < op.sent_us)
 }
@@ -64,7 +64,7 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
         && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())
 }
 
-/// Whether the state that an update was made from stayed the newest from request to answer.
+/// Whether the state that an update was made from was the newest state from request to response.
 fn is_current_throughout(timeline: &Timeline, op: &Op) -> bool {
     let Base::Version(base) = op.base else { return false };
     let mut chain = timeline.chain(&op.key).skip_while(|entry| entry.version < base);

@@ -1,4 +1,4 @@
-//! The timeline: all versions that a client has seen, in order, with bounds for the time of each.
+//! The timeline: all versions that a client has seen, in order, each with bounds for the time of its write.
 
 use super::history::{History, Key, Kind, Op, Outcome, SeenKind, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +11,14 @@ pub(super) struct Entry {
     /// State of the Lease; for a deletion, the state before it.
     pub(super) state: State,
     pub(super) is_deleted: bool,
-    /// When a client first knew the version, in microseconds: the write had happened by then.
+    /// When a client first saw the version, in microseconds. The write happened before this time.
     pub(super) known_us: u64,
-    /// When the earliest request that can have caused the version was sent, in microseconds.
+    /// When the earliest request that can have caused the version was sent, in microseconds. The write happened after
+    /// this time.
     pub(super) sent_us: u64,
 }
 
-/// All known versions.
+/// All versions that a client has seen.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     /// Entries in the order of their versions.
@@ -87,7 +88,8 @@ impl Timeline {
         self.covered = merged;
     }
 
-    /// Sets the earliest request that can have caused each version, and when answers to deletions made them known.
+    /// Sets when the earliest request that can have caused each version was sent. The response to a deletion can lower
+    /// `known_us`.
     fn set_sent(&mut self, history: &History, complaints: &mut Vec<String>) {
         let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
         let deletions: Vec<&Op> = history
@@ -131,12 +133,12 @@ impl Timeline {
         indexes.iter().map(|index| &self.entries[*index])
     }
 
-    /// Returns the newest known version.
+    /// Returns the newest version that a client has seen.
     pub(super) fn last_version(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.version)
     }
 
-    /// Returns the UIDs of the deletions that are known.
+    /// Returns the UIDs of all Leases whose deletion a watcher has seen.
     pub(super) fn deleted_uids(&self) -> BTreeSet<&str> {
         self.entries.iter().filter(|entry| entry.is_deleted).map(|entry| entry.state.uid.as_str()).collect()
     }

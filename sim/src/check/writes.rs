@@ -1,4 +1,4 @@
-//! Checks of writes: each acknowledged write exists once, on the base that it names. No state exists without a write.
+//! Checks of writes: each acknowledged write exists once, on the base that it names. Each state has a write.
 
 use super::history::{Base, History, Key, Kind, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
@@ -52,7 +52,7 @@ fn check_authors(timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &
     }
 }
 
-/// Checks that each state is made from the one before it.
+/// Checks that each state is made from the previous state of the Lease.
 fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
     let name = named(key);
     let mut before: Option<&Entry> = None;
@@ -73,7 +73,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // Without the previous state and without cover, an unseen state may lie between.
+                // No watcher has seen all versions in between, so another state may lie between the two.
                 if from >= base || is_whole {
                     complaints.push(format!(
                         "version {version} of {name} was made from {base}, but the version before it is {from}: \
@@ -95,7 +95,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
     }
 }
 
-/// Checks that a version known before a request was sent is not above the version of that request.
+/// Checks the order of versions: a write that was sent after a client saw a version must have a higher version.
 fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     let mut known: Option<&Entry> = None;
     for entry in timeline.entries.iter().rev() {
@@ -144,7 +144,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
     }
 }
 
-/// Checks that each acknowledged deletion took effect, once.
+/// Checks that each acknowledged deletion took effect exactly once.
 fn check_deletions(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     let deleted = timeline.deleted_uids();
     let end = timeline.last_version();

@@ -11,15 +11,15 @@ pub const NAMESPACE: &str = "kube-system";
 const LEASE_US: u64 = 15 * SECOND;
 const RENEW_DEADLINE_US: u64 = 10 * SECOND;
 const RETRY_US: u64 = 2 * SECOND;
-/// A leader acts for at most this time after it sent its last successful renewal: the renewal deadline and one retry
-/// period. The time counts from the sending, since an answer can be late.
+/// Maximum time that a leader acts after it sent its last successful renewal: the renewal deadline and one retry
+/// period. The time counts from the sending, since a response can be late.
 const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 
 struct Candidate {
     client: Client,
     lock: Key,
-    /// Spec of the Lease as last observed, and when it was first observed, in microseconds. The server sets none of its
-    /// fields.
+    /// Spec of the Lease as last observed, and when this spec was first observed, in microseconds. The server sets no
+    /// field of a spec.
     observed: Option<Value>,
     observed_us: u64,
     /// Object that the next update is based on.

@@ -1,4 +1,4 @@
-//! A client's HTTP/1.1, independent of the server's code so that they share no mistakes.
+//! The clients' HTTP/1.1. It shares no code with the server, so that it shares no mistakes.
 
 use crate::kernel::{Context, LinkId, Received};
 use memchr::memmem;
@@ -24,7 +24,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// A request without an answer. The server may have served it.
+/// A request without a response. The server may have served it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -59,7 +59,7 @@ struct Head {
     closes: bool,
 }
 
-/// Unread bytes that a connection may hold whose client reads at once.
+/// Maximum number of unread bytes on the connection of a client that reads at once.
 const WINDOW: usize = 1 << 24;
 
 impl Http {
@@ -75,7 +75,7 @@ impl Http {
         Self { node, window, link: None, buffer: Vec::new(), chunk_left: None }
     }
 
-    /// Sends a request and waits for the answer, for at most `within_us` microseconds.
+    /// Sends a request and waits for the response, for at most `within_us` microseconds.
     ///
     /// # Errors
     /// [`Lost`]; the next request goes over a new connection.

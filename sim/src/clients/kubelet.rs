@@ -1,5 +1,5 @@
 //! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). It renews from the last object that
-//! it received, and reads the Lease again after a failure.
+//! it received. After a failure it reads the Lease again.
 
 use super::{Answer, Client, lease};
 use crate::check::history::Key;

@@ -1,4 +1,4 @@
-//! A client that lists the newest state, or the state at a version, whole or in pages.
+//! A client that lists the newest state or the state at a version. A list is whole or in pages.
 
 use super::http::{Http, Request};
 use super::watcher::items;

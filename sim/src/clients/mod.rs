@@ -1,4 +1,4 @@
-//! Clients. They behave as real ones do, and the history records all that they see.
+//! Clients. They behave as real clients do. The history records everything that they observe.
 
 pub mod auditor;
 pub mod crud;
@@ -22,11 +22,11 @@ pub struct Client {
     http: Http,
     /// Microseconds after which a request is abandoned.
     pub within_us: u64,
-    /// Body of the last answer, unchanged.
+    /// Body of the last response, unchanged.
     last_body: Vec<u8>,
 }
 
-/// Answer to a request.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Object from the server.
@@ -35,7 +35,7 @@ pub enum Answer {
     Done(Value),
     /// Status code of a refusal.
     Refused(u16),
-    /// No answer: the request may have taken effect.
+    /// No response: the request may have taken effect.
     Lost,
 }
 
@@ -67,8 +67,8 @@ impl Client {
         self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
     }
 
-    /// Renews a Lease with the last answer, byte for byte, except for the time. Returns `None` if the last answer is
-    /// not `base`.
+    /// Renews a Lease with the last response's object, byte for byte, except for the time. Returns `None` if the last
+    /// response is not `base`.
     pub async fn renew(&mut self, key: &Key, base: &Value, tag: u64) -> Option<Answer> {
         let text = str::from_utf8(&self.last_body).ok()?;
         let time = base["spec"]["renewTime"].as_str()?;
@@ -152,7 +152,7 @@ impl Client {
             },
         };
         let outcome = match outcome(&answer) {
-            // An attempt that etcd accepted before it was full may still take effect.
+            // With etcd, an attempt that etcd accepted before it was full may still take effect.
             Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
             outcome => outcome,
         };

@@ -1,5 +1,5 @@
-//! A watcher that works as a reflector (client-go `tools/cache`, `reflector.go`). It lists, watches from the version of
-//! the list, and resumes from the last version that it saw. After 410 it lists again.
+//! A watcher that works as a reflector (client-go `tools/cache`, `reflector.go`). It lists, watches from the list's
+//! version, and resumes from the last version that it received. After 410 it lists again.
 
 use super::http::{Http, Line, Request, Response};
 use super::lease;
@@ -26,7 +26,7 @@ struct Watcher {
 enum Ended {
     /// The version is too old.
     Expired,
-    /// Any other reason: the watch is resumed.
+    /// Any other reason, after which the watch is resumed.
     Otherwise,
 }
 
@@ -43,7 +43,7 @@ pub async fn run(context: Context, node: usize, namespace: Option<String>, is_sl
             continue;
         };
         let window = watcher.context.sim.swarm.window_events as u64;
-        // At version 0 a replica that lags may have answered the list.
+        // A list at version 0 may come from a replica that lags.
         let swarm = &watcher.context.sim.swarm;
         // A journal over its budget does not fill the watch window at a start.
         let is_telling = (is_newest || swarm.replicas == 0) && swarm.journal_bytes_max == u64::MAX;
@@ -76,7 +76,7 @@ impl Watcher {
     /// Lists, and returns the version of the list and whether it had to be the newest.
     async fn list(&mut self) -> Option<(u64, bool)> {
         let sent_us = self.context.now_us();
-        // A reflector's first list takes any state. Later lists do too, if the reflector knows no newer one.
+        // A reflector's first list accepts any state. Later lists do too, if the reflector knows no version.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
         let request = Request { method: "GET", target: &target, content_type: "", body: "" };

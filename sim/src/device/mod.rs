@@ -39,7 +39,7 @@ struct State {
     /// Whether each block is allocated.
     blocks: Vec<bool>,
     faults: Faults,
-    /// Number of the start of the server that may use the device.
+    /// Number of the server's start that may use the device.
     epoch: u64,
     /// Number of operations of this start.
     operations: u64,
@@ -49,9 +49,9 @@ struct State {
 /// Faults of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Operations until the power fails. The failing operation is done in part.
+    /// Number of operations until the power fails. The last of them is executed in part.
     pub crash_in: Option<u64>,
-    /// Operations of a kind until one fails, and the kind.
+    /// Number of operations of one kind until an operation fails, and the kind.
     pub error_in: Option<(u64, Operation)>,
     /// Whether the device is full: no block can be allocated.
     pub is_full: bool,
@@ -92,7 +92,7 @@ pub enum Operation {
     Write,
 }
 
-/// The device as one start of a server uses it. Invalid after the next start.
+/// The device, as one start of a server uses it. It becomes invalid at the next start.
 #[derive(Debug)]
 pub struct Backend {
     device: Device,
@@ -106,7 +106,7 @@ impl Device {
         let mut state = self.state();
         state.epoch += 1;
         state.operations = 0;
-        // Pending faults stay, so that they can happen while the server recovers.
+        // Pending faults remain, so that they can occur while the server recovers.
         let faults = &mut state.faults;
         (faults.has_crashed, faults.has_failed, faults.was_full) = (false, false, false);
         if state.faults.failed_syncs == FailedSyncs::ForgottenAndCold {
@@ -194,7 +194,7 @@ impl Unsynced {
         match self {
             Self::Length(length) => bytes.resize(*length, 0),
             Self::Bytes(offset, data) => {
-                // Bytes after the end were written to a length that did not survive.
+                // The bytes lie after the end of the file, since the new length did not survive.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }

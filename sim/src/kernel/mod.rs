@@ -73,11 +73,11 @@ pub enum Event {
 /// Kind of a server's event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
-    /// The loop takes a turn.
+    /// The event loop runs a turn.
     Turn,
     /// The worker executes its next command.
     Work,
-    /// The worker's events reach the loop.
+    /// The worker's events reach the event loop.
     Deliver,
 }
 

@@ -25,20 +25,20 @@ pub struct Net {
 struct Link {
     owner: TaskId,
     node: usize,
-    /// Start of the server that has the connection; `None` before anything arrived there.
+    /// Number of the server's start that has the connection; `None` before any data has arrived at the server.
     epoch: Option<u64>,
-    /// When the last data in each direction arrives, in microseconds; later data does not overtake it.
+    /// When the last data in each direction arrives, in microseconds. Later data does not arrive earlier.
     to_server_us: u64,
     to_client_us: u64,
-    /// Bytes that have arrived at the client, but are not read.
+    /// Bytes that have arrived at the client and are not read yet.
     inbox: Vec<u8>,
-    /// Bytes that were sent to the client, but are not read.
+    /// Number of bytes that were sent to the client and are not read yet.
     unread: usize,
-    /// Limit on the unread bytes.
+    /// Maximum number of unread bytes.
     window: usize,
     /// Whether nothing more arrives at the client.
     is_ended: bool,
-    /// Whether one end has closed the connection: data under way is lost.
+    /// Whether one end has closed the connection, so that data in transit is lost.
     is_gone: bool,
     /// Whether the server that had the connection has ended.
     is_lost: bool,
@@ -190,7 +190,7 @@ impl Net {
         lost
     }
 
-    /// Cuts an open connection in both directions and loses data under way. `choice` selects the connection.
+    /// Cuts an open connection in both directions. Data in transit is lost. `choice` selects the connection.
     pub fn cut(&mut self, choice: usize) -> Option<(LinkId, TaskId)> {
         let open: Vec<_> = self.links.iter().enumerate().filter(|(_, link)| !link.is_gone && !link.is_ended).collect();
         let (index, link) = open.get(choice.checked_rem(open.len())?)?;

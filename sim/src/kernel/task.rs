@@ -130,7 +130,7 @@ impl Context {
     }
 
     fn wake_at(&self, at_us: u64) {
-        // A wake-up that comes too early changes nothing: the task waits again.
+        // An early wake-up has no effect: the task waits again.
         let wake_us = self.wake_us.get();
         if wake_us <= self.now_us() || at_us < wake_us {
             self.wake_us.set(at_us);

@@ -1,4 +1,4 @@
-//! The server's end of a connection: the work of the product's `conn`, without a socket.
+//! The server's end of a connection: the work of the server's `conn` module, without a socket.
 
 use crate::kernel::{Inbound, LinkId, Sim};
 use coordination_apiserver::auth::Credentials;
@@ -17,9 +17,9 @@ pub(super) struct Conn {
     credentials: Credentials,
     input: ByteBuf,
     output: Vec<u8>,
-    /// Watches with events for which there was no room.
+    /// Watches with events that did not fit into the output.
     behind: Vec<WatcherKey>,
-    /// Whether the next turn serves the connection.
+    /// Whether the next turn of the event loop serves the connection.
     pub(super) is_ready: bool,
     /// Whether the client has closed the connection.
     is_ended: bool,
@@ -74,7 +74,7 @@ impl Conn {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
-                // All complete requests are answered, or will be; a watch has lost its reader.
+                // Every complete request has a response or will get one. A watch has lost its reader.
                 self.is_closing = !self.protocol.is_waiting() && !self.protocol.has_job_step();
             }
             Served::Starved | Served::Streaming => {}

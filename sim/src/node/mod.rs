@@ -1,4 +1,4 @@
-//! A machine with a server: its device, its starts and the ends of the server.
+//! A machine with a server: its device, and the starts and ends of the server.
 
 mod conn;
 mod port;
@@ -21,7 +21,7 @@ pub struct Node {
     pub is_replica: bool,
     /// End of the pause of the process, in microseconds.
     pub paused_until_us: u64,
-    /// Number of starts. It identifies the current start.
+    /// Number of starts, which identifies the current start.
     epoch: u64,
     server: Option<Server>,
     bug: Option<Bug>,
@@ -138,7 +138,7 @@ impl Node {
         self.count_end(sim);
         self.stuck_us = 0;
         self.paused_until_us = 0;
-        // The server is dropped before the power cut: writes of its destructors do not reach the device.
+        // The server is dropped before the power cut. Writes by its destructors therefore do not reach the device.
         self.server = None;
         self.epoch += 1;
         self.is_closed = false;
@@ -311,7 +311,7 @@ impl Node {
     }
 }
 
-/// Turns that are enough to load any table of a run.
+/// Number of turns of the event loop within which any table of a run is loaded.
 const COPY_TURNS_MAX: usize = 100_000;
 
 /// Draws the microseconds that a machine is down after its server has ended.

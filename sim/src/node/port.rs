@@ -1,21 +1,21 @@
-//! The connection between the loop and the worker. The simulator decides its delays.
+//! The connection between the event loop and the worker. The simulator decides its delays.
 
 use coordination_apiserver::journal::{Command, Event, Port};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Commands for the worker, and its events.
+/// Commands of the event loop for the worker, and events of the worker for the event loop.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) commands: VecDeque<Command>,
-    /// Events that are not delivered yet.
+    /// Events of the worker that are not delivered yet.
     pub(super) said: VecDeque<Event>,
-    /// Events that are delivered.
+    /// Events of the worker that are delivered.
     pub(super) events: VecDeque<Event>,
 }
 
-/// The loop's end of the connection.
+/// The event loop's end of the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimPort(pub(super) Rc<RefCell<Queue>>);
 

@@ -1,4 +1,4 @@
-//! One start of a server: the product's service, journal, worker and store, run as the product's loop runs them.
+//! One start of a server: the real service, journal, worker and store, run as the server's event loop runs them.
 
 use super::conn::Conn;
 use super::port::SimPort;
@@ -28,21 +28,21 @@ pub(super) struct Server {
     pool: Pool,
     conns: BTreeMap<LinkId, Conn>,
     port: SimPort,
-    /// `None` over etcd.
+    /// The worker of a store on disk; `None` over etcd.
     worker: Option<Worker>,
     front: bugs::front::Front,
     started_us: u64,
     /// Whether the worker has a command, and when the next turn is due in microseconds.
     pub(super) is_working: bool,
     pub(super) next_turn_us: Option<u64>,
-    /// When an orderly stop is cut short, in milliseconds.
+    /// When a slow orderly stop is ended, in milliseconds.
     stop_ms: Option<u64>,
     pub(super) has_loaded: bool,
 }
 
 /// Bytes of events that the event log keeps.
 const WINDOW_BYTES: usize = 1 << 24;
-/// Discarded states that are freed in a turn.
+/// Number of discarded states that are freed in a turn of the event loop.
 const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Takes one turn of the loop, in the order of `server::Server::turn`.
+    /// Runs one turn of the event loop, in the order of `server::Server::turn`.
     ///
     /// # Errors
     /// The journal cannot continue: the process ends.
@@ -183,7 +183,7 @@ impl Server {
         }
     }
 
-    /// When the next turn of the loop is due, in microseconds of true time.
+    /// When the next turn of the event loop is due, in microseconds of true time.
     pub(super) fn due_us(&self, sim: &Sim) -> Option<u64> {
         let journal = self.service.api.storage.journal();
         let can_go_on = self
@@ -216,7 +216,7 @@ impl Server {
         self.port.0.borrow_mut().commands.pop_front()
     }
 
-    /// Queues an event of etcd for the loop.
+    /// Queues an event of etcd for the event loop.
     pub(super) fn hear(&mut self, event: Event) {
         self.port.0.borrow_mut().events.push_back(event);
     }
@@ -234,7 +234,7 @@ impl Server {
         if done.is_ok() { text } else { "the table cannot list its current version".to_owned() }
     }
 
-    /// Executes the worker's next command. Its events are delivered later.
+    /// Executes the worker's next command. The worker's events are delivered later.
     pub(super) fn work(&mut self) -> Option<String> {
         let worker = self.worker.as_mut()?;
         let command = self.port.0.borrow_mut().commands.pop_front()?;
@@ -247,7 +247,7 @@ impl Server {
         failure
     }
 
-    /// Delivers the worker's events to the loop.
+    /// Delivers the worker's events to the event loop.
     pub(super) fn deliver(&mut self) {
         let queue = &mut *self.port.0.borrow_mut();
         queue.events.extend(queue.said.pop_front());
@@ -287,7 +287,7 @@ impl Server {
         format!("{} Leases at version {}, log from {}", table.len(), table.version().0, table.log().floor().0)
     }
 
-    /// Returns what was loaded, to compare two loads of one store.
+    /// Returns the state that was loaded, to compare two loads of one store.
     pub(super) fn loaded(&self) -> Loaded {
         let table = &self.service.table;
         Loaded { version: table.version().0, is_new: table.is_empty() && table.log().is_empty() }

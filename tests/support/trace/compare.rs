@@ -63,8 +63,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Returns the recorded items in the order of their names here. A list is sorted by name, and generated names have
-    /// another order than in the recording.
+    /// Returns the recorded items in the order of their names in this replay. A list is sorted by name, and generated
+    /// names have another order than in the recording.
     fn in_order_of_names(&self, items: &[Value]) -> Vec<Value> {
         let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut items = items.to_vec();

@@ -33,7 +33,7 @@ pub(crate) struct Trace {
 pub(crate) enum Step {
     /// The end of a stream.
     Events(Events),
-    /// A request and its answer, which may open a stream.
+    /// A request and its response, which may open a stream.
     Exchange(Exchange),
     /// A pause.
     Sleep(Sleep),
@@ -53,11 +53,11 @@ pub(crate) struct Events {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exchange {
-    /// ID of the stream that the answer opened, if any.
+    /// ID of the stream that the response opened, if any.
     pub(crate) watch: Option<String>,
     /// The request.
     pub(crate) request: Request,
-    /// The answer.
+    /// The response.
     pub(crate) response: Response,
 }
 
@@ -84,19 +84,19 @@ pub(crate) struct Request {
     pub(crate) body: Option<Value>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Response {
     /// Status code.
     pub(crate) status: u16,
-    /// Fields of the answer, of those in [`COMPARED_FIELDS`].
+    /// Fields of the response, of those in [`COMPARED_FIELDS`].
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     /// Body; `None` if a stream was opened.
     pub(crate) body: Option<Value>,
-    /// Whether only the status and the body's `code`, `reason` and `status` are compared. The rest is in the words of
-    /// Go's decoders.
+    /// Whether only the status and the body's `code`, `reason` and `status` are compared. The rest of the body quotes
+    /// messages of Go's decoders.
     #[serde(default)]
     pub(crate) loose: bool,
 }
@@ -107,7 +107,7 @@ pub(crate) const COMPARED_FIELDS: [&str; 4] = ["allow", "content-type", "retry-a
 /// Annotation of the bookmark that ends the initial events. Only this bookmark does not depend on the clock.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Whether traces contain such an event.
+/// Whether traces contain this event.
 pub(crate) fn is_recorded(event: &Value) -> bool {
     event["type"] != "BOOKMARK" || !event["object"]["metadata"]["annotations"][INITIAL_EVENTS_END].is_null()
 }

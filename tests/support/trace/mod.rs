@@ -1,4 +1,4 @@
-//! Replays a conformance trace: recorded requests and answers of a real kube-apiserver, step by step.
+//! Replays a conformance trace: recorded requests and responses of a real kube-apiserver, step by step.
 //!
 //! - [`format`](mod@format): the file, as types.
 //! - [`symbols`]: symbols such as `${uid:1}`, and their values in the replay.

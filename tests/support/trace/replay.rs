@@ -53,7 +53,7 @@ impl Replayer {
     /// Runs the steps up to the first one that differs. The steps in `otherwise` must differ.
     ///
     /// # Errors
-    /// The failing step, with the request, the answer and the differences.
+    /// The failing step, with the request, the response and the differences.
     pub(crate) fn run(mut self, trace: &Trace, otherwise: &[usize]) -> Result<(), String> {
         for (number, step) in trace.steps.iter().enumerate() {
             let outcome = match (self.run_step(step), otherwise.contains(&number)) {
@@ -93,7 +93,7 @@ impl Replayer {
         report(comparison.differences(), || format!("watch {id}"), || got.to_string())
     }
 
-    /// Sends a request and compares its answer, or opens a stream.
+    /// Sends a request and compares its response, or opens a stream.
     fn exchange(&mut self, step: &Exchange) -> Result<(), String> {
         let message = message(&step.request, &self.bindings);
         let sent = || shown(&in_http1(&message));
@@ -238,7 +238,7 @@ fn read_to_end(mut next: impl FnMut() -> io::Result<Option<Value>>) -> Result<Ve
     }
 }
 
-/// Builds an error with the request, the answer and each difference. `Ok` if there are no differences.
+/// Builds an error with the request, the response and each difference. `Ok` if there are no differences.
 fn report(found: Vec<String>, sent: impl FnOnce() -> String, got: impl FnOnce() -> String) -> Result<(), String> {
     if found.is_empty() {
         return Ok(());

@@ -69,10 +69,10 @@ impl fmt::Display for Symbol {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings(BTreeMap<Symbol, String>);
 
-/// Origin of a value, which limits the comparison of versions.
+/// Where a value comes from. This limits the comparison of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The answer to a request, which shows the current versions.
+    /// The response to a request, which shows the current versions.
     Answer,
     /// The events of a stream, which are read later than they arrived.
     Events,
@@ -99,7 +99,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Checks that a version has the order of its symbol among the known versions.
+    /// Checks that a version has the same order among the bound versions as its symbol has among their symbols.
     fn check_order(&self, symbol: Symbol, got: &str, place: Place) -> Result<(), String> {
         let version: u64 = got.parse().map_err(|_| format!("{got:?} is not a resourceVersion"))?;
         for (other, value) in self.0.iter().filter(|(other, _)| other.kind == Kind::Version) {

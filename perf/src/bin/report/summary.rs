@@ -58,7 +58,7 @@ impl Summary {
     }
 }
 
-/// Checks that all runs are of the same commit, machine and cores: otherwise a row would have no clear origin.
+/// Checks that all runs have the same commit, machine and cores. Otherwise a row would mix different origins.
 fn check_one_tree(runs: &[Context]) -> Result<(), String> {
     let Some((first, others)) = runs.split_first() else { return Ok(()) };
     let is_alike =
@@ -101,7 +101,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Returns the scenario, with the server if it is another one.
+/// Returns the name of the scenario. The name of a server other than [`OURS`] is added, except for floors.
 pub(crate) fn label(row: &Row) -> String {
     if row.subject == OURS || row.group == "floor" {
         row.scenario.clone()

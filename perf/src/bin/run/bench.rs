@@ -8,14 +8,14 @@ use perf::ALL_OURS;
 use perf::results::{Latency, Measurement};
 use std::time::Duration;
 
-/// The servers that last for the whole run, and facts that were measured on them.
+/// The servers that last for the whole run, and facts measured on them.
 #[derive(Debug)]
 pub(crate) struct Bench<'l> {
     lab: &'l Lab,
     /// Our servers, one for each storage.
     shared: Vec<Server>,
     others: Vec<Server>,
-    /// Bytes of a Lease in JSON, as our server wrote it last. Answers of a floor have the same length.
+    /// Bytes of a Lease in JSON, as our server wrote it last. The responses of a floor have the same length.
     body_bytes: usize,
 }
 
@@ -145,7 +145,7 @@ impl<'l> Bench<'l> {
                 tell(Measurement { errors: renewals.errors - read_errors, ..renewals });
                 if *reads {
                     let read = of_nodes(group, format!("{name}-read"), &server.name, "read", &told);
-                    // The server's time is a mean over both verbs, and belongs to the row of renewals.
+                    // The server's processor time is a mean over both verbs. Only the row of renewals shows it.
                     tell(Measurement { errors: read_errors, cpu_us: None, ..read });
                 }
             }
@@ -153,14 +153,14 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// Adds the durations of this run.
+    /// Adds the flags for the durations of this run.
     fn timed(&self, arguments: &[String]) -> Vec<String> {
         let duration = format!("{}ms", self.lab.duration.as_millis());
         let times = ["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned);
         arguments.iter().cloned().chain(times).collect()
     }
 
-    /// Sets the pace of the nodes, for long enough that 99.9 percent has a meaning.
+    /// Adds the flags for the rate, and for a duration long enough for the 99.9th percentile.
     fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
         let duration = format!("{}s", self.paced_duration().as_secs());
@@ -184,7 +184,7 @@ impl<'l> Bench<'l> {
             |arguments: Vec<String>| self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".into()));
         let told = load(bench("create", leases))?;
         let memory = told.json["server_memory_kib"].clone();
-        // Memory of a Lease and of its creation's event, as long as the log keeps the event.
+        // Memory of a Lease and of the event of its creation, which the event log still holds.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
         let created = of_bench(group, &format!("create-{leases}"), &server.name, "Lease", told);
@@ -251,14 +251,14 @@ impl<'l> Bench<'l> {
             }
             let errors_beside = errors_in(&told.json["beside"]);
             let mut measured = of_bench(group, &format!("stall-{name}"), &server.name, "request", told);
-            // The server also does other work, so its time is not the renewals' time.
+            // The server's processor time includes the other work, so it is not that of the renewals.
             if name != "alone" {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // Without other work there may be no turn that leaves work to the next turn.
+                // Without other work, perhaps no turn leaves work to the next turn.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,
@@ -266,7 +266,7 @@ impl<'l> Bench<'l> {
                     per_second: None,
                     cpu_us: None,
                     latency,
-                    // A turn of more than a second has no figure, so it counts as an error.
+                    // A turn of more than a second is above the last bound, so it counts as an error.
                     errors: u64::from(longest.is_infinite()),
                     ..measured.clone()
                 });

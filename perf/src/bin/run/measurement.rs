@@ -54,7 +54,7 @@ impl Told {
         Some(Self { json, command })
     }
 
-    /// Returns the first errors and violations of the load and of the work beside it.
+    /// Returns descriptions of the first errors and violations, of the load and of the work beside it.
     pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
         let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
         lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str)
@@ -97,8 +97,9 @@ impl Table {
         rows(&self.measurements.iter().collect::<Vec<_>>())
     }
 
-    /// Describes our scenario's processor time as a multiple of another scenario's or server's: medians over the
-    /// rounds. Limits are added if they differ, since an idle server may take more time for each request.
+    /// Describes the processor time of our server in scenario `ours`, as a multiple of that of scenario `floor` or of
+    /// another server. It uses medians over the rounds. Limits are added if they differ, since an idle server may take
+    /// more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {

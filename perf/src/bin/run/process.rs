@@ -1,4 +1,4 @@
-//! Processes of a run: pinned to cores, and ended with the run, except after SIGKILL.
+//! Processes of a run. They are pinned to cores. They end with the run, unless SIGKILL ends this program.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -28,7 +28,7 @@ pub(crate) fn words(command: &Command) -> String {
     words.map(|word| without_place(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces this machine's folders in a word of a command: the repository keeps the results.
+/// Replaces the names of this machine's folders in a word of a command, since the repository stores the results.
 pub(crate) fn without_place(word: &str) -> String {
     let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
     let places = [
@@ -46,9 +46,9 @@ pub(crate) fn without_place(word: &str) -> String {
 }
 
 impl Process {
-    /// Starts a server and waits until it serves: until [`READY`] is in its log, or a line on standard output. Its
-    /// standard error goes to `log`. `taskset` becomes the program, so the process is the server's. `is_over` ends the
-    /// wait.
+    /// Starts a server and waits until it serves: until its log has [`READY`], or it has printed a line. The server's
+    /// standard error goes to `log`. `taskset` executes the program in its own process, so the process id is the
+    /// server's. `is_over` ends the wait.
     pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
@@ -73,8 +73,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a server that prints nothing, or a load. Signals of the terminal do not reach it: this program ends it,
-    /// so an interrupted load has not failed.
+    /// Starts a load, or a server that prints nothing. Signals from the terminal do not reach the process. This program
+    /// ends it, so an interrupted load does not count as failed.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -107,7 +107,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process with SIGINT and returns its output. The probe and perf run until then.
+    /// Ends the process with SIGINT and returns its output. The probe and perf run until that signal.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -141,7 +141,7 @@ impl Drop for Process {
 /// Part of our server's log line when it is ready.
 const READY: &str = "Ready: ";
 
-/// Interval between two checks of a process or of the run, long enough not to disturb the measurement.
+/// Interval between two checks of a process or of the run. It is long enough not to disturb the measurement.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

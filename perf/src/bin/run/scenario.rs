@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Sleep,
     /// No load and no server: the time until the disk has made a page durable.
     Sync,
-    /// Renewals on a schedule, on a fresh server. The echo at that pace is its floor.
+    /// Renewals on a schedule, on a fresh server. The echo at the same rate is the floor.
     Paced {
         leases: u32,
     },
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
     Table {
         leases: u32,
     },
-    /// A fresh server with `leases` Leases, and the latency of renewals during long work.
+    /// A fresh server with `leases` Leases. The latency of renewals is measured while long requests run.
     Stalls {
         leases: u32,
     },
@@ -80,7 +80,7 @@ impl Kind {
 /// Rate of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// A closed loop: each answer causes the next request.
+    /// A closed loop: each response causes the next request.
     Closed,
     /// A schedule: as many requests a second as 10,000 nodes and their readers send. Server and load share two cores.
     Open,
@@ -104,7 +104,7 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     for http1 in [false, true] {
         for tls in [true, false] {
             for media in ["json", "protobuf"] {
-                // A read follows renewals in the same format, whose encoding it copies.
+                // A read runs after renewals in the same format, and copies their encoding.
                 for verb in ["renew", "read"] {
                     for (connections, streams) in if http1 { [(64, 1), (1, 1)] } else { [(8, 32), (8, 8)] } {
                         let wire = Wire { http1, tls };

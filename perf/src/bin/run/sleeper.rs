@@ -1,5 +1,5 @@
-//! The floor of lateness: how late a thread wakes that only sleeps until each request would be due. A latency counted
-//! from the due time cannot be told from this lateness.
+//! The floor of lateness: a thread that only sleeps until each request would be due, and measures how late it wakes. A
+//! latency that starts at the due time includes this lateness.
 
 use crate::measurement::Told;
 use serde_json::json;
@@ -41,7 +41,7 @@ impl Alarm {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
     }
 
-    /// Returns after `time`, and at once if it is zero.
+    /// Returns after `time`, or at once if `time` is zero.
     fn sleep(&self, time: Duration) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         if time.is_zero() {

@@ -1,4 +1,5 @@
-//! The floor of a durable write: the time until the disk has made a page durable. No server can answer a write sooner.
+//! The floor of a durable write: the time until the disk has made a page durable. No server can acknowledge a write
+//! sooner.
 
 use crate::measurement::Told;
 use crate::sleeper::milliseconds;
@@ -29,7 +30,7 @@ pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> b
     let mut times_ns = Vec::new();
     while began.elapsed() < duration && !is_over() {
         let at = times_ns.len() as u64;
-        // New bytes: a disk need not write unchanged ones.
+        // The bytes change, since a disk need not write unchanged bytes.
         page[..8].copy_from_slice(&at.to_le_bytes());
         times_ns.push(sync_one(&file, &page, at % PAGES)?);
     }

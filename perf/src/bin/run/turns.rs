@@ -1,18 +1,18 @@
-//! Durations of the server's turns, by its own metrics: an upper bound for the wait of a request in the server,
-//! independent of the load generator. The metrics also have the turns' processor time, which is independent of other
-//! processes.
+//! Durations of the turns of the server's event loop, from the server's metrics. They are an upper bound for the time
+//! that a request waits in the server, independent of the load generator. The metrics also have the turns' processor
+//! time, which is independent of other processes.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Statistics of the turns since the start.
+/// Statistics of the turns since the server's start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turns {
-    /// Durations of all turns, from the wake-up to the last write.
+    /// Durations of all turns, from the wake-up of the event loop to its last write.
     pub(crate) duration: Histogram,
-    /// Processor time of the turns that continued work of the turn before.
+    /// Processor time of the turns that continued work of the previous turn.
     pub(crate) cpu: Histogram,
 }
 
@@ -52,8 +52,8 @@ impl Histogram {
         (!buckets.is_empty()).then_some(Self(buckets))
     }
 
-    /// Returns p50, p99, p99.9 and the maximum of the turns since `earlier`: bounds of their buckets in milliseconds.
-    /// Turns above the last bound give infinity.
+    /// Returns p50, p99, p99.9 and the maximum of the turns since `earlier`, as upper bounds of their buckets in
+    /// milliseconds. A turn above the last bound gives infinity.
     pub(crate) fn since(&self, earlier: &Self) -> Latency {
         let since: Vec<(f64, u64)> = self
             .0

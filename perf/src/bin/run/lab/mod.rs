@@ -1,4 +1,4 @@
-//! The servers of a run and their loads, each on its own core or both on both cores.
+//! The servers of a run and their loads. Each has its own core, or both share two cores.
 
 mod etcd;
 mod nghttp2;
@@ -71,23 +71,25 @@ struct Replica {
     http: Option<String>,
     /// Processes whose processor time counts.
     pids: Vec<u32>,
-    /// Our process. Another server's process continues.
+    /// Process of our server; `None` for another server, which continues after the run.
     _process: Option<Process>,
 }
 
-/// The replicas that get the load, and those whose processor time counts.
+/// The replicas that get the load, and the replicas whose processor time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// The first replica gets the load and counts.
+    /// The first replica gets the load, and its processor time counts.
     First,
-    /// All replicas get the load and count.
+    /// All replicas get the load, and their processor time counts.
     All,
-    /// The first replica gets the load. The last one is measured: it only applies the writes of the first.
+    /// The first replica gets the load. The processor time of the last replica counts: it only applies the writes of
+    /// the first.
     Bystander,
 }
 
 impl Server {
-    /// Returns the URLs for a load and the processes that count, or `None` if a replica or its port is missing.
+    /// Returns the URLs for a load, and the processes whose processor time counts. `None` if a replica or its port is
+    /// missing.
     fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
         let (loaded, counted) = match aim {
             Aim::First => (self.replicas.get(..1)?, self.replicas.get(..1)?),
@@ -109,7 +111,7 @@ pub(crate) enum Placement {
     Together,
 }
 
-/// Reason why there is no measurement.
+/// Reason for a missing measurement.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error.
@@ -145,7 +147,7 @@ impl Lab {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
         let server = match &args.server {
-            // A path: a bare name would be searched in PATH.
+            // The path is absolute, since a bare name would be searched in PATH.
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
             None => bin.join("coordination-apiserver"),
         };
@@ -170,7 +172,7 @@ impl Lab {
         })
     }
 
-    /// Returns the cores of a process whose own core is `own`.
+    /// Returns the cores of a process; `own` is its core with [`Placement::Apart`].
     fn cores(&self, placement: Placement, own: &str) -> String {
         match placement {
             Placement::Apart => own.to_owned(),
@@ -301,7 +303,7 @@ impl Lab {
         self.load_aimed(server, Aim::First, wire, arguments)
     }
 
-    /// Runs a load on some of the replicas to its end. Returns `None` if they are missing or lack the protocol.
+    /// Runs a load on the replicas of `aim` to its end. Returns `None` if one is missing or lacks the protocol.
     pub(crate) fn load_aimed(
         &self,
         server: &Server,
@@ -340,7 +342,7 @@ impl Lab {
         Told::parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
     }
 
-    /// Runs a command until it or the run ends. Returns its output.
+    /// Runs a command until the command or the run ends. Returns its output.
     fn output(&self, mut command: Command) -> Result<Output, Stop> {
         let [stdout, stderr] = ["output", "output.log"].map(|name| self.dir.path().join(name));
         let file = File::create(&stdout).map_err(|e| format!("{}: {e}", stdout.display()))?;

@@ -16,7 +16,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn start(pids: &[u32], file: PathBuf, log: PathBuf) -> Result<Self, String> {
-        // An older recording must not pass for a new one.
+        // An older recording must not be taken for a new one.
         File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let mut command = Command::new("perf");
@@ -38,7 +38,8 @@ impl Recorder {
     }
 }
 
-/// Returns perf's event: cycles, or the clock if the machine cannot count cycles, as some virtual ones.
+/// Returns the event that perf samples: cycles, or the clock if the machine cannot count cycles, as some virtual
+/// machines.
 fn event() -> String {
     let output = Command::new("perf").args(["stat", "--event", "cycles:u", "true"]).output();
     let has_cycles = output.is_ok_and(|output| !String::from_utf8_lossy(&output.stderr).contains("not supported"));
