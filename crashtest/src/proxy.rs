@@ -31,7 +31,7 @@ impl Network {
         Self(Arc::default())
     }
 
-    /// Opens a port of 127.0.0.1 that forwards to `target`. Its thread ends with the process.
+    /// Opens a port of 127.0.0.1 that forwards to `target`. The forwarding thread runs until crashtest exits.
     pub(crate) fn lead_to(&self, target: u16) -> io::Result<u16> {
         let port = free_port()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;

@@ -93,11 +93,11 @@ pub enum Resumed {
 /// The event after which a request may be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// Any change is applied, or the cluster has reported a namespace.
+    /// Any change is applied to the table, or kube-apiserver has reported a Namespace.
     AnyChange,
-    /// The request's own change is settled, with this ticket number.
+    /// The request's own change, with this ticket number, is applied, rejected or failed.
     OwnTicket(u64),
-    /// Another change is settled, with this ticket number.
+    /// Another request's change, with this ticket number, is applied, rejected or failed.
     OtherTicket(u64),
     /// The barrier with this number is passed.
     Barrier(u64),

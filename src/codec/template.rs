@@ -18,7 +18,7 @@ use crate::resource::{API_VERSION, ResourceVersion};
 use crate::timestamp::MicroTime;
 use std::cell::Cell;
 
-/// The encoding of one state, and the positions of the values to replace.
+/// The encoding of a Lease at one version, and the positions of the values that differ at other versions.
 #[derive(Debug)]
 pub struct Template {
     encoding: Box<[u8]>,

@@ -433,7 +433,7 @@ impl Conn {
                 Phase::Lingering => return self.linger(pool),
                 Phase::Handshake | Phase::Open => {}
             }
-            // Received input is served first: a peer that sends faster than it is served waits in its own kernel.
+            // Received input is served before more is read. So TCP flow control slows down a peer that sends too fast.
             if self.phase == Phase::Open
                 && self.input.len() >= BUFFER_BYTES
                 && self.serve_input(connection, service, pool, now, &mut budget).is_break()

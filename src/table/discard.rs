@@ -87,7 +87,7 @@ pub struct States {
 }
 
 impl States {
-    /// Returns an empty queue, whose remaining states go to `discard` when it is dropped.
+    /// Returns an empty queue. When the queue is dropped, its remaining states of Leases go to `discard`.
     #[must_use]
     pub(super) fn new(discard: Discard) -> Self {
         Self { pieces: Pieces::default(), len: 0, discard }

@@ -18,7 +18,7 @@ use crate::table::snapshot::Range;
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
-/// Groups of watchers, which are known by their slots.
+/// Groups of watchers. The number of a slot identifies each watcher.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     groups: HashMap<Group, Vec<Member>, RandomState>,

@@ -183,7 +183,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Handles idle connections, silence of the server, and phases.
+    /// Opens connections that are not open yet, checks that the server responds, and begins the phase that is due.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         if self.course.phase() == Phase::Attaching {
             while let Some(index) = self.connections.next_idle() {

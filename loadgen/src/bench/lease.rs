@@ -172,7 +172,7 @@ impl Leases {
         &slot.body
     }
 
-    /// Handles the response to a creation, or to a read of an unknown Lease.
+    /// Handles the response to a creation, or to a read of a Lease whose content this generator does not have.
     pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let answer = self.renewable(answer);
         let places = self.keys.places(self.media_type, &answer).ok_or(Wrong::Malformed)?;

@@ -53,7 +53,7 @@ pub(crate) enum Fault {
     Restarts,
     /// A watch ends in good order after ten events.
     EndsWatches,
-    /// A watch ends after ten events with an ERROR event: the version of the missed events has expired.
+    /// A watch delivers ten events and an ERROR event with code 410 (`Expired`), and ends.
     ExpiresWatches,
     /// The 30th renewal's response says that the server accepts no more requests on the connection: `Connection:
     /// close`, or a graceful GOAWAY.

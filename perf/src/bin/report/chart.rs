@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) value: f64,
-    /// Whether the bar belongs to another server.
+    /// Whether the bar belongs to a server of the comparison, and not to this project's server.
     pub(crate) is_other: bool,
 }
 
