@@ -1,14 +1,15 @@
-//! The hand-over of Leases between kube-apiserver's built-in storage and this server: its phases, and the Lease that
-//! stores them.
+//! The hand-over of Leases between kube-apiserver's built-in storage and this server. Defines the phases of the
+//! hand-over, and the Lease that stores the current phase.
 //!
-//! The Lease is in this server's own store, so every replica sees the same phase at the same version, even after a
-//! restart. Commands write the phase. A replica writes the step that it has reached. A second Lease has the replica's
-//! progress while clients use both sides. It changes many times a second, and must not make a command's write conflict.
+//! This Lease is in this server's own store. So every replica sees the same phase at the same `resourceVersion`, even
+//! after a restart. The `takeover` and `rollback` commands write the phase. The active replica writes the step that it
+//! has reached. A second Lease holds the replica's progress while clients use both sides. The second Lease changes many
+//! times a second. It is separate so that these writes do not conflict with the write of a command.
 //!
 //! ```text
-//!   takeover   import ─► imported ─► serve ─► serving             the APIService is replaced after `imported`
-//!   undo       undo   ─► written back                             a takeover that did not come to its end
-//!   rollback   freeze ─► written back                             the APIService is given back after that
+//!   takeover   import ─► imported ─► serve ─► serving             APIService names the Service after `imported`
+//!   undo       undo   ─► written back                             cancels an incomplete takeover
+//!   rollback   freeze ─► written back                             then the APIService names no Service again
 //! ```
 
 use std::fmt;
@@ -30,7 +31,7 @@ pub const MESSAGE: &str = "coordination-apiserver/message";
 pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
 /// Annotation with the number of reads of built-in storage whose changes are in this server's store.
 pub const ROUND: &str = "coordination-apiserver/round";
-/// Annotation with the resourceVersion up to which built-in storage has the writes of this server.
+/// Annotation with the `resourceVersion` up to which this server's writes are in built-in storage.
 pub const WRITTEN: &str = "coordination-apiserver/written";
 
 /// Whether this namespace and name are those of a Lease of the hand-over.
@@ -42,13 +43,15 @@ pub fn is_lease(namespace: &str, name: &str) -> bool {
 /// A phase that a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Leases are copied from built-in storage, which keeps changing. Clients of this server may only renew.
+    /// This server copies Leases from built-in storage, which keeps changing. Clients of this server may only renew
+    /// Leases.
     Import,
     /// Every kube-apiserver forwards Leases to this server.
     Serve,
-    /// A takeover is cancelled: writes that this server accepted go to built-in storage. No client may write here.
+    /// A takeover is cancelled. This server copies the writes that it accepted to built-in storage, and accepts no more
+    /// writes.
     Undo,
-    /// Leases are written back to built-in storage. No client may write here.
+    /// This server copies its Leases back to built-in storage, and accepts no writes from clients.
     Freeze,
 }
 
@@ -59,9 +62,9 @@ pub enum Step {
     Imported,
     /// No more writes can reach built-in storage, and every write is imported.
     Serving,
-    /// Built-in storage has the state of this server.
+    /// Built-in storage has the same Leases as this server.
     WrittenBack,
-    /// The APIService names no Service. This server must not write to built-in storage, which may be newer.
+    /// The APIService names no Service. This server must not write to built-in storage, which may hold newer Leases.
     NotOurs,
 }
 

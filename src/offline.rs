@@ -1,4 +1,4 @@
-//! Commands on a store while no server runs: printing its content, and moving its Leases to another store.
+//! Commands on a store while no server runs. They print the content of a store, or move its Leases to another store.
 
 use crate::clock::wall_micros;
 use crate::engine::disk::{Disk, FILE, salvage};
@@ -23,7 +23,7 @@ pub enum Store {
     Etcd(etcd::Config),
 }
 
-/// Longest wait for an event of the etcd thread before its queue is checked again.
+/// Longest wait for an event of the etcd thread. After the wait, the event queue is checked again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl fmt::Display for Store {
@@ -62,14 +62,14 @@ impl Store {
         let mut summary = inspection.finish();
         summary.complaints.splice(0..0, complaints);
         if !changes {
-            // A reader that has disconnected is no error.
+            // A reader of the output that has disconnected is no error.
             _ = write!(out, "{}", summary.report(self));
         }
         _ = out.flush();
         Ok(summary)
     }
 
-    /// Moves all Leases to another store, which must be new. This store is not changed.
+    /// Copies all Leases to another store, which must be new. Does not change this store.
     ///
     /// # Errors
     /// Those of [`migrate`].
@@ -99,7 +99,7 @@ impl Store {
                 let waker = Arc::new(Waker::new(poll.registry(), Token(0)).map_err(refused)?);
                 let mut events = Events::with_capacity(1);
                 let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
-                // After an error of the wait, the queue is simply checked again.
+                // An error of the wait is ignored, since the event queue is checked again after the wait.
                 let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
                 Ok(Place { port, config: Config { is_shared: true, ..config }, wait: Box::new(wait) })
             }
@@ -107,7 +107,7 @@ impl Store {
     }
 }
 
-/// Whether a missing store is created.
+/// What to do if a store does not exist: create the store, or refuse the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Create,

@@ -1,10 +1,10 @@
-//! Caps on concurrent expensive work, with a share for each user.
+//! [`Permits`] limits how much expensive work runs concurrently, in total and for each user.
 //!
-//! One user holds at most a quarter of the permits, and a quarter is for the cluster's own users. So no single user can
-//! have everybody else refused, nor can many of them together stop the cluster's components. Some users may be refused
-//! while others hold permits for responses that nobody reads. Then one permit is revoked: the longest unread one of the
-//! user with most permits. That user must hold more permits than the refused user. A slow response that makes progress
-//! keeps its permit.
+//! One user holds at most a quarter of the permits. Another quarter is reserved for the cluster's own users. So a
+//! single user cannot take the permits of everybody else, and many users together cannot stop the cluster's components.
+//! Some users may find no permit while other users hold permits for responses that nobody reads. Then one permit is
+//! revoked: of the user with most permits, the permit whose response was unread for longest. This user must hold more
+//! permits than the user without a permit. A slow response that makes progress keeps its permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub enum Requester<'a> {
     /// A user of the cluster itself, for whom a part of the permits is reserved.
     Cluster(&'a str),
-    /// A peer without a name. It has all rights, so neither a user's share nor the reserve bounds it.
+    /// A peer without a name. Such a peer has all rights. So neither a user's share nor the reserved part limits it.
     Unnamed,
     /// Any other user.
     User(&'a str),
@@ -30,7 +30,7 @@ pub(crate) struct Permits {
     pool: Rc<RefCell<Pool>>,
 }
 
-/// A permit, returned when it is dropped.
+/// A permit. When this value is dropped, the permit is free again.
 #[derive(Debug)]
 pub struct Permit {
     pool: Rc<RefCell<Pool>>,
@@ -44,9 +44,10 @@ pub struct Permit {
 struct Pool {
     max: usize,
     held: Slab<Held>,
-    /// Permits of each user, by the hash of the name. Two users with the same hash have one share together.
+    /// Number of permits that each user holds, by the hash of the user's name. Two users with the same hash have one
+    /// share together.
     by_user: HashMap<u64, usize, RandomState>,
-    /// Serial number of the last permit.
+    /// Serial number of the last permit taken.
     serial: u64,
     /// Held permits that may be revoked.
     revocable: usize,
@@ -58,7 +59,7 @@ struct Pool {
 struct Held {
     user: u64,
     serial: u64,
-    /// Checks since the last progress at which the response waited for its peer.
+    /// Number of checks since the last progress that found the response waiting for its peer.
     unread_checks: u32,
 }
 
@@ -70,14 +71,15 @@ impl Permits {
         Self { pool: Rc::new(RefCell::new(pool)) }
     }
 
-    /// Takes a permit. Returns `None` if the requester's share, or every permit that it may use, is taken.
+    /// Takes a permit. Returns `None` if the requester holds its whole share, or if every permit that it may use is
+    /// taken.
     #[must_use]
     pub(crate) fn take(&self, requester: Requester<'_>) -> Option<Permit> {
         let (slot, serial) = self.pool.borrow_mut().take(requester)?;
         Some(Permit { pool: Rc::clone(&self.pool), slot, serial, has_progressed: Cell::new(false) })
     }
 
-    /// Number of permits that are taken.
+    /// Returns the number of permits that are taken.
     #[must_use]
     pub(crate) fn taken(&self) -> usize {
         self.pool.borrow().held.len()
@@ -91,13 +93,13 @@ impl Permits {
 }
 
 impl Permit {
-    /// Notes that the response has progressed: its peer has made room for more of it.
+    /// Records that the response has progressed: its peer has read some of it, so that more can be queued.
     pub(crate) fn note_progress(&self) {
         self.has_progressed.set(true);
     }
 
-    /// Counts the checks that find the response unread. `is_blocked`: whether the response waits for its peer.
-    /// Returns whether the permit is still held, and not revoked. Call it at intervals of a second or more.
+    /// Checks whether the peer reads the response. `is_blocked` tells whether the response waits for its peer. Returns
+    /// whether the permit is still held, that is, not revoked. Call this function at intervals of a second or more.
     #[must_use]
     pub(crate) fn check_reading(&self, is_blocked: bool) -> bool {
         let mut pool = self.pool.borrow_mut();
@@ -153,12 +155,13 @@ impl Pool {
         Some((slot, self.serial))
     }
 
-    /// Number of permits that `user` holds.
+    /// Returns the number of permits that `user` holds.
     fn count(&self, user: u64) -> usize {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
-    /// Returns the slot of the longest unread permit of the user with most permits, if that user holds more than `own`.
+    /// Finds the user with most permits. Returns the slot of this user's longest unread permit, if the user holds more
+    /// than `own` permits.
     fn unread_of_most(&self, own: usize) -> Option<usize> {
         if self.revocable == 0 {
             return None;
@@ -179,10 +182,12 @@ impl Pool {
     }
 }
 
-/// Divisor of all permits: the share of one user, and the part that is reserved for the cluster's own users.
+/// A user's share is the number of all permits divided by this. The reserved part for the cluster's own users is as
+/// large.
 const SHARE: usize = 4;
 
-/// Checks at which a response must be unread before its permit may be revoked. The first may come at once.
+/// Number of checks that must find a response unread before its permit may be revoked. The first check may come right
+/// after the last progress.
 const UNREAD_CHECKS_MIN: u32 = 2;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Queues of updates from other threads to the event loop, each for one kind of update. The loop takes updates at the
-//! start of a turn, so nothing changes while a request is served.
+//! Queues of updates from other threads to the event loop. Each queue is for one kind of update. The event loop takes
+//! updates at the start of a turn (one pass through the loop). So nothing changes while it serves a request.
 
 use mio::Waker;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 
-/// The sender, for another thread.
+/// The sender of a queue, for another thread.
 #[derive(Clone, Debug)]
 pub struct UpdateSender<T> {
     queue: Sender<T>,
@@ -13,15 +13,15 @@ pub struct UpdateSender<T> {
     loop_lives: Weak<()>,
 }
 
-/// The receiver, for the event loop.
+/// The receiver of a queue, for the event loop.
 #[derive(Debug)]
 pub struct Updates<T> {
     queue: Receiver<T>,
-    /// A token that lives as long as the receiver.
+    /// A token that lives as long as this receiver. The sender has a weak reference to it.
     _lives: Arc<()>,
 }
 
-/// Creates a queue whose sender wakes the loop with `waker`.
+/// Creates a queue. The sender wakes the event loop with `waker`.
 #[must_use]
 pub fn queue<T>(waker: Arc<Waker>) -> (UpdateSender<T>, Updates<T>) {
     let (sender, receiver) = mpsc::channel();
@@ -31,14 +31,14 @@ pub fn queue<T>(waker: Arc<Waker>) -> (UpdateSender<T>, Updates<T>) {
 }
 
 impl<T> UpdateSender<T> {
-    /// Sends an update. Returns whether the loop still takes updates.
+    /// Sends an update. Returns whether the event loop still takes updates.
     #[must_use]
     pub fn send(&self, update: T) -> bool {
-        // If the loop cannot be woken, it has ended already.
+        // If the event loop cannot be woken, it has ended already.
         self.queue.send(update).is_ok() && self.waker.wake().is_ok()
     }
 
-    /// Whether the loop no longer takes updates.
+    /// Whether the event loop no longer takes updates.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.loop_lives.strong_count() == 0

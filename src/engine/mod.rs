@@ -1,9 +1,10 @@
-//! The trait of a journal's store. A store holds entries, snapshot chunks and one manifest, and makes groups of writes
-//! durable.
+//! [`Engine`]: the trait of a journal's store. A store holds entries, chunks of snapshots and one manifest. It makes
+//! all writes of a commit durable together.
 //!
-//! An engine knows no Leases: it stores bytes that the journal seals with a checksum. The disk engine is one
-//! implementation. The simulator has another one that injects faults. An engine over etcd fits the same trait: an entry
-//! is a key whose `mod_revision` is the position, and [`Engine::commit`] also delivers the entries of other replicas.
+//! An engine knows no Leases. It stores bytes that the journal has sealed with a checksum. The disk engine implements
+//! the trait. The simulator has an implementation that injects faults. An engine over etcd would fit the trait too: an
+//! entry would be a key whose `mod_revision` is the position, and [`Engine::commit`] would also deliver the entries of
+//! other replicas.
 
 pub mod disk;
 
@@ -11,8 +12,8 @@ use std::fmt;
 use std::io;
 
 /// Position of an entry in the order of the journal. Positions are greater than 0 and increase, possibly with gaps. No
-/// position is used twice, even after a restart: the journal never deletes the last entry, and the engine continues
-/// after its position.
+/// position is used twice, even after a restart. The journal never deletes the last entry, and the engine continues
+/// after the position of this entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -20,12 +21,12 @@ pub struct Position(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId(pub u64);
 
-/// One entry of the journal.
+/// One entry of the journal: a batch of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Position in the journal.
     pub position: Position,
-    /// Sealed bytes.
+    /// Bytes that the journal has sealed with a checksum.
     pub payload: Vec<u8>,
 }
 
@@ -42,10 +43,10 @@ pub enum Write {
         snapshot: SnapshotId,
         /// Index of the chunk in its snapshot, from 0.
         index: u32,
-        /// Sealed bytes.
+        /// Bytes that the journal has sealed with a checksum.
         bytes: Vec<u8>,
     },
-    /// Deletes the chunks of a snapshot with an index below `below`. Chunks that no longer exist are ignored.
+    /// Deletes the chunks of a snapshot with an index below `below`. Some of them may be deleted already.
     DropChunks {
         /// Snapshot of the chunks.
         snapshot: SnapshotId,
@@ -56,8 +57,8 @@ pub enum Write {
     PutManifest(Vec<u8>),
 }
 
-/// Returns the first entries after `after` from a slice sorted by position: about `bytes_max` bytes, but at least one
-/// entry if any exists.
+/// Returns the first entries after `after` from a slice sorted by position. Returns about `bytes_max` bytes of entries,
+/// but at least one entry if any exists.
 #[must_use]
 pub fn entries_after(sorted: &[Entry], after: Position, bytes_max: usize) -> Vec<Entry> {
     let from = sorted.partition_point(|entry| entry.position <= after);
@@ -75,13 +76,13 @@ pub trait Engine: fmt::Debug + Send {
     /// Reads the manifest; `None` if the store is new.
     ///
     /// # Errors
-    /// [`EngineError`] if it cannot be read.
+    /// [`EngineError`] if the value cannot be read.
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError>;
 
     /// Reads a chunk of a snapshot; `None` if no chunk of this index exists.
     ///
     /// # Errors
-    /// [`EngineError`] if it cannot be read.
+    /// [`EngineError`] if the value cannot be read.
     fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError>;
 
     /// Lists the snapshots that have chunks, whether or not they are in the manifest.
@@ -90,14 +91,15 @@ pub trait Engine: fmt::Debug + Send {
     /// [`EngineError`] if they cannot be read.
     fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError>;
 
-    /// Reads entries after `after`, in order: about `bytes_max` bytes, but at least one entry if any exists.
+    /// Reads the first entries after `after`, in order. Returns about `bytes_max` bytes of entries, but at least one
+    /// entry if any exists.
     ///
     /// # Errors
     /// [`EngineError`] if they cannot be read.
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError>;
 
-    /// Makes all of `writes` durable or none of them. Passes each new entry of the journal to `deliver`, in order. Once
-    /// this returns, no crash of the process or the machine loses the writes.
+    /// Makes all of `writes` durable, or none of them. Passes each new entry of the journal to `deliver`, in order.
+    /// Once this function has returned, no crash of the process or the machine loses the writes.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error, the
@@ -126,20 +128,20 @@ pub enum EngineError {
     Io {
         /// The operation and its file.
         what: String,
-        /// The system's error.
+        /// The operating system's error.
         cause: io::Error,
     },
-    /// The store is not new.
+    /// The store must be new, but holds data.
     InUse {
         /// The store.
         store: String,
     },
-    /// This process's state contradicts a store with several writers, so it must load the store again. The store is
-    /// intact.
+    /// What this process knows contradicts a store with several writers. The store is intact, and the process must load
+    /// it again.
     Lost {
         /// The store.
         store: String,
-        /// The evidence.
+        /// Description of the contradiction.
         what: String,
     },
     /// A newer release wrote the store.
@@ -155,13 +157,13 @@ pub enum EngineError {
     NoSpace {
         /// The store.
         store: String,
-        /// The system's error.
+        /// The operating system's error.
         cause: io::Error,
     },
 }
 
 impl EngineError {
-    /// Whether the error is a lack of space, after which the store remains usable.
+    /// Whether the error is [`EngineError::NoSpace`]. The store remains usable after this error only.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace { .. })

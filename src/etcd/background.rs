@@ -1,4 +1,4 @@
-//! A thread with its own runtime. The thread ends when its handle is dropped.
+//! A thread with its own `tokio` runtime. The thread ends when [`Background`], its handle, is dropped.
 
 use crate::engine::EngineError;
 use futures_util::future;
@@ -21,13 +21,13 @@ pub(super) fn runtime() -> Result<Runtime, EngineError> {
 #[derive(Debug)]
 pub(super) struct Background {
     name: &'static str,
-    /// Channel that ends the thread when it is dropped, whatever the thread waits for.
+    /// Sender of a channel. When the sender is dropped, the thread ends, whatever the thread waits for.
     open: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts a thread with this name, which runs the future from `work`.
+    /// Starts a thread called `name`. The thread runs the future that `work` returns.
     ///
     /// # Errors
     /// The system lacks the resources for a thread or a runtime.
@@ -47,7 +47,7 @@ impl Background {
 }
 
 impl Drop for Background {
-    /// Cancels the work, and waits for the end of the thread.
+    /// Cancels the future, and waits for the end of the thread.
     fn drop(&mut self) {
         self.open = None;
         if let Some(thread) = self.thread.take()

@@ -1,8 +1,9 @@
-//! Requests to etcd. Each goes to the member that answered last, or after a failure to the next member.
+//! Requests to etcd. A request goes to the member that answered last. After a failure, the request goes to the next
+//! member.
 //!
 //! A follower forwards a transaction to the leader. If the leader has died, the transaction gets no answer until the
 //! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, and the
-//! first definite answer counts. A second copy of a transaction has no effect.
+//! first definite answer counts. Each transaction is made so that a second copy of it has no effect.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -32,7 +33,7 @@ pub(super) struct Client {
     members: RefCell<Members>,
     /// Index of the member for the next request.
     current: Cell<usize>,
-    /// Cluster id and greatest revision of all answers.
+    /// Cluster id in all answers so far, and the greatest revision in them.
     known: Cell<Option<Header>>,
     /// Reason why the last unanswered attempt failed.
     last_failure: RefCell<String>,
@@ -53,7 +54,7 @@ pub(super) enum Failure {
     NoSpace(String),
     /// etcd has compacted the revision.
     Compacted,
-    /// The answer contradicts earlier answers about the state of etcd.
+    /// The answer contradicts earlier answers: etcd lost data, or another etcd cluster answers.
     Lost(String),
     /// etcd refuses the request, and would refuse it again.
     Refused(Status),
@@ -92,7 +93,7 @@ impl Client {
         &self.config
     }
 
-    /// Reconnects if the certificate files have changed.
+    /// Reads the certificate files again. If they have changed, connects to the members anew.
     pub(super) fn take_up_files(&self) {
         let Ok(pem) = self.config.read_pem() else { return };
         let mut members = self.members.borrow_mut();
@@ -118,7 +119,7 @@ impl Client {
         members.channels[member % members.channels.len()].clone()
     }
 
-    /// Reads a range linearizably. Repeats the request until there is a definite answer.
+    /// Reads a range linearizably. Repeats the request until etcd gives a definite answer.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let known = self.known.get();
         let answer: RangeResponse = self.ask(&request, "/etcdserverpb.KV/Range").await?;
@@ -126,7 +127,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction to one member after another, until a definite answer or the end of one attempt.
+    /// Sends a transaction to one member after another. Ends at a definite answer, or after the time of one attempt.
     pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
         let known = self.known.get();
         let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
@@ -135,12 +136,12 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction that changes nothing. Repeats the request until there is a definite answer.
+    /// Sends a transaction that changes nothing. Repeats the request until etcd gives a definite answer.
     pub(super) async fn repeat_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
         self.ask(request, "/etcdserverpb.KV/Txn").await
     }
 
-    /// Reads the status of a member. Sends the request once.
+    /// Reads the status of a member, in one attempt.
     pub(super) async fn status(&self, member: usize) -> Result<StatusResponse, Failure> {
         let path = "/etcdserverpb.Maintenance/Status";
         let asked = unary(self.channel_to(member), &StatusRequest {}, path);
@@ -148,13 +149,13 @@ impl Client {
         answer.map_err(|status| self.failed(status))
     }
 
-    /// Compacts the history up to a revision. Sends the request once.
+    /// Compacts the history up to a revision, in one attempt.
     pub(super) async fn compact(&self, revision: u64) -> Result<(), Failure> {
         let request = CompactionRequest { revision: revision.cast_signed() };
         let answer: Result<CompactionResponse, _> =
             self.ask_members(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX, 1).await;
         match answer {
-            // If the revision is compacted already, another replica has done it.
+            // If the revision is compacted already, another replica has compacted it.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -165,12 +166,12 @@ impl Client {
         self.current.get()
     }
 
-    /// Opens watches on one member. The member ends them when it has no leader.
+    /// Opens watches on one member. The member ends the watches when the member has no leader.
     pub(super) async fn watch(&self, watches: Vec<WatchRequest>) -> Result<Streaming<WatchResponse>, Failure> {
         let open = async {
             let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
             ready(&mut grpc).await?;
-            // The request stream stays open, since its end would end the watches.
+            // The request stream stays open, since the end of the stream would end the watches.
             let mut request = Request::new(stream::iter(watches).chain(stream::pending()));
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
@@ -190,7 +191,7 @@ impl Client {
         self.take_up_files();
     }
 
-    /// Repeats a request until there is a definite answer.
+    /// Repeats a request until etcd gives a definite answer.
     async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -242,14 +243,15 @@ impl Client {
         Err(self.failed(unanswered))
     }
 
-    /// Directs the next request to the member after `member`, unless another request has done so already.
+    /// Directs the next request to the member after `member`, unless another request has already moved on from
+    /// `member`.
     fn turn_away_from(&self, member: usize) {
         if self.current.get() == member {
             self.turn_away();
         }
     }
 
-    /// Translates a gRPC status, and remembers the reason for an unanswered attempt.
+    /// Translates a gRPC status. If the attempt got no definite answer, remembers the reason.
     fn failed(&self, status: Status) -> Failure {
         let failure = Failure::of(status);
         if let Failure::Unknown(status) = &failure {

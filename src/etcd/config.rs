@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// The address and credentials of etcd. The flags of kube-apiserver have the same meaning.
+/// The address and credentials of etcd, as in kube-apiserver's `--etcd-*` flags, and limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// URLs of the members, with `http://` or `https://`; at least one.
     pub endpoints: Vec<String>,
-    /// PEM file with the CAs of the members' certificates. An `https` URL needs it.
+    /// PEM file with the CAs of the members' certificates. An `https` URL needs this file.
     pub ca_file: Option<PathBuf>,
     /// PEM file with the client's certificate.
     pub cert_file: Option<PathBuf>,
@@ -23,7 +23,8 @@ pub struct Config {
     pub prefix: String,
     /// Size of the journal above which its oldest entries are deleted, in bytes.
     pub journal_bytes_max: u64,
-    /// Size in use above which creations are refused, in bytes; `None` for a share of etcd's quota.
+    /// Size of etcd's pages in use above which the server refuses to create Leases, in bytes; `None` for a share of
+    /// etcd's quota.
     pub store_bytes_max: Option<u64>,
     /// Interval of compactions; `None` if something else compacts etcd.
     pub compaction_interval: Option<Duration>,
@@ -38,7 +39,7 @@ pub(super) struct Pem {
 
 /// Timeout of connecting to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval of HTTP/2 PINGs on a connection, and timeout of their acknowledgement.
+/// Interval of HTTP/2 PINGs on a connection, and timeout of the acknowledgement of a PING.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 impl Config {
@@ -49,7 +50,7 @@ impl Config {
     }
 
     /// Adds a likely cause to the reason for a failure. A member that rejects a client's certificate closes the
-    /// connection, and its TLS alert is often lost.
+    /// connection, and the member's TLS alert is often lost.
     pub(super) fn explained(&self, reason: String) -> String {
         let is_tls = self.endpoints.iter().any(|url| url.starts_with("https://"));
         let signs = ["broken pipe", "connection reset", "connection closed", "connection error", "alert"];

@@ -1,4 +1,5 @@
-//! The watch: delivers every entry and every manifest after the loaded state.
+//! The watch: delivers every entry and every manifest that was written after the revision at which the store was
+//! loaded.
 
 use super::client::Failure;
 use super::load::position;
@@ -16,7 +17,7 @@ const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
 /// Kind of a put event.
 const PUT: i32 = 0;
 
-/// Watches until the thread must end.
+/// Keeps a watch open until the thread must end.
 pub(super) async fn follow(state: Rc<SharedState>) {
     state.begin(Wait::Watch);
     let mut attempt = 0;
@@ -79,8 +80,8 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
     }
 }
 
-/// Delivers the events of a watch. Each entry comes with the `head` of the same revision. The version of `head` is the
-/// entry's number.
+/// Delivers the events of a watch. Each entry comes with the key `head`, written at the same revision. etcd counts the
+/// writes of `head` in its `version`, which is thus the entry's number.
 ///
 /// # Errors
 /// An entry is missing.
@@ -88,7 +89,7 @@ fn deliver(state: &SharedState, changes: Vec<Change>) -> Result<(), Failure> {
     let mut delivered = Vec::new();
     let mut entry = None;
     for kv in changes.into_iter().filter(|change| change.kind == PUT).filter_map(|change| change.kv) {
-        // A reopened watch repeats the events after its start revision.
+        // A reopened watch repeats events that were delivered before.
         let is_new = position(&kv) > state.delivered.get();
         if kv.key == state.keys.manifest() {
             if kv.mod_revision.cast_unsigned() > state.manifest_revision.get() {

@@ -1,4 +1,4 @@
-//! Periodic work: reads the size of the database, and compacts etcd if nothing else does.
+//! Periodic work: reads the size of etcd's database, and compacts etcd if nothing else compacts it.
 
 use super::client::Failure;
 use super::messages::StatusResponse;
@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Interval at which the size is read.
+/// Interval at which the size of etcd's database is read.
 const SIZE_EVERY: Duration = Duration::from_secs(5);
 
-/// Reports the size of the database until the thread must end.
+/// Reports the size of etcd's database until the thread must end.
 pub(super) async fn watch_size(state: Rc<SharedState>) {
     while !state.is_over.get() {
         match state.client.status(state.client.member()).await {
@@ -35,8 +35,8 @@ fn size(status: &StatusResponse) -> StoreSize {
     }
 }
 
-/// Every `interval`, compacts up to the revision that this replica had followed one interval before, until the thread
-/// must end.
+/// Compacts etcd every `interval`, until the thread must end. Compacts up to the revision up to which this replica had
+/// received all events one interval earlier.
 pub(super) async fn compact(state: Rc<SharedState>, interval: Duration) {
     let mut revision = state.followed.get();
     while !state.is_over.get() {

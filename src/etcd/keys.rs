@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   format                               a text that names the product and the format
-//!   head                                 empty; written with each entry, so its revision is that of the last entry
+//!   head                                 empty; written with each entry, so its revision is the last entry's revision
 //!   manifest                             the manifest
 //!   journal/<writer>/<sequence>          an entry; its revision is its position
 //!   chunks/<snapshot>/<index>            a chunk of a snapshot
@@ -25,7 +25,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The keys below `prefix`, which may end with a `/`.
+    /// Returns the keys below `prefix`, which may end with a `/`.
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
     }
@@ -56,7 +56,7 @@ impl Keys {
         range(self.key("journal/"))
     }
 
-    /// Returns the range of the head and all entries. It contains no other keys.
+    /// Returns the range of the key `head` and of all entries. No other key is in this range.
     pub(super) fn head_and_journal(&self) -> Range<Vec<u8>> {
         self.head()..self.journal().end
     }

@@ -1,4 +1,4 @@
-//! Reads the store at startup, at one revision.
+//! Reads the whole store at one revision, at startup.
 
 use super::client::{Client, Failure};
 use super::keys::{FORMAT, Keys};
@@ -14,17 +14,17 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct Load {
     revision: i64,
-    /// Entries that are not passed to the event loop yet; `None` before they are read.
+    /// Entries that are not passed to the event loop yet; `None` before the entries are read.
     entries: Option<VecDeque<Entry>>,
 }
 
-/// Keys per page. An entry has up to 768 KiB.
+/// Maximum number of keys per range request. An entry has up to 768 KiB.
 const PAGE_KEYS: i64 = 64;
 /// Approximate size of the entries per event, in bytes.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
-    /// Selects the newest revision for all reads, and lists the stored keys.
+    /// Selects the newest revision for all reads. Reads the manifest and lists what the store holds.
     pub(super) async fn open(&mut self, state: &SharedState) -> Result<Event, Failure> {
         let SharedState { client, keys, .. } = state;
         self.entries = None;
@@ -133,7 +133,7 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
         Some(kv) if kv.value == FORMAT => Ok(()),
         Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
         None => {
-            // Both reads use one revision, since another replica may create the store in between.
+            // Both reads use one revision, since another replica may create the store between the reads.
             let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
             match client.range(any).await.map_err(failed)?.kvs.is_empty() {
                 true => Ok(()),

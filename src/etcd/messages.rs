@@ -1,7 +1,7 @@
-//! The messages of etcd's API that this server uses. The field numbers are those of etcd's `rpc.proto` and `kv.proto`,
-//! which 3.5 to 3.7 share. Unused fields are omitted.
+//! The messages of etcd's API that this server uses. The field numbers come from etcd's `rpc.proto` and `kv.proto`.
+//! They are equal in etcd 3.5, 3.6 and 3.7. Unused fields are omitted.
 //!
-//! The messages are written by hand, since crates that provide them need the compiler `protoc` at build time.
+//! The messages are written by hand, since crates with etcd's messages need the compiler `protoc` at build time.
 
 use prost::{Message, Oneof};
 
@@ -40,7 +40,7 @@ pub(super) struct RangeRequest {
     /// Maximum number of keys to return; 0 for no limit.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
-    /// Revision to read at; 0 for the newest.
+    /// Revision to read at; 0 for the newest revision.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
     #[prost(bool, tag = "8")]
@@ -105,10 +105,10 @@ pub(super) struct ResponseOp {
 /// A condition of a transaction.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Compare {
-    /// 0 for equal, 2 for less.
+    /// 0 requires an equal value, 1 a greater value, 2 a smaller value.
     #[prost(int32, tag = "1")]
     pub(super) result: i32,
-    /// 0 compares the version of a key, 2 the revision of its last write.
+    /// What to compare: 0 is the key's `version` (its number of writes), 2 is the revision of its last write.
     #[prost(int32, tag = "2")]
     pub(super) target: i32,
     #[prost(bytes = "vec", tag = "3")]
@@ -181,7 +181,7 @@ pub(super) struct WatchResponse {
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
-    /// Revision up to which etcd is compacted, if that canceled the watch; else 0.
+    /// Revision up to which etcd is compacted, if the compaction canceled the watch; otherwise 0.
     #[prost(int64, tag = "5")]
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]
@@ -192,7 +192,7 @@ pub(super) struct WatchResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Event {
-    /// 0 is a put, 1 a deletion.
+    /// 0 is a put, 1 is a deletion.
     #[prost(int32, tag = "1")]
     pub(super) kind: i32,
     #[prost(message, optional, tag = "2")]
@@ -207,7 +207,7 @@ pub(super) struct StatusResponse {
     /// Release of the member, such as `3.6.4`.
     #[prost(string, tag = "2")]
     pub(super) version: String,
-    /// Size of the database with free pages, in bytes.
+    /// Size of the database including free pages, in bytes.
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
     /// Size of the pages in use, in bytes.
@@ -220,7 +220,7 @@ pub(super) struct StatusResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct CompactionRequest {
-    /// Revision up to which the history is deleted.
+    /// Revision up to which etcd deletes the history.
     #[prost(int64, tag = "1")]
     pub(super) revision: i64,
 }
@@ -240,7 +240,7 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // The range to 0 has no upper bound.
+    // etcd reads a range that ends with the byte 0 as a range without an upper bound.
     vec![0]
 }
 

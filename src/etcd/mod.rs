@@ -8,12 +8,12 @@
 //! ```
 //!
 //! An entry is a key that is created once. The revision of the creation is the entry's position. So etcd orders all
-//! entries, and a watch delivers them in this order to every replica. Each entry is written together with the key
-//! `head`. The revision of `head` is the position of the last entry, so one linearizable read of `head` is a barrier.
-//! This needs no progress notifications of the watch.
+//! entries, and a watch delivers them in this order to every replica. A transaction that writes an entry also writes
+//! the key `head`. So the revision of `head` is the position of the last entry. A linearizable read of `head` tells a
+//! replica which entries it must have applied before a consistent read of its table. So no progress notifications of
+//! the watch are needed.
 //!
-//! The client consists of `tonic` and the messages in [`messages`]. Crates that provide all of etcd's messages need
-//! `protoc` at build time.
+//! The client consists of `tonic` and the messages in [`messages`].
 
 mod background;
 pub mod built_in;

@@ -1,4 +1,4 @@
-//! The etcd thread, and the event loop's port to it.
+//! The thread that talks to etcd, and [`EtcdPort`], the event loop's connection to this thread.
 
 use super::background::{Background, runtime};
 use super::client::{Client, Failure};
@@ -30,21 +30,21 @@ use tokio::time::{sleep, timeout};
 pub struct EtcdPort {
     commands: Sender<Command>,
     events: Updates<Event>,
-    /// The thread. A commit in flight may take effect after the drop, but only once.
+    /// The thread. A commit in flight may take effect after this port is dropped, but only once.
     _thread: Background,
 }
 
 /// Timeout of the checks at startup. It is longer than etcd needs to elect a leader.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval at which pending requests are checked.
+/// Interval of the checks how long requests have waited for etcd.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Age after which an undelivered entry in etcd counts as lost.
+/// Time without delivery after which an entry that is in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Number of queries that must find an undelivered entry before it counts as lost. A process that was paused has made
-/// fewer queries.
+/// Number of queries that must find an undelivered entry before the entry counts as lost. A process that was paused for
+/// a long time has made fewer queries.
 const LOOKS_MIN: u32 = 4;
 
-/// An undelivered entry in etcd.
+/// An entry that is in etcd, but that the watch has not delivered.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
     position: Position,
@@ -54,8 +54,8 @@ struct Behind {
 }
 
 impl EtcdPort {
-    /// Checks that a store can be used: a member answers, no member is too old, the prefix is readable and writable,
-    /// and no other product uses it. Waits up to [`CHECK_TIMEOUT`] for etcd.
+    /// Checks that a store can be used. A member must answer, and no member may be too old. The prefix must be readable
+    /// and writable, and no other product may use the prefix. Waits up to [`CHECK_TIMEOUT`] for etcd.
     ///
     /// # Errors
     /// [`EngineError`] with the reason.
@@ -149,7 +149,7 @@ async fn look_at_waits(state: Rc<SharedState>) {
     }
 }
 
-/// Sends a commit. Repeats it until there is a definite answer.
+/// Sends a commit. Repeats the commit until etcd gives a definite answer.
 async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
@@ -199,7 +199,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
                 state.client.pause(attempt).await;
             }
             Err(Failure::NoSpace(message)) => {
-                // etcd may also report a lack of space for a request that took effect.
+                // etcd may also report that it has no space although the request took effect.
                 let Some((key, payload)) = &transaction.entry else { return Err(Failure::NoSpace(message)) };
                 let read = super::messages::RangeRequest { key: key.clone(), ..Default::default() };
                 let found = state.client.range(read).await?.kvs;
@@ -214,7 +214,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
     unreachable!("attempts do not end")
 }
 
-/// Queries the last entry. Repeats the query until there is an answer.
+/// Finds the last entry in etcd. Repeats the query until etcd answers.
 async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
@@ -246,7 +246,7 @@ fn look_behind(state: &SharedState, behind: &mut Option<Behind>, end: Position, 
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {
-            // A reopened watch then starts at a later revision, which etcd is less likely to have compacted.
+            // So a reopened watch starts at a later revision. etcd is less likely to have compacted this revision.
             state.followed.set(state.followed.get().max(revision));
         }
         return;

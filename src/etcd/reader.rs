@@ -1,4 +1,4 @@
-//! A read-only engine over the store at one revision, for an operator.
+//! A read-only engine over a store in etcd at one revision, for the inspection by an operator.
 
 use super::background::runtime;
 use super::client::{Client, Failure};
@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// The state of a store in etcd.
+/// A store in etcd at one revision.
 #[derive(Debug)]
 pub struct EtcdReader {
     client: Client,
     keys: Keys,
     runtime: Runtime,
-    /// Revision of the state.
+    /// Revision of all reads.
     revision: i64,
-    /// Entries in order; `None` before they are read.
+    /// Entries in order; `None` before the entries are read.
     entries: Option<Vec<Entry>>,
 }
 

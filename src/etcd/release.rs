@@ -1,7 +1,7 @@
 //! The supported releases of etcd.
 //!
 //! Before 3.5.13, etcd could send a progress notification before it had sent all earlier events (etcd issue 15220).
-//! kube-apiserver has the same lower bound for reads from its cache.
+//! kube-apiserver requires the same release for consistent reads from its cache.
 
 use super::client::{Client, Failure};
 use super::messages::StatusResponse;

@@ -1,4 +1,4 @@
-//! The shared state of the thread's tasks.
+//! What the tasks of the etcd thread share.
 
 use super::client::{Client, Failure};
 use super::keys::Keys;
@@ -9,7 +9,7 @@ use crate::updates::UpdateSender;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-/// The shared state of the thread's tasks.
+/// What the tasks of the etcd thread share.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) client: Client,
@@ -29,10 +29,11 @@ pub(super) struct SharedState {
     pub(super) followed: Cell<u64>,
     /// Manifests that are held back while this process puts a manifest; `None` at other times.
     held: RefCell<Option<Vec<StoredManifest>>>,
-    /// When each kind of request began to wait for etcd; `None` if it does not wait.
+    /// For each kind of request, when it began to wait for etcd; `None` if no request of this kind waits.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
-    /// Whether the thread must end, because the event loop no longer receives its events.
+    /// Whether the thread must end: the event loop takes no more events, or got an error after which the store is
+    /// unusable.
     pub(super) is_over: Cell<bool>,
 }
 
@@ -43,7 +44,7 @@ pub(super) enum Wait {
     Commit,
     /// A query of the last entry.
     Look,
-    /// The watch while it is not open.
+    /// The opening of the watch.
     Watch,
 }
 
@@ -70,7 +71,7 @@ impl SharedState {
         }
     }
 
-    /// Returns this process's knowledge of the store.
+    /// Returns what this process knows about the store.
     pub(super) fn known<'a>(&self, entries: &'a Entries) -> Known<'a> {
         Known {
             entries,
@@ -123,12 +124,12 @@ impl SharedState {
         }
     }
 
-    /// Holds delivered manifests back until etcd has answered the commit of a manifest.
+    /// Holds delivered manifests back until [`SharedState::release_manifests`].
     pub(super) fn hold_manifests(&self) {
         self.held.replace(Some(Vec::new()));
     }
 
-    /// Reports the answer to a commit with a manifest, and then the manifests that were put later.
+    /// Reports the answer to a commit with a manifest. Then delivers the held manifests that were put after `revision`.
     pub(super) fn release_manifests(&self, answer: Event, revision: u64) {
         self.note_manifest(revision);
         self.say(answer);

@@ -1,12 +1,12 @@
 //! A commit as one etcd transaction, and the meaning of etcd's answer.
 //!
-//! A transaction may be repeated after an attempt whose outcome is unknown. It requires that the key of its entry does
-//! not exist, and that its manifest replaces one specific revision. So the second attempt has no effect if the first
-//! took effect.
+//! A transaction may be repeated after an attempt whose outcome is unknown. The transaction requires that the key of
+//! its entry does not exist, and that its manifest replaces one specific revision. So if the first attempt took effect,
+//! a second attempt has no effect.
 //!
 //! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
-//! missing. The transaction could leave a gap, delete entries that no snapshot contains, or name missing chunks. So it
-//! requires the last entry that was delivered to the writer.
+//! missing. The transaction could then leave a gap, delete entries that no snapshot contains, or name missing chunks.
+//! So a transaction requires that the last entry delivered to its writer exists.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
@@ -36,7 +36,8 @@ pub(super) struct Transaction {
     dropped: Vec<SnapshotId>,
 }
 
-/// A port's knowledge of the store. A store that was restored from a backup may lack some of these keys.
+/// What a port knows about the store. If etcd was restored from a backup, some of these keys may be missing in the
+/// store.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     /// Entries that the store may hold.
@@ -79,9 +80,9 @@ const EQUAL: i32 = 0;
 const GREATER: i32 = 1;
 /// Result of a comparison: less.
 const LESS: i32 = 2;
-/// Target of a comparison: the version of a key, its number of writes.
+/// Target of a comparison: the `version` of a key, which is its number of writes.
 const VERSION: i32 = 0;
-/// Target of a comparison: the mod revision of a key, that of its last write.
+/// Target of a comparison: the mod revision of a key, which is the revision of its last write.
 const MOD_REVISION: i32 = 2;
 
 impl Transaction {
@@ -134,8 +135,8 @@ impl Transaction {
         Some(transaction)
     }
 
-    /// Requires the last delivered entry. If all entries are truncated, requires the known manifest and a journal that
-    /// has reached the same position.
+    /// Requires that the last delivered entry exists. If all delivered entries are truncated, requires the known
+    /// manifest and a `head` at or after the position of the last delivered entry.
     fn require(&mut self, known: &Known<'_>, keys: &Keys) {
         match known.entries.last {
             Some((writer, sequence, position)) => self.compare(keys.entry(writer, sequence), EQUAL, position.0),
@@ -185,8 +186,8 @@ impl Transaction {
         self.request.success.push(deletion(range));
     }
 
-    /// Deletes entries, unless one of them is a late duplicate with a position after `up_to`. A late duplicate must
-    /// stay, since a loading replica counts every entry after its base.
+    /// Deletes the entries in `range`, unless one of them is a late duplicate with a position after `up_to`. A late
+    /// duplicate must stay, since a loading replica counts every entry after the base that it loads.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -199,8 +200,8 @@ impl Transaction {
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
-    /// Returns the last chunk that was put since the last manifest, after this commit at `revision`. `before` is that
-    /// chunk before this commit.
+    /// Returns the last chunk that was put since the last manifest, as of after this commit at `revision`. `before` is
+    /// the value as of before this commit.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
             Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
@@ -249,14 +250,15 @@ pub(super) fn get(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Range(RangeRequest { key, ..RangeRequest::default() })) }
 }
 
-/// Returns a transaction without effect. etcd refuses it unless the client may read and write every key of the store.
+/// Returns a transaction without effect. etcd refuses this transaction unless the client may read and write every key
+/// of the store.
 pub(super) fn rights(keys: &Keys) -> TxnRequest {
     let compared = Some(Compared::Version(-1));
     let never = Compare { target: VERSION, key: keys.format(), compared, ..Compare::default() };
     TxnRequest { compare: vec![never], success: vec![deletion(keys.all())], failure: vec![get(keys.format())] }
 }
 
-/// Returns a read of the journal's end and the manifest, at one revision.
+/// Returns a read of the keys `head` and `manifest` at one revision.
 pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     let manifest = RangeRequest { key: keys.manifest(), keys_only: true, ..RangeRequest::default() };
     let manifest = RequestOp { request: Some(Request::Range(manifest)) };
@@ -272,17 +274,17 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Adds an entry. The entries of one writer come in the order of their sequences.
+    /// Adds an entry. The entries of one writer must be added in the order of their sequences.
     pub(super) fn push(&mut self, writer: u64, sequence: u64, position: Position) {
         let entries = self.by_writer.entry(writer).or_default();
-        // A late duplicate of a deleted entry is skipped here; it is deleted together with the next entry.
+        // A late duplicate of a deleted entry is not recorded. It is deleted together with the writer's next entry.
         if entries.back().is_none_or(|(last, _)| *last < sequence) {
             entries.push_back((sequence, position));
         }
         self.last = Some((writer, sequence, position));
     }
 
-    /// Returns the last sequence of each writer up to and including `position`.
+    /// Returns for each writer the sequence of its last entry up to and including `position`.
     fn up_to(&self, position: Position) -> Vec<(u64, u64)> {
         let last = |entries: &VecDeque<(u64, Position)>| {
             entries.iter().take_while(|(_, at)| *at <= position).last().map(|(sequence, _)| *sequence)
@@ -290,7 +292,7 @@ impl Entries {
         self.by_writer.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
     }
 
-    /// Removes the deleted entries up to and including `position`.
+    /// Removes the entries up to and including `position`, which the store has deleted.
     pub(super) fn forget(&mut self, position: Position) {
         self.last = self.last.filter(|(.., at)| *at > position);
         for entries in self.by_writer.values_mut() {

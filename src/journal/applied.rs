@@ -1,4 +1,4 @@
-//! The journal's progress in a table: the last applied entry, and the writers of the applied entries.
+//! How far a table has applied the journal: the last applied entry, and the writers of the applied entries.
 
 use super::entry::Header;
 use super::port::End;
@@ -12,34 +12,34 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Applied {
     /// Position of the last applied entry; 0 before the first entry.
     pub(super) position: Position,
-    /// Number of entries from the creation of the store up to that position.
+    /// Number of entries from the creation of the store up to `position`.
     pub(super) entries: u64,
     /// Hash of all applied entries and their results. Two tables with the same chain have the same content.
     pub(super) chain: u64,
     pub(super) writers: Writers,
-    /// State of the table at recent positions, including the current position.
+    /// The [`Link`] at each recent position, including the current position.
     links: VecDeque<Link>,
 }
 
-/// State of a table after an entry.
+/// What identifies the content of a table after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     position: Position,
-    /// Number of entries up to that position.
+    /// Number of entries up to `position`.
     entries: u64,
     version: ResourceVersion,
     chain: u64,
 }
 
-/// Maximum number of positions at which the state of the table is remembered.
+/// Maximum number of [`Link`]s that are remembered.
 const LINKS_MAX: usize = 1024;
 
-/// Comparison of the writer's table, when it made an entry, with this table at the same position.
+/// Result of a comparison: the writer's table when the writer made an entry, and this table at the same position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// Both tables were equal, or the writer's position is older than the remembered positions.
+    /// Both tables were equal, or the writer's position is older than all remembered positions.
     Agrees,
-    /// The writer had applied an entry that this table lacks, or the same entries with another result.
+    /// The writer had applied an entry that this table has not applied, or the same entries with another result.
     Differs,
 }
 
@@ -48,32 +48,31 @@ pub(super) enum Agreement {
 pub(super) enum Order {
     /// The next entry of the writer.
     Next,
-    /// An entry that was applied before and is appended again; it is skipped.
+    /// An entry that was applied before and is in the store again. It is skipped.
     Duplicate,
-    /// An entry of a forgotten writer. It may be a duplicate, so every replica skips it.
+    /// An entry of a writer that is no longer remembered. The entry may be a duplicate, so every replica skips it.
     Stale,
     /// An earlier entry of the writer is missing.
     Gap {
-        /// The sequence that was expected.
+        /// The expected sequence number.
         expected: u64,
     },
 }
 
 impl Applied {
-    /// Creates the progress of a table that was loaded up to `end`, at `version`.
+    /// Creates the progress of a table that was loaded up to `end`. The table is at `version`.
     pub(super) fn at(end: End, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
         let End { position, entries } = end;
         Self { position, entries, chain, writers, links: [Link { position, entries, version, chain }].into() }
     }
 
-    /// Returns the number of entries up to and including `position`, if that position is still remembered.
+    /// Returns the number of entries up to and including `position`, if the position is still remembered.
     pub(super) fn entries_at(&self, position: Position) -> Option<u64> {
         let behind = self.links.partition_point(|link| link.position <= position);
         self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
     }
 
-    /// Classifies an entry. Only the class decides whether the entry is applied, and every replica finds the same
-    /// class.
+    /// Classifies an entry. Only the class decides whether the entry is applied. Every replica finds the same class.
     pub(super) fn order(&self, header: &Header) -> Order {
         let last = self.writers.last(header.writer);
         if last.is_none() && header.after < self.writers.forgotten {
@@ -83,13 +82,13 @@ impl Applied {
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
-            // The writer was forgotten because it was idle for long.
+            // The writer is no longer remembered, because it wrote nothing for a long time.
             _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Compares the table of an entry's writer with this table, as far as its positions are remembered.
+    /// Compares the table of an entry's writer with this table, if the writer's position is still remembered.
     pub(super) fn agreement(&self, header: &Header) -> Agreement {
         if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
             return Agreement::Agrees;
@@ -102,7 +101,7 @@ impl Applied {
         }
     }
 
-    /// Skips an entry; the table stays at `version`.
+    /// Records that an entry was skipped. The table stays at `version`.
     pub(super) fn skip(&mut self, position: Position, version: ResourceVersion) {
         assert!(position > self.position, "an entry that was applied before");
         self.position = position;
@@ -113,7 +112,7 @@ impl Applied {
         self.links.push_back(Link { position, entries: self.entries, version, chain: self.chain });
     }
 
-    /// Records that all changes of an entry were applied or rejected, which took the table to `version`.
+    /// Records that all changes of an entry were applied or rejected. The table is now at `version`.
     pub(super) fn record(
         &mut self,
         position: Position,
@@ -146,12 +145,12 @@ pub(super) struct EntryName {
 pub(super) struct Rejections {
     /// Number of rejected changes.
     pub(super) count: u64,
-    /// Hash of the indexes of these changes.
+    /// Hash of the indexes of the rejected changes.
     indexes: u64,
 }
 
 impl Rejections {
-    /// Adds the change at `index`.
+    /// Adds the rejected change at `index`.
     pub(super) fn push(&mut self, index: u64) {
         self.count += 1;
         // The multiplier is odd, so the multiplication loses no information.
@@ -166,15 +165,16 @@ pub(super) struct Writer {
     pub(super) position: Position,
 }
 
-/// The remembered writers. Every table at the same position remembers the same ones.
+/// The remembered writers. All tables at the same position remember the same writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     by_name: BTreeMap<u64, Writer>,
-    /// Position of the last entry of the writer that was forgotten last; 0 before any writer is forgotten.
+    /// The writer whose last entry is oldest is forgotten first. This is the position of the last entry of the writer
+    /// that was forgotten most recently; 0 if no writer was forgotten.
     pub(super) forgotten: Position,
 }
 
-/// Maximum number of remembered writers. The most recent writers are remembered.
+/// Maximum number of remembered writers. The writers with the most recent entries are remembered.
 pub(super) const WRITERS_MAX: usize = 1024;
 
 impl Writers {

@@ -1,8 +1,9 @@
-//! Barriers: a process checks that it has applied every entry that any process had appended before a request.
+//! Barriers. With a barrier, a process ensures that its table has every entry that any process had appended before a
+//! request arrived.
 //!
-//! A barrier queries the store for its last entry, and for the number of entries up to that entry. The barrier is
-//! passed when the table has applied all these entries. One query runs at a time. Requests that arrive during a query
-//! share the next query, since the running query may miss a newer entry.
+//! For a barrier, the process asks the store for its last entry, and for the number of entries up to this entry. The
+//! table passes the barrier when it has applied all these entries. One query runs at a time. Requests that arrive
+//! during a query share the next query, since the running query may miss a newer entry.
 
 use super::applied::Applied;
 use super::port::End;
@@ -11,26 +12,26 @@ use std::collections::VecDeque;
 /// The barriers of a process, numbered from 1.
 #[derive(Debug, Default)]
 pub(super) struct Barriers {
-    /// Number of the last barrier that was requested.
+    /// Number of the last requested barrier.
     asked: u64,
     /// Number of the last barrier whose query has begun.
     begun: u64,
     is_looking: bool,
-    /// Barriers whose query has ended, each with the end of the journal that the query found, in the order of their
-    /// numbers.
+    /// Barriers whose query has ended, in the order of their numbers. Each has the end of the journal that its query
+    /// found.
     found: VecDeque<(u64, End)>,
     /// Number of the last passed barrier.
     passed: u64,
 }
 
 impl Barriers {
-    /// Returns the number of a barrier that begins after this call.
+    /// Requests a barrier. Returns the number of the barrier. Its query begins after this call.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked = self.begun + 1;
         self.asked
     }
 
-    /// Starts a query if one is due. Returns whether a query was started.
+    /// Starts a query if a query is due. Returns whether a query was started.
     pub(super) fn begin_query(&mut self) -> bool {
         let is_due = self.has_work();
         if is_due {
@@ -55,7 +56,7 @@ impl Barriers {
     /// Passes the barriers that the table has reached.
     ///
     /// # Errors
-    /// The table lacks an entry.
+    /// The table has not applied an entry before the end that a query found.
     pub(super) fn on_applied(&mut self, applied: &Applied) -> Result<(), String> {
         while let Some((number, end)) = self.found.pop_front_if(|(_, end)| end.position <= applied.position) {
             match applied.entries_at(end.position) {
@@ -83,7 +84,7 @@ mod tests {
     use crate::journal::applied::Writers;
     use crate::resource::ResourceVersion;
 
-    /// Returns the state of a table after `entries` entries at consecutive positions.
+    /// Returns the progress of a table after `entries` entries at consecutive positions.
     fn applied(entries: u64) -> Applied {
         let mut applied = Applied::at(End::default(), ResourceVersion(1), 0, Writers::default());
         for position in 1..=entries {

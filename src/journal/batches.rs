@@ -1,12 +1,13 @@
-//! Changes in flight: the waiting changes, the batch at the worker, and the batch that is being applied.
+//! Changes in flight: the waiting changes, the batch that the worker makes durable, and the batch that is being
+//! applied. A change is settled when its outcome is known; it is then no longer in flight.
 //!
 //! ```text
 //!   queue_change ─► waiting ─► sent ─► applying ─► settled
 //!                          seal   durable
 //! ```
 //!
-//! Invariants: `keys` has the hash of the key of every change in flight. Tickets are settled in the order of their
-//! numbers.
+//! Invariants: `keys` has the hash of the Lease's key for every change in flight. Tickets are settled in the order of
+//! their numbers.
 
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
@@ -47,7 +48,7 @@ impl Submitted {
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
-    /// Name of the writer whose batch failed last. An entry of this writer may still arrive.
+    /// The name that this writer had when a batch last failed. The failed batch may still arrive as an entry.
     failed_writer: Option<u64>,
     /// Sequence of the last durable batch.
     sequence: u64,
@@ -61,7 +62,7 @@ pub(super) struct Batches {
     /// An empty queue, reused to avoid allocations.
     spare: VecDeque<Submitted>,
     tickets: Tickets,
-    /// Hash of each key with a change in flight, and the ticket number of that change.
+    /// For each change in flight, the hash of the Lease's key, and the change's ticket number.
     keys: HashTable<(u64, u64)>,
     hasher: FixedState,
     /// Number of the last ticket.
@@ -69,11 +70,11 @@ pub(super) struct Batches {
     /// Number of the last settled ticket.
     settled: u64,
     reservations: Reservations,
-    /// Changes of holder that were applied and not yet taken.
+    /// Changes of holder that were applied, but that [`Batches::take_holder_changes`] has not returned yet.
     holder_changes: Vec<HolderChange>,
 }
 
-/// A batch at the worker.
+/// A batch that the worker makes durable.
 #[derive(Debug)]
 struct Sent {
     entry: EntryName,
@@ -90,7 +91,7 @@ struct Applying {
     /// Index of the next change.
     index: u64,
     rejections: Rejections,
-    /// Version of the table before the batch.
+    /// Version of the table before the batch was applied.
     base: ResourceVersion,
 }
 
@@ -105,7 +106,7 @@ pub(super) struct Sealed {
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// Creates the state of a writer that has not written.
+    /// Creates an empty value for a writer that has not written yet.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
@@ -131,8 +132,8 @@ impl Batches {
         self.writer
     }
 
-    /// Changes the writer's name if `applied` has a writer of this name, or if its batch has failed. The new name is
-    /// unused among the writers that `applied` remembers.
+    /// Changes this writer's name if `applied` has a writer of the same name, or if a batch under this name has failed.
+    /// `applied` remembers no writer with the new name.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -151,7 +152,7 @@ impl Batches {
         usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
     }
 
-    /// Whether a batch can be made from the waiting changes.
+    /// Whether the next batch can be made from the waiting changes.
     pub(super) fn can_seal(&self) -> bool {
         self.sent.is_none() && !self.waiting.is_empty()
     }
@@ -161,7 +162,7 @@ impl Batches {
         self.waiting_others == 0
     }
 
-    /// Returns the number of changes that wait to be sent.
+    /// Returns the number of changes that wait for a batch.
     pub(super) fn waiting_len(&self) -> usize {
         self.waiting.len()
     }
@@ -180,8 +181,8 @@ impl Batches {
         self.reservations.of(namespace)
     }
 
-    /// Returns the ticket number of the key's change in flight. A hash collision, with probability 2^-64, returns that
-    /// of another key.
+    /// Returns the ticket number of the change of this Lease that is in flight. After a hash collision (probability
+    /// 2^-64), returns the ticket number of another Lease's change.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         if self.keys.is_empty() {
@@ -204,10 +205,10 @@ impl Batches {
         state.finish()
     }
 
-    /// Adds a change, unless a change of its key is in flight. The table would reject the second change.
+    /// Adds a change, unless another change of the same Lease is in flight. The table would reject the second change.
     ///
     /// # Errors
-    /// Ticket number of the change in flight.
+    /// The ticket number of the change that is in flight.
     #[inline]
     pub(super) fn queue_change(
         &mut self,
@@ -235,7 +236,7 @@ impl Batches {
     /// Makes a batch from as many waiting changes as a batch may hold.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
-        // The last batch may be durable but not yet delivered.
+        // A batch may still be in flight: it may be durable, but not delivered yet.
         if !self.can_seal() {
             return None;
         }
@@ -273,12 +274,12 @@ impl Batches {
         times.unwrap_or(MicroTime(0))
     }
 
-    /// Returns the header of the sent batch, if its entry has this name.
+    /// Returns the header of the sent batch, if `name` is the name of its entry.
     pub(super) fn sent_header(&self, name: EntryName) -> Option<Header> {
         self.sent.as_ref().filter(|sent| sent.entry == name).map(|sent| sent.header)
     }
 
-    /// Starts to apply the sent batch, which is now durable, to a table at version `base`.
+    /// Starts to apply the sent batch, which is now durable. The table is at version `base`.
     pub(super) fn begin_applying(&mut self, position: Position, base: ResourceVersion) {
         assert!(self.applying.is_none(), "one batch at a time is applied");
         let Some(Sent { entry, header, changes }) = self.sent.take() else { return };
@@ -286,8 +287,8 @@ impl Batches {
         self.applying = Some(Applying { entry, position, changes, index: 0, rejections: Rejections::default(), base });
     }
 
-    /// Applies up to `changes_max` changes of the durable batch, and returns their number. Updates `numbers`, which a
-    /// store with several writers needs.
+    /// Applies up to `changes_max` changes of the durable batch. Returns the number of handled changes. Updates
+    /// `numbers`, which exists only for a store with several writers.
     pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,
@@ -344,8 +345,8 @@ impl Batches {
 
     /// Fails all changes in flight. The store had no space for the sent batch, so the waiting changes would fail too.
     ///
-    /// If the batch was sent more than once, an earlier attempt may still take effect. So the writer changes its name,
-    /// and no other batch has the same writer and sequence.
+    /// If the batch was sent more than once, an earlier attempt may still take effect. So the writer changes its name.
+    /// No later batch then has the same writer and sequence.
     pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
         let waiting = std::mem::take(&mut self.waiting);
         (self.waiting_bytes, self.waiting_others) = (0, 0);

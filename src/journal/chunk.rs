@@ -1,4 +1,4 @@
-//! A chunk: one piece of a snapshot's stream of records, compressed and sealed.
+//! A chunk: one piece of a snapshot's stream of records, compressed and sealed with a checksum.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `C`
@@ -34,7 +34,7 @@ pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
 /// Opens a chunk that was read from `store`.
 ///
 /// # Errors
-/// [`EngineError`] if the chunk is missing or damaged, or if another chunk is in its place.
+/// [`EngineError`] if the chunk is missing or damaged, or if the store has another chunk at this index.
 pub(crate) fn open_piece(
     store: &str,
     snapshot: SnapshotId,
@@ -77,7 +77,7 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
     let damaged = reader.damaged("what cannot be decompressed");
     let compressed = reader.take(reader.remaining())?;
-    // The buffer has one byte more than expected, so that a piece that is too long is noticed.
+    // The buffer is one byte larger than the expected length. So a piece that is too long is noticed.
     let mut bytes = Vec::with_capacity(length + 1);
     let status = Decompress::new(false).decompress_vec(compressed, &mut bytes, FlushDecompress::Finish);
     if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {

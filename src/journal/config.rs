@@ -10,7 +10,7 @@ pub struct Config {
     pub store: String,
     /// Whether other processes write to the store too.
     pub is_shared: bool,
-    /// Wall-clock time when `now_ms` is 0, in microseconds. Also the table's first version in a new store.
+    /// Wall-clock time when `now_ms` is 0, in microseconds. In a new store, it is also the first version of the table.
     pub wall_us: u64,
     /// Limits of sizes and times.
     pub limits: Limits,
@@ -23,9 +23,9 @@ pub struct Limits {
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Minimum number of changes in a batch that may be held back while more changes arrive.
+    /// A batch with at least this number of changes may be held back while more changes arrive.
     pub gathered_changes_min: usize,
-    /// Maximum time for which a batch is held back, in ms.
+    /// Maximum time for which such a batch is held back, in ms.
     pub gather_ms_max: u64,
     /// Maximum time that renewals wait for more renewals, in ms; 0 to send them at once. Any other change is sent at
     /// once, together with the waiting renewals.
@@ -36,12 +36,13 @@ pub struct Limits {
     pub waiting_changes_max: usize,
     /// Approximate maximum size of the waiting changes, in bytes.
     pub waiting_bytes_max: usize,
-    /// Size of the entries since the newest snapshot below which no snapshot is begun, in bytes.
+    /// No snapshot is begun while the entries after the newest snapshot have less than this size, in bytes.
     pub snapshot_bytes_min: u64,
-    /// Size of all entries above which the entries before the newest snapshot are deleted even if the watch window
-    /// needs them, in bytes.
+    /// Limit for the size of all entries, in bytes. Above this limit, the entries before the newest snapshot are
+    /// deleted even if the watch window needs them.
     pub journal_bytes_max: u64,
-    /// Size in use above which creations are refused, in bytes; `None` for [`QUOTA_SHARE`] of the store's quota.
+    /// Size of the store's pages in use above which the server refuses to create Leases, in bytes; `None` for
+    /// [`QUOTA_SHARE`] percent of the store's quota.
     pub store_bytes_max: Option<u64>,
     /// Approximate maximum number of entries deleted in one commit.
     pub truncated_entries_max: u64,
@@ -49,21 +50,21 @@ pub struct Limits {
     pub dropped_chunks_max: u32,
     /// Pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms: u64,
-    /// Pause of writes after a commit that found no space, in ms.
+    /// Pause of writes after a commit for which the store had no space, in ms.
     pub no_space_ms: u64,
-    /// Pause of snapshots after a snapshot's commit that found no space, in ms.
+    /// Pause of snapshots after a snapshot's commit for which the store had no space, in ms.
     pub snapshot_retry_ms: u64,
     /// Interval at which a process that shares a store checks whether its table is current, in ms.
     pub look_ms: u64,
-    /// Time without a passed barrier after which a process's table no longer counts as current, in ms.
+    /// If a process has passed no barrier for this time, its table no longer counts as current, in ms.
     pub behind_ms_max: u64,
-    /// Period over which the writers of a shared store spread their attempts to claim a snapshot, in ms.
+    /// The writers of a shared store spread their attempts to claim a snapshot over this time, in ms.
     pub claim_spread_ms: u64,
-    /// Age after which another writer may take over a claim that was not renewed, in ms.
+    /// If a claim was not renewed for this time, another writer may take it over, in ms.
     pub claim_ms_max: u64,
 }
 
-/// Percentage of a store's quota above which creations are refused.
+/// Percentage of a store's quota. Above it, the server refuses to create Leases.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
 impl Config {

@@ -5,7 +5,7 @@
 //!   2    u64   writer: a number that is new at each start of a process
 //!   10   u64   sequence: number of this entry among those of its writer, from 1
 //!   18   u64   after: position of the last entry that the writer had applied; 0 before the first entry
-//!   26   u64   base: version of the writer's table after that entry
+//!   26   u64   base: version of the writer's table after the entry at position `after`
 //!   34   u64   chain: hash of all entries that the writer had applied, see `applied`
 //!   42   i64   time, in microseconds, to which the times of renewals are relative
 //!   50   u32   number of changes
@@ -13,8 +13,8 @@
 //!        checksum
 //! ```
 //!
-//! A change is a byte for its kind, followed by these fields. `number` is the version of the Lease's creation, `from`
-//! the version of the changed state:
+//! A change is a byte for its kind, followed by these fields. `number` is the version of the Lease's creation. `from`
+//! is the version of the Lease before the change:
 //!
 //! ```text
 //!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the time of the last
@@ -24,7 +24,8 @@
 //!   deletion     base - number, base - from
 //! ```
 //!
-//! Differences of versions are unsigned, those of times are signed. Both wrap around, so that every value survives.
+//! Differences of versions are unsigned, and differences of times are signed. Both wrap around, so that every value can
+//! be encoded.
 
 use super::applied::EntryName;
 use super::lease_form::{put_lease, read_lease};
@@ -50,14 +51,14 @@ pub(super) struct Header {
 
 /// Bytes before the first change.
 pub(super) const HEADER_BYTES: usize = 54;
-/// Offset of the number of changes, which is written last.
+/// Offset of the number of changes. This number is written last.
 const COUNT_AT: usize = HEADER_BYTES - size_of::<u32>();
 
 const RENEW: u8 = 0;
 const REPLACE: u8 = 1;
 const CREATE: u8 = 2;
 const DELETE: u8 = 3;
-/// Flag of a renewal: the time of an entry of `managedFields` follows.
+/// Flag of a renewal: the time of the last entry of `managedFields` follows.
 const HAS_MANAGED_TIME: u8 = 4;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -149,7 +150,7 @@ fn seconds(time: MicroTime) -> i64 {
     time.0.div_euclid(MICROS_PER_SECOND)
 }
 
-/// A change as stored in an entry. It names no slot in a table.
+/// A change as stored in an entry. Unlike a [`Change`], it names no slot in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoredChange {
     Create(Box<Lease>),
@@ -158,12 +159,12 @@ pub(super) enum StoredChange {
     Delete(Origin),
 }
 
-/// The state from which a change was made.
+/// The state of a Lease from which a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     /// Version of the Lease's creation.
     pub(super) number: ResourceVersion,
-    /// Version of the state.
+    /// Version of the Lease in this state.
     pub(super) from: ResourceVersion,
 }
 
@@ -260,7 +261,7 @@ pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
     peek(payload).map(|name| (name.writer, name.sequence))
 }
 
-/// Identifies a sealed entry that was just written. Does not verify its checksum.
+/// Returns the name of a sealed entry that was just written. Does not verify the checksum.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);
     let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);

@@ -4,20 +4,20 @@ use super::seal::FORMAT;
 use super::wire::FormError;
 use crate::engine::EngineError;
 
-/// Returns the error for a value of `store` that holds bytes that were never written.
+/// Returns the error for a value in `store` whose bytes no release has written.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }
 }
 
-/// Returns the error for a contradiction between this process's state and `store`. The store is intact, and a restart
-/// may help.
+/// Returns the error for a contradiction between `store` and what this process knows about it. The store is intact, and
+/// a restart of the process may help.
 #[cold]
 pub(super) fn lost(store: &str, what: &str) -> EngineError {
     EngineError::Lost { store: store.to_owned(), what: what.to_owned() }
 }
 
-/// Returns the error for a value of `store` that cannot be decoded.
+/// Returns the error for a value in `store` that cannot be decoded.
 #[cold]
 pub(super) fn unreadable(store: &str, value: &str, error: FormError) -> EngineError {
     match error {

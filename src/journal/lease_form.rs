@@ -1,7 +1,7 @@
-//! The binary form of a Lease in entries and snapshots. It keeps everything that the table can hold.
+//! The binary form of a Lease in entries and snapshots. This form keeps everything that a Lease in the table can hold.
 //!
-//! The protobuf of the API is not suitable. It cannot tell an empty list of `managedFields` from none, its times
-//! cannot hold 64 bits of microseconds, and it changes with the API.
+//! The API's protobuf encoding is not suitable. It does not distinguish an empty list of `managedFields` from a missing
+//! list. Its times cannot hold 64 bits of microseconds. And it changes with the API.
 //!
 //! ```text
 //!   number   set of the fields that follow, one bit for each, in this order:
@@ -23,13 +23,13 @@ use crate::table::object::Object;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 
-/// Values that replace those in the Lease.
+/// Values that are encoded instead of the Lease's own values.
 #[derive(Clone, Copy, Debug)]
 struct Times<'l> {
-    /// Version in built-in storage, which a renewal removes.
+    /// Version of the Lease in built-in storage. A renewal removes it.
     resource_version: &'l str,
     renew_time: Option<MicroTime>,
-    /// Time of the last entry of `managedFields`; `None` to keep the time in the entry.
+    /// Time of the last entry of `managedFields`; `None` to keep the time in the Lease.
     managed_time: Option<Time>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn put_lease(out: &mut Vec<u8>, lease: &Lease) {
     put(out, lease, Times { resource_version, renew_time: lease.spec.renew_time, managed_time: None });
 }
 
-/// Appends the Lease of an object of the table, with its renewed times.
+/// Appends the Lease of an object in the table, with the times of its last renewal.
 pub(super) fn put_object(out: &mut Vec<u8>, object: &Object) {
     let resource_version = object.built_in_version_text();
     let (renew_time, managed_time) = (object.renew_time(), object.managed_time());
@@ -101,7 +101,7 @@ fn put_spec(out: &mut Vec<u8>, spec: &LeaseSpec, renew_time: Option<MicroTime>) 
     [&spec.strategy, &spec.preferred_holder].into_iter().flatten().for_each(|text| put_text(out, text));
 }
 
-/// Four texts, then one byte with the two optional booleans.
+/// Appends an owner: four texts, and one byte with the two optional booleans.
 fn put_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     for text in [&owner.api_version, &owner.kind, &owner.name, &owner.uid] {
         put_text(out, text);
@@ -117,9 +117,9 @@ fn mark(mark: Option<bool>) -> u8 {
     }
 }
 
-/// A byte of flags; manager, apiVersion, fields and subresource as texts; the time, if present; if known, a byte for
-/// the fields of the spec. Its bits from bit 0: acquireTime, holderIdentity, leaseDurationSeconds, leaseTransitions,
-/// preferredHolder, renewTime, strategy.
+/// Appends an entry of `managedFields`: a byte of flags; manager, apiVersion, fields and subresource as texts; the
+/// time, if present; a byte for the entry's fields of the spec, if known. The bits of this byte from bit 0:
+/// acquireTime, holderIdentity, leaseDurationSeconds, leaseTransitions, preferredHolder, renewTime, strategy.
 fn put_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry, time: Option<Time>) {
     let spec_bits = entry.fields.spec_bits();
     let marks = [
@@ -197,7 +197,8 @@ fn read_list<'b, T>(
     reader: &mut Reader<'b>,
     mut read: impl FnMut(&mut Reader<'b>) -> Result<T, FormError>,
 ) -> Result<Vec<T>, FormError> {
-    // An item takes much more space in memory than its bytes, so a false count must not reserve memory for all items.
+    // An item takes much more memory than its encoded bytes. So memory is not reserved for all items in advance, since
+    // the count may be wrong.
     let count = reader.length()?;
     let mut list = Vec::with_capacity(count.min(LIST_RESERVED_MAX));
     for _ in 0..count {
@@ -212,7 +213,7 @@ const LIST_RESERVED_MAX: usize = 64;
 fn read_map(reader: &mut Reader<'_>) -> Result<StringMap, FormError> {
     let error = reader.damaged("keys out of order");
     let pairs = read_list(reader, |reader| Ok((reader.text()?, reader.text()?)))?;
-    // Inserting sorted keys is fast.
+    // Keys are written in order, so keys out of order mean damage. Inserting sorted keys is also fast.
     if !pairs.is_sorted_by(|(a, _), (b, _): &(CompactString, CompactString)| a < b) {
         return Err(error);
     }

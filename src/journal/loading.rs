@@ -1,6 +1,7 @@
-//! Loads a table from a store in steps: first the Leases of the base, then every later entry.
+//! Loads a table from a store in steps. The base is a snapshot or an empty table. Loading first restores the Leases of
+//! the base, and then applies every later entry.
 //!
-//! The changes of entries are applied like new changes, so the event log gets the same events as before the restart.
+//! The changes in entries are applied like new changes. So the event log gets the same events as before the restart.
 
 use super::applied::{Applied, Writers};
 use super::chunk::PIECE_BYTES;
@@ -30,7 +31,7 @@ pub(super) struct Loading {
     numbers: Numbers,
     applied: Applied,
     retained: Retained,
-    /// Number and bytes of the entries after the newest snapshot.
+    /// Number and size of the entries after the newest snapshot.
     since: Amount,
     /// Number of applied entries.
     entries: u64,
@@ -72,7 +73,7 @@ const CHUNKS_AHEAD: u32 = 2;
 
 /// Whether work remains after a call.
 enum Left {
-    /// Work remains. The next call continues it after the worker's next event, or at once if [`Loading::has_work`].
+    /// Work remains. The next call continues after the worker's next event, or at once if [`Loading::has_work`].
     More,
     /// No work remains: the table is loaded.
     Nothing,
@@ -101,8 +102,8 @@ impl Loading {
         self.is_cut
     }
 
-    /// Loads at most about `budget` records and changes, and subtracts their number from `budget`. Returns whether the
-    /// table is loaded.
+    /// Loads at most about `budget` records and changes, and subtracts the number of loaded ones from `budget`. Returns
+    /// whether the table is completely loaded.
     ///
     /// # Errors
     /// [`EngineError`] if the store cannot be read, or holds bytes that were never written.
@@ -160,7 +161,8 @@ impl Loading {
                     }
                     Base::Snapshot(info) => {
                         table.start_at(info.version);
-                        // The bytes of the snapshot bound the reserved memory if the count is wrong.
+                        // The count may be wrong. A snapshot has no more Leases than bytes, so its size limits the
+                        // reserved memory.
                         self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
                         self.step = Step::Records(Records::begin(info.clone(), port));
                     }
@@ -236,14 +238,14 @@ impl Loading {
             if *budget == 0 {
                 return Ok(Left::More);
             }
-            // An entry takes time even without changes.
+            // An entry without changes also takes time, so it counts too.
             *budget -= 1;
             if let Some(entry) = entries.queue.pop_front() {
                 self.retained.push(entry.position, entry.payload.len());
                 if entry.position > newest {
                     self.since.add(entry.payload.len());
                 }
-                // Entries that the base contains are skipped; upkeep deletes them later.
+                // Entries that the base already contains are skipped. [`Upkeep`] deletes them later.
                 if entry.position > base {
                     let expected = if config.is_shared { Expected::Stored } else { Expected::OneWriter };
                     let base = table.version();
@@ -269,7 +271,7 @@ impl Loading {
         }
     }
 
-    /// Returns the parts that continue once the table is loaded.
+    /// Returns the parts that the journal needs once the table is loaded.
     pub(super) fn finish(self, config: &Config, table: &Table) -> (Applied, Numbers, Upkeep) {
         let manifest = self.manifest.expect("a table is loaded by a manifest");
         info!(

@@ -1,4 +1,5 @@
-//! The manifest: it names the base, which is loaded at startup, and the other valid parts of the store.
+//! The manifest names the base, from which a process loads its table at startup. It also names the other valid parts of
+//! the store.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `M`
@@ -6,7 +7,7 @@
 //!        number   version of the empty table, or the snapshot as below
 //!        u8       1: a newer snapshot follows, as below; 0: no newer snapshot
 //!        number   of the last snapshot that was claimed, since format 2
-//!        u8       1: the name of the writer that takes it follows (u64); 0: no writer takes it; since format 2
+//!        u8       1: the name (u64) of the writer that takes this snapshot follows; 0: none takes it; since format 2
 //!        checksum
 //! ```
 //!
@@ -21,7 +22,7 @@
 //!
 //! Several writers may share a store. Before a writer takes a snapshot, it claims the snapshot's number in the
 //! manifest. A writer can replace a manifest only if it knows the current revision. So one writer at a time takes a
-//! snapshot, and a writer whose claim was taken over cannot finish its snapshot.
+//! snapshot. If another writer takes over the claim, the first writer cannot finish its snapshot.
 
 use super::applied::{Writer, Writers};
 use super::seal::{self, Kind, Opened};
@@ -33,18 +34,18 @@ use crate::resource::ResourceVersion;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) base: Base,
-    /// A complete snapshot that becomes the base once the entries before it are no longer needed.
+    /// A complete snapshot. It becomes the base when the watch window no longer needs the entries before it.
     pub(super) newer: Option<SnapshotInfo>,
     /// Number of the last claimed snapshot. No other snapshot has this number.
     pub(super) last_claimed: SnapshotId,
-    /// Name of the writer that is taking that snapshot; `None` if no writer is.
+    /// Name of the writer that is taking the last claimed snapshot; `None` if no writer is taking it.
     pub(super) taker: Option<u64>,
 }
 
-/// The state that is loaded first at startup.
+/// What a process loads first at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    /// No Lease, at this version.
+    /// An empty table at this version.
     Empty(ResourceVersion),
     /// The Leases of a snapshot.
     Snapshot(SnapshotInfo),
@@ -54,19 +55,19 @@ pub(super) enum Base {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotInfo {
     pub(super) id: SnapshotId,
-    /// Version of the table.
+    /// Version of the table in the snapshot.
     pub(super) version: ResourceVersion,
     /// Position of the last entry in the snapshot.
     pub(super) position: Position,
-    /// Number of entries from the creation of the store up to `position`; 0 in format 1, where it is not needed.
+    /// Number of entries from the creation of the store up to `position`. In format 1, this number is 0 and not needed.
     pub(super) entries: u64,
-    /// Chain at `position`.
+    /// Hash of all entries up to `position` and of their results.
     pub(super) chain: u64,
     /// Number of chunks.
     pub(super) chunks: u32,
     /// Number of Leases.
     pub(super) records: u64,
-    /// Bytes of the chunks.
+    /// Size of the chunks, in bytes.
     pub(super) bytes: u64,
     /// Wall-clock time when the snapshot was begun, in microseconds.
     pub(super) begun_us: i64,
@@ -74,7 +75,7 @@ pub(super) struct SnapshotInfo {
 }
 
 impl Manifest {
-    /// The manifest of a new store.
+    /// Creates the manifest of a new store.
     pub(super) fn new(version: ResourceVersion) -> Self {
         Self { base: Base::Empty(version), newer: None, last_claimed: SnapshotId(0), taker: None }
     }

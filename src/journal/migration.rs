@@ -1,7 +1,7 @@
 //! Copies the Leases of one store to a new store while no server uses either store.
 //!
-//! The new store begins with a snapshot of the Leases at the last version of the old store, and versions continue from
-//! there. The journal and the watch window are not copied, so a watch from an older version gets 410.
+//! The new store begins with a snapshot of the Leases at the last version of the old store. Versions continue from this
+//! version. The journal and the watch window are not copied. So a watch from an older version gets 410.
 
 use super::Journal;
 use super::applied::Applied;
@@ -14,7 +14,7 @@ use crate::engine::{EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 
-/// A store, and a function that waits for its port.
+/// A store, its port, and a function that waits for events of the port.
 pub struct Place<'p> {
     /// Port to the store.
     pub port: Box<dyn Port>,
@@ -35,7 +35,7 @@ pub struct Migrated {
     pub bytes: u64,
 }
 
-/// Number of records and changes that one call of [`Journal::advance`] loads.
+/// Maximum number of records and changes that one call of [`Journal::advance`] loads.
 const RECORDS_AT_ONCE: usize = 64 * 1024;
 /// Number of the new store's first snapshot.
 const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
@@ -44,7 +44,7 @@ const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 ///
 /// # Errors
 /// [`EngineError`]: the old store is empty or unreadable, or the new store is in use or cannot be written. A failed
-/// attempt leaves no valid new store, so it can be repeated.
+/// attempt leaves no valid new store, so the migration can be repeated.
 pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
     let table = load(from)?;
     to.prepare()?;
@@ -71,7 +71,7 @@ fn load(mut from: Place<'_>) -> Result<Table, EngineError> {
         return Err(damaged(&from.config.store, "manifest", "it is not there: no server has used this store"));
     }
     let Place { port, config, mut wait } = from;
-    // The event log is not needed here.
+    // The migration needs no event log.
     let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
     let mut journal = Journal::new(port, config, 0);
     while journal.is_loading() {
@@ -124,7 +124,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Makes a commit durable. Returns the size of its chunk in bytes.
+    /// Makes a commit durable. Returns the size of the commit's chunk, in bytes.
     fn commit(&mut self, commit: Commit) -> Result<usize, EngineError> {
         match self.ask(Command::Commit(commit))? {
             Event::Committed { chunk_bytes, .. } => Ok(chunk_bytes),

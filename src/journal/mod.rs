@@ -1,4 +1,5 @@
-//! The journal makes every change durable, in one order, before any client can see it.
+//! The journal makes every change durable before any client can see the change. All changes have one order. A version
+//! in this module is a `resourceVersion`.
 //!
 //! ```text
 //!   Change ─► submit ─► batch ─► Port ─► Worker ─► Engine::commit
@@ -10,25 +11,26 @@
 //! [`Engine`](crate::engine::Engine) and may block. While the worker makes one batch durable, new changes wait in the
 //! next batch. This module reads no clock and no random number. Only [`ThreadPort`] has a thread.
 //!
-//! The store holds entries (module `entry`, one batch each), chunks of snapshots (`chunk`, each a piece of a stream of
-//! `record`s), and one `manifest`. `seal` defines the first and last bytes of each stored value, and `lease_form` the
-//! form of a Lease. Each value has the number of its format. Loading refuses a newer format.
+//! The store holds entries, chunks and one manifest. An entry (module `entry`) is one batch of changes. A chunk
+//! (`chunk`) is a piece of a snapshot, which is a stream of records (`record`). Module `seal` defines the first and
+//! last bytes of each stored value. Module `lease_form` defines the binary form of a Lease. Each value has the number
+//! of its format, and loading refuses a newer format.
 //!
-//! At startup, the journal loads the base that the manifest names, and applies every later entry. Each entry records a
-//! hash of all entries that its writer had applied. With one writer, a hash that differs from the entries before it
-//! means damage. Startup then fails with an error that names the entry. This module never sees a torn end: an engine
-//! keeps a commit completely or not at all.
+//! At startup, the journal loads the base (a snapshot or an empty table) that the manifest names. Then it applies every
+//! later entry. Each entry contains a hash of all entries that its writer had applied. With one writer, an entry is
+//! damaged if this hash differs from the hash of the entries before it. Startup then fails with an error that names the
+//! entry. An engine keeps a commit completely or not at all. So this module never sees a partial commit.
 //!
 //! # Several writers
 //!
-//! Processes that share a store have no leader. Each process appends entries. Each applies all entries, including those
-//! that it appended, in the order of their positions. Whether an entry is applied depends only on its sequence number
-//! and the earlier entries. So all tables at the same position are equal. Every replica rejects a change whose Lease
-//! another writer changed first. If an earlier entry is missing, or an entry's writer had a different table, the
+//! Processes that share a store have no leader. Each process appends its own entries, and applies the entries of all
+//! processes in the order of their positions. Whether an entry is applied depends only on its sequence number and the
+//! earlier entries. So all tables at the same position are equal. If another writer changed the Lease first, every
+//! replica rejects the later change. If an earlier entry is missing, or an entry's writer had a different table, the
 //! process fails with [`EngineError::Lost`] and loads the store again.
 //!
-//! A table may lack writes that another process has acknowledged. A request that needs current data asks for a
-//! [barrier](Journal::ask_barrier).
+//! A process may not have applied writes yet that another process has acknowledged. A request that needs current data
+//! asks for a [barrier](Journal::ask_barrier).
 
 mod applied;
 mod barriers;
@@ -86,9 +88,9 @@ use std::collections::VecDeque;
 use tracing::{info, warn};
 use upkeep::{Upkeep, Work};
 
-/// The event loop's side of the journal.
+/// The event loop's side of the journal. A turn is one pass through the event loop.
 ///
-/// Call order in each turn of the event loop: [`Journal::advance`], then any number of [`Journal::submit`], then
+/// Call order in each turn: [`Journal::advance`], then [`Journal::submit`] any number of times, then
 /// [`Journal::end_turn`].
 #[derive(Debug)]
 pub struct Journal {
@@ -118,13 +120,13 @@ pub struct Journal {
     waiting_since_ms: u64,
     /// Time until which the waiting renewals are held back, in ms; `None` if they are not held back.
     held_until_ms: Option<u64>,
-    /// When writes are tried again after a commit that found no space, in ms.
+    /// When writes are tried again after a commit for which the store had no space, in ms.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
-    /// Size of the store, if it reports one.
+    /// Size of the store, if the store reports it.
     store_size: Option<StoreSize>,
     counts: Counts,
-    /// Version of the table and time, as of the last call.
+    /// Version of the table and time in ms, as of the last call.
     version: ResourceVersion,
     now_ms: u64,
 }
@@ -143,12 +145,12 @@ struct UnderWay {
     /// Number of changes and of bytes in the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
-    /// A copy of the batch, if the commit also has upkeep. If that commit finds no space, the batch is sent again
-    /// alone.
+    /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store has no space for this commit, the
+    /// batch is sent again alone.
     batch_again: Option<Vec<u8>>,
 }
 
-/// A batch that is held back while each turn brings more changes.
+/// A batch that is held back while each turn adds more changes.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
     /// Number of changes in the batch at the end of the last turn.
@@ -160,7 +162,7 @@ struct Gathering {
 /// Result of [`Journal::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advanced {
-    /// Number of settled tickets.
+    /// Number of tickets that were settled, that is, got an outcome.
     pub settled: usize,
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
@@ -215,9 +217,9 @@ impl Journal {
         is_ready && self.is_reachable && self.no_space_until_ms.is_none() && !self.is_stopped
     }
 
-    /// Handles the worker's events. First loads the table, which must be empty, by about `records_max` Leases and
-    /// changes per call. Then applies up to about `records_max` durable changes per call, in order, and settles their
-    /// tickets.
+    /// Handles the worker's events. While loading, loads up to about `records_max` Leases and changes into the table,
+    /// which is empty at first. Afterwards, applies up to about `records_max` durable changes in order, and settles
+    /// their tickets.
     ///
     /// # Errors
     /// [`EngineError`], after which the journal can only be dropped. The process must report the error and exit.
@@ -276,7 +278,7 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.take_entry(entry, table)?;
-                // A skipped entry also counts, since it takes time.
+                // A skipped entry also takes time, so it counts too.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.take_event(event, now_ms)?;
@@ -290,7 +292,7 @@ impl Journal {
         self.batches.is_applying() || self.replaying.is_some()
     }
 
-    /// Applies up to `changes_max` changes of another writer; returns their number.
+    /// Applies up to `changes_max` changes of another writer. Returns the number of handled changes.
     fn replay(&mut self, table: &mut Table, changes_max: usize) -> Result<usize, EngineError> {
         let (Some(replaying), Some(numbers)) = (&mut self.replaying, &mut self.numbers) else { return Ok(0) };
         let count = replaying.step(&self.config.store, table, numbers, changes_max)?;
@@ -397,13 +399,14 @@ impl Journal {
         }
     }
 
-    /// Returns the bytes in use above which creations are refused, if there is a limit.
+    /// Returns the size of the store's pages in use above which the server refuses to create Leases, in bytes, if there
+    /// is a limit.
     fn store_bytes_max(&self) -> Option<u64> {
         let share = |quota: u64| quota / 100 * config::QUOTA_SHARE;
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
     }
 
-    /// Whether the store has space for more Leases. Without it, the server refuses only creations.
+    /// Whether the store has space for more Leases. Without space, the server refuses only to create Leases.
     #[must_use]
     pub fn takes_creations(&self) -> bool {
         let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };
@@ -454,8 +457,8 @@ impl Journal {
         self.batches.len() == 0 && self.under_way.is_none()
     }
 
-    /// Returns the ticket number of the key's change in flight. Until that change is settled, the key accepts no other
-    /// change.
+    /// Returns the ticket number of the change of this Lease that is in flight. Until this change is settled, the
+    /// journal refuses other changes of the Lease.
     #[inline]
     #[must_use]
     pub fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
@@ -506,7 +509,7 @@ impl Journal {
         }
     }
 
-    /// Returns the number of the last settled ticket. All earlier tickets are settled too.
+    /// Returns the number of the last settled ticket. All tickets with lower numbers are settled too.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> u64 {
@@ -514,8 +517,8 @@ impl Journal {
     }
 
     /// Returns the number of a barrier for a new request. Once the barrier is [passed](Journal::passed_barrier), the
-    /// table has every entry that any process had appended before this call. With one writer, the returned barrier is
-    /// passed already.
+    /// table has every entry that any process had appended before this call. With one writer, this barrier is passed
+    /// already.
     pub fn ask_barrier(&mut self) -> u64 {
         if self.config.is_shared { self.barriers.ask() } else { 0 }
     }
@@ -535,14 +538,14 @@ impl Journal {
             || self.passed_ms.is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
     }
 
-    /// Whether the store was reachable at the port's last report.
+    /// Whether the store is reachable, according to the port's last event.
     #[inline]
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.is_reachable
     }
 
-    /// Returns the version of the last applied change.
+    /// Returns the version of the table after the last applied change.
     #[inline]
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
@@ -563,8 +566,8 @@ impl Journal {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn of the event loop. If the worker is idle, sends it the waiting changes and a bounded amount of
-    /// upkeep.
+    /// Ends a turn of the event loop. If the worker is idle, sends the worker the waiting changes, and at most one task
+    /// of upkeep (a part of a snapshot, or a deletion of unneeded values).
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
@@ -609,8 +612,8 @@ impl Journal {
         }
     }
 
-    /// Returns the time until which the waiting changes are held back, in ms, if all are renewals. A short delay harms
-    /// no heartbeat, and a commit of many renewals costs the store no more than a commit of one.
+    /// If all waiting changes are renewals, returns the time until which they are held back, in ms. A short delay does
+    /// not harm a heartbeat. A commit of many renewals costs the store no more than a commit of one renewal.
     fn renewals_held_until_ms(&self, now_ms: u64) -> Option<u64> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
@@ -621,9 +624,8 @@ impl Journal {
         is_held.then_some(until_ms)
     }
 
-    /// Holds a batch of many changes back for some milliseconds, while each turn adds changes. The cost of a commit
-    /// hardly depends on its size, so a busy event loop then commits less often. A batch of few changes is sent at
-    /// once.
+    /// Holds a batch of many changes back for some milliseconds, while each turn adds changes. So a busy event loop
+    /// commits less often. The cost of a commit hardly depends on its size. A batch of few changes is sent at once.
     fn hold_batch(&mut self, now_ms: u64) -> bool {
         let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
         let changes = self.batches.waiting_len();
@@ -642,12 +644,12 @@ impl Journal {
         self.port.send(Command::Commit(commit));
     }
 
-    /// Stops accepting changes. Changes in flight continue.
+    /// Makes the journal refuse new changes. Changes in flight continue.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Returns when [`Journal::end_turn`] must be called next, in ms, if no event arrives before.
+    /// Returns when [`Journal::end_turn`] must be called next if no event arrives earlier, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match &self.phase {
@@ -662,7 +664,7 @@ impl Journal {
         }
     }
 
-    /// Returns the state of the journal.
+    /// Returns statistics of the journal.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
@@ -685,7 +687,8 @@ impl Journal {
         self.batches.take_holder_changes()
     }
 
-    /// Returns statistics of the batches that became durable since the last call, at most of the first 1,024.
+    /// Returns statistics of the batches that became durable since the last call. Returns at most the first 1,024
+    /// batches.
     pub fn take_commits(&mut self) -> Vec<CommitStats> {
         self.counts.take_commits()
     }

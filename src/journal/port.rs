@@ -1,14 +1,15 @@
-//! The event loop's commands to the worker, the worker's events, and the worker's thread.
+//! [`Port`]: the event loop's connection to the worker. Defines the commands to the worker, the worker's events, and
+//! the worker's thread.
 //!
 //! A port to a store with several writers follows these additional rules:
 //!
 //! - [`Event::Delivered`], [`Event::Replaced`], [`Event::Reachable`] and [`Event::Size`] come without a command.
 //! - The answer to [`Command::FindEnd`] may come before the answer to an earlier commit.
-//! - All reads from [`Command::Open`] to the end of the entries see one state of the store.
-//! - The first delivered entry and manifest directly follow that state. They come after all entries of that state were
-//!   read.
+//! - All reads from [`Command::Open`] to the last [`Command::ReadEntries`] see the store at one revision.
+//! - The first delivered entry and manifest are the first ones after this revision. They come after all entries up to
+//!   this revision were read.
 //! - No entry is skipped. A port that has missed an entry fails with [`EngineError::Lost`].
-//! - The answer to a commit with a manifest comes before any later manifest.
+//! - The answer to a commit with a manifest comes before the delivery of any later manifest.
 //! - An attempt of a commit may still be in flight when its answer comes. A commit takes effect only once.
 
 use super::worker::Worker;
@@ -26,7 +27,7 @@ use std::time::Instant;
 /// A command to the worker, which runs commands in order. One [`Event`] answers each command.
 #[derive(Debug)]
 pub enum Command {
-    /// Reads the manifest, and lists the other stored values.
+    /// Opens the store: reads the manifest, lists the snapshots, and checks whether entries exist.
     Open,
     /// Reads a piece of a snapshot.
     ReadChunk {
@@ -35,11 +36,11 @@ pub enum Command {
         /// Index of the piece, from 0.
         index: u32,
     },
-    /// Reads the next entries of the journal, starting with the first.
+    /// Reads the next entries of the journal. The first such command after [`Command::Open`] reads the first entries.
     ReadEntries,
     /// Makes all writes durable, or none of them.
     Commit(Commit),
-    /// Finds the last entry that any writer has appended. The query must begin after the command was sent.
+    /// Finds the last entry that any writer has appended. The worker must query the store after the command was sent.
     FindEnd,
 }
 
@@ -52,7 +53,7 @@ pub struct Commit {
     pub piece: Option<Piece>,
     /// Other writes.
     pub writes: Vec<Write>,
-    /// Manifest that replaces the current manifest. A commit with a manifest has no other writes.
+    /// Manifest that replaces the current manifest. A commit with a manifest contains nothing else.
     pub manifest: Option<Box<StoredManifest>>,
 }
 
@@ -71,7 +72,7 @@ pub struct StoredManifest {
 pub struct End {
     /// Position of the last entry; 0 before the first entry.
     pub position: Position,
-    /// Number of entries ever appended, including deleted ones.
+    /// Number of entries ever appended, including deleted entries.
     pub entries: u64,
 }
 
@@ -91,11 +92,11 @@ pub struct StoreSize {
 pub struct Piece {
     /// Snapshot of the piece.
     pub snapshot: SnapshotId,
-    /// Index in the snapshot, from 0.
+    /// Index of the piece in its snapshot, from 0.
     pub index: u32,
-    /// Format of the chunk.
+    /// Number of the chunk's format.
     pub format: u8,
-    /// Part of the record stream.
+    /// Part of the snapshot's stream of records.
     pub bytes: Vec<u8>,
 }
 
@@ -117,7 +118,7 @@ pub enum Event {
     Entries(Vec<Entry>),
     /// A commit is durable.
     Committed {
-        /// New entries of the journal, in order. A store with several writers delivers them separately.
+        /// New entries of the journal, in order. A store with several writers sends [`Event::Delivered`] instead.
         entries: Vec<Entry>,
         /// Revision of the new manifest; 0 without a manifest, or in a store with one writer.
         revision: u64,
@@ -126,19 +127,19 @@ pub enum Event {
         /// Duration of the commit, in microseconds; 0 if not measured.
         took_us: u64,
     },
-    /// The manifest was not written, because another writer had already replaced its predecessor.
+    /// The manifest was not written, because another writer had already replaced the manifest that it should replace.
     Overtaken,
     /// The last entry of the journal.
     End(End),
-    /// New entries of all writers, in order. The first follows the last entry that was read.
+    /// New entries of all writers, in order. The first delivered entry directly follows the last entry that was read.
     Delivered(Vec<Entry>),
     /// A writer has written a manifest.
     Replaced(StoredManifest),
-    /// Whether the store is reachable. The first event is sent when it becomes unreachable.
+    /// Whether the store is reachable. The port sends the first such event when the store becomes unreachable.
     Reachable(bool),
     /// Size of the store, reported from time to time.
     Size(StoreSize),
-    /// A command failed. The worker remains usable only after [`EngineError::NoSpace`] of a commit.
+    /// A command failed. The worker remains usable only if a commit failed with [`EngineError::NoSpace`].
     Failed(EngineError),
 }
 
@@ -191,7 +192,7 @@ impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
         assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "more commands than may be under way");
-        // The thread ends early only by a panic, which also ends the process.
+        // Only a panic ends the thread early. The panic also ends the process.
     }
 
     fn next(&mut self) -> Option<Event> {
@@ -200,7 +201,7 @@ impl Port for ThreadPort {
 }
 
 impl Drop for ThreadPort {
-    /// Waits until the worker has finished its command and closed the store, so that the next process can open it.
+    /// Waits until the worker has finished its command and closed the store. So the next process can open the store.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take()
@@ -211,7 +212,7 @@ impl Drop for ThreadPort {
     }
 }
 
-/// A worker that runs inside [`Port::send`], for tests.
+/// A port for tests. The worker runs inside [`Port::send`], without a thread.
 #[derive(Debug)]
 pub struct CallPort {
     worker: Worker,

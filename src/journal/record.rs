@@ -1,10 +1,10 @@
-//! The records of a snapshot: a byte stream with one record for each Lease, in any order. A piece of the stream may end
-//! inside a record.
+//! The records of a snapshot: a byte stream with one record for each Lease, in any order. The stream is cut into
+//! pieces, and a piece may end inside a record.
 //!
 //! ```text
 //!   number   bytes of the record
 //!   number   version of the Lease's creation
-//!   number   version of the Lease's state minus that of its creation
+//!   number   version of the Lease's last change minus the version of its creation
 //!            Lease, with the times of its last renewal
 //! ```
 
@@ -19,7 +19,7 @@ use crate::table::object::Object;
 pub(super) struct Record {
     /// Version of the Lease's creation.
     pub(super) number: ResourceVersion,
-    /// Version of the state.
+    /// Version of the Lease's last change.
     pub(super) version: ResourceVersion,
     pub(super) lease: Lease,
 }
@@ -39,11 +39,11 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
 /// Reads records from pieces.
 #[derive(Debug, Default)]
 pub(super) struct RecordReader {
-    /// Bytes of the added pieces, without the dropped bytes.
+    /// Bytes of the added pieces that were not dropped yet.
     bytes: Vec<u8>,
-    /// Number of these bytes that have been read.
+    /// Number of bytes in `bytes` that have been read.
     at: usize,
-    /// Number of dropped bytes, all of which were read.
+    /// Number of dropped bytes. All of them were read.
     offset: usize,
 }
 
@@ -61,13 +61,13 @@ impl RecordReader {
         self.at == self.bytes.len()
     }
 
-    /// Returns the next record; `None` if it is not complete yet.
+    /// Returns the next record; `None` if the record is not complete yet.
     ///
     /// # Errors
     /// [`FormError`], with the offset in the stream.
     pub(super) fn next(&mut self) -> Result<Option<Record>, FormError> {
         let mut reader = Reader::new(&self.bytes, self.at);
-        // A piece may end inside a length or a record; the next piece completes it.
+        // A piece may end inside a length or a record. The next piece contains the rest.
         let Ok(length) = reader.varint() else {
             return if reader.remaining() == 0 { Ok(None) } else { Err(self.moved(reader.damaged("a wrong length"))) };
         };

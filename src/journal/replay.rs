@@ -1,4 +1,4 @@
-//! Replays stored changes to a table: changes of another process, or of this process before a restart.
+//! Replays stored changes to a table. Another process made these changes, or an earlier process with the same store.
 
 use super::applied::{Agreement, Applied, EntryName, Order, Rejections};
 use super::entry::{EntryReader, Header, Origin, StoredChange};
@@ -13,7 +13,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tracing::warn;
 
-/// Slot of each Lease by the version of its creation, kept up to date while changes are applied.
+/// Slot of each Lease by its number, which is the version of its creation. The slots are kept up to date while changes
+/// are applied.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(HashMap<ResourceVersion, Slot, FixedState>);
 
@@ -35,7 +36,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Applies a change of this process, as [`Table::apply`] does.
+    /// Applies a change that this process made, as [`Table::apply`] does.
     ///
     /// # Errors
     /// [`Rejected`]
@@ -98,14 +99,16 @@ pub(super) struct Replaying {
     base: ResourceVersion,
 }
 
-/// The source of an entry, which decides the meaning of a contradiction.
+/// Where an entry comes from. This decides what it means if the entry contradicts the earlier entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// The writer had applied every earlier entry.
+    /// The store has one writer. It had applied every earlier entry.
     OneWriter,
-    /// The entry was read at startup, with the whole store. Loading the store again would read the same entry.
+    /// The store has several writers, and the entry was read at startup. Loading the store again would read the same
+    /// entry.
     Stored,
-    /// The entry was delivered to a loaded table. Loading the store again can correct the table.
+    /// The store has several writers, and the entry was delivered after the table was loaded. Loading the store again
+    /// can correct the table.
     Delivered,
 }
 
@@ -116,11 +119,11 @@ pub(super) enum Judgement {
     Apply,
     /// The entry is skipped, since it was applied before.
     PassOver,
-    /// The entry is skipped, since its writer is forgotten.
+    /// The entry is skipped, since its writer is no longer remembered.
     Reject,
 }
 
-/// Decides by its header whether the entry at `position` is applied.
+/// Decides whether the entry at `position` is applied. The decision depends only on the entry's header.
 ///
 /// # Errors
 /// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at
@@ -161,8 +164,8 @@ pub(super) fn judge(
     );
     match expected {
         Expected::OneWriter | Expected::Delivered => Err(wrong(&what)),
-        // The store is authoritative. The writer's table was wrong, and the writer notices it when it receives its
-        // entry.
+        // The store is authoritative, so the writer's table was wrong. The writer notices this when its own entry is
+        // delivered to it.
         Expected::Stored => {
             warn!(position = position.0, "an entry of a writer with another table: {what}");
             Ok(Judgement::Apply)
@@ -171,7 +174,7 @@ pub(super) fn judge(
 }
 
 impl Replaying {
-    /// Begins to apply an entry. Records a skipped entry in `applied` and returns `None`.
+    /// Begins to apply an entry. If the entry is skipped, records it in `applied` and returns `None`.
     ///
     /// # Errors
     /// [`EngineError`] if the entry is damaged, and the errors of [`judge`].
@@ -193,7 +196,7 @@ impl Replaying {
         }
     }
 
-    /// Applies up to `changes_max` of the next changes, and returns their number.
+    /// Applies up to `changes_max` of the next changes. Returns the number of handled changes.
     ///
     /// # Errors
     /// [`EngineError`] if the next bytes are damaged.
@@ -224,7 +227,7 @@ impl Replaying {
         self.reader.remaining() == 0
     }
 
-    /// Completes an entry after its last change, and records the entry in `applied`.
+    /// Ends an entry after its last change, and records the entry in `applied`.
     ///
     /// # Errors
     /// [`EngineError`] if bytes follow the last change.

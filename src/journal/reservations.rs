@@ -1,11 +1,11 @@
-//! Bytes of the quota that are reserved for changes in flight.
+//! Bytes of the Leases' memory quota that are reserved for changes in flight.
 
 use crate::table::Reserved;
 use crate::table::change::Change;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// Reserved bytes: the total, and those of each namespace with reserved bytes.
+/// Reserved bytes: in total, and in each namespace that has reserved bytes.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     bytes: usize,
@@ -18,12 +18,12 @@ impl Reservations {
         self.bytes == 0 && self.by_namespace.is_empty()
     }
 
-    /// Returns the reserved bytes of all namespaces and of `namespace`.
+    /// Returns the reserved bytes in all namespaces, and in `namespace`.
     pub(super) fn of(&self, namespace: &str) -> Reserved {
         Reserved { bytes: self.bytes, in_namespace: self.by_namespace.get(namespace).copied().unwrap_or(0) }
     }
 
-    /// Reserves `bytes` for a change. Most changes need no bytes.
+    /// Reserves `bytes` for a change. Most changes need no bytes of the quota.
     #[inline]
     pub(super) fn add(&mut self, change: &Change, bytes: usize) {
         if bytes > 0

@@ -1,10 +1,10 @@
-//! The number and size of the entries in the store, counted in segments. Truncations delete whole segments, which
-//! bounds their work.
+//! The number and size of the entries in the store, counted in segments. A truncation deletes one segment, so its work
+//! is limited.
 
 use crate::engine::Position;
 use std::collections::VecDeque;
 
-/// A number of entries, and their bytes.
+/// A number of entries, and the size of these entries in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) entries: u64,
@@ -61,14 +61,14 @@ impl Retained {
         }
     }
 
-    /// Returns the position up to which to delete entries next, if all entries up to `unwanted` are unneeded. The last
-    /// segment stays, so that the engine knows the last position.
+    /// Returns the position up to which the next truncation deletes entries. All entries up to `unwanted` are unneeded.
+    /// The last segment stays, so that the engine knows the last position.
     pub(super) fn truncation(&self, unwanted: Position) -> Option<Position> {
         let first = self.segments.front()?;
         (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)
     }
 
-    /// Returns the entries after a position, rounded up to whole segments.
+    /// Returns the number and size of the entries after a position, rounded up to whole segments.
     pub(super) fn since(&self, position: Position) -> Amount {
         let mut since = Amount::default();
         for segment in self.segments.iter().filter(|segment| segment.last > position) {
@@ -78,14 +78,15 @@ impl Retained {
         since
     }
 
-    /// Forgets the entries that another writer deletes: all segments that [`Retained::truncation`] would return.
+    /// Stops counting the entries that another writer deletes: all segments for which [`Retained::truncation`] would
+    /// return a position.
     pub(super) fn forget(&mut self, unwanted: Position) {
         while let Some(up_to) = self.truncation(unwanted) {
             self.on_truncated(up_to);
         }
     }
 
-    /// Forgets the segments that were deleted.
+    /// Stops counting the segments up to `up_to`, which were deleted.
     pub(super) fn on_truncated(&mut self, up_to: Position) {
         while let Some(segment) = self.segments.pop_front_if(|segment| segment.last <= up_to) {
             self.total.entries -= segment.amount.entries;

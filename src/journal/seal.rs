@@ -4,10 +4,10 @@
 //!   0       kind: `E` an entry, `C` a chunk of a snapshot, `M` a manifest
 //!   1       number of the format of this kind
 //!   2       content, which depends on the kind
-//!   n - 8   XXH3 of all bytes before, 64 bits
+//!   n - 8   XXH3 of all earlier bytes, 64 bits
 //! ```
 //!
-//! Kind, format and checksum stay at these places in all later formats. So a newer format is not mistaken for damage.
+//! Kind, format and checksum stay at these offsets in all later formats. So a newer format is not mistaken for damage.
 
 use super::wire::{FormError, Reader};
 use twox_hash::XxHash3_64;
@@ -30,7 +30,8 @@ impl Kind {
     }
 }
 
-/// Number of the newest format, for every kind. In format 1, a manifest had no claim and no forgotten writers.
+/// Number of the newest format, for every kind of value. In format 1, a manifest had no claim of a snapshot and no
+/// position of forgotten writers.
 pub const FORMAT: u8 = 2;
 /// Number of the oldest format that this release can write.
 pub const FORMAT_WRITTEN_MIN: u8 = 2;

@@ -3,22 +3,22 @@
 use super::port::StoreSize;
 use crate::resource::ResourceVersion;
 
-/// The state of the journal.
+/// Statistics of the whole journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Whether a change submitted now can become durable.
     pub is_writable: bool,
-    /// Version of the last applied change.
+    /// Version of the table after the last applied change.
     pub applied_version: ResourceVersion,
-    /// Number of changes that are submitted and not settled.
+    /// Number of changes that were submitted and have no outcome yet.
     pub changes_in_flight: usize,
     /// Number of entries in the store.
     pub journal_entries: u64,
     /// Bytes of the entries in the store.
     pub journal_bytes: u64,
-    /// Number of entries after the newest snapshot; of all entries without a snapshot.
+    /// Number of entries after the newest snapshot. Without a snapshot, the number of all entries.
     pub journal_entries_since_snapshot: u64,
-    /// Bytes of the entries after the newest snapshot; of all entries without a snapshot.
+    /// Bytes of the entries after the newest snapshot. Without a snapshot, the bytes of all entries.
     pub journal_bytes_since_snapshot: u64,
     /// Number of snapshots finished since startup.
     pub snapshots: u64,
@@ -26,9 +26,9 @@ pub struct Stats {
     pub snapshot: Option<SnapshotStats>,
     /// Size of the store, if the store reports it.
     pub store: Option<StoreSize>,
-    /// Bytes in use above which creations are refused, if there is a limit.
+    /// Size of the store's pages in use above which the server refuses to create Leases, in bytes, if there is a limit.
     pub store_bytes_max: Option<u64>,
-    /// Number of commits since startup that found no space.
+    /// Number of commits since startup for which the store had no space.
     pub storage_errors: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct SnapshotStats {
     pub leases: u64,
 }
 
-/// One batch that became durable.
+/// Statistics of one batch that became durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitStats {
     /// Duration of the commit, in microseconds.
@@ -59,7 +59,7 @@ pub struct CommitStats {
 /// Maximum number of commits that are kept until [`Counts::take_commits`].
 const COMMITS_MAX: usize = 1024;
 
-/// Counters.
+/// Counters since startup, and the commits that [`Counts::take_commits`] has not returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) storage_errors: u64,

@@ -1,5 +1,5 @@
-//! A snapshot of the table in progress. The event loop reads the table in steps and sends the snapshot in pieces to the
-//! worker.
+//! A snapshot of the table that is being taken. The event loop reads the table in steps, and sends the snapshot to the
+//! worker in pieces.
 
 use super::applied::Applied;
 use super::chunk::PIECE_BYTES;
@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::table::copy::TableCopy;
 use crate::table::snapshot::Stepped;
 
-/// A snapshot in progress.
+/// A snapshot that is being taken.
 #[derive(Debug)]
 pub(super) struct Taking {
     id: SnapshotId,
@@ -21,23 +21,24 @@ pub(super) struct Taking {
     format: u8,
     copy: TableCopy,
     applied: Applied,
-    /// Bytes of records that are not in a piece yet.
+    /// Bytes of the records that are not in a piece yet.
     records: Vec<u8>,
     record_count: u64,
     /// Whether all Leases have been read.
     is_read: bool,
-    /// Number of returned pieces.
+    /// Number of pieces that [`Taking::piece`] has returned.
     pieces: u32,
     /// Bytes of the durable chunks.
     bytes: u64,
     pub(super) begun_ms: u64,
     begun_us: i64,
-    /// Number and bytes of the entries since the snapshot was begun.
+    /// Number and size of the entries since the snapshot was begun.
     pub(super) since: Amount,
 }
 
 impl Taking {
-    /// Begins a snapshot of the table's current state. `applied` is the journal's progress in that state.
+    /// Begins a snapshot of the table at its current version. `applied` tells how far the table has applied the
+    /// journal.
     pub(super) fn begin(
         (id, format): (SnapshotId, u8),
         table: &Table,
@@ -65,7 +66,7 @@ impl Taking {
         self.id
     }
 
-    /// Returns the number of returned pieces.
+    /// Returns the number of pieces that [`Taking::piece`] has returned.
     pub(super) fn pieces(&self) -> u32 {
         self.pieces
     }
@@ -96,7 +97,7 @@ impl Taking {
         self.is_read = stepped == Stepped::Done;
     }
 
-    /// Reads some Leases if needed. Returns the next piece if it is full or the last one.
+    /// Reads some Leases if needed. Returns the next piece if the piece is full, or if it is the last piece.
     pub(super) fn piece(&mut self, table: &Table) -> Option<Piece> {
         if self.is_short() {
             self.step(table);
@@ -115,7 +116,7 @@ impl Taking {
         self.bytes += chunk_bytes as u64;
     }
 
-    /// Returns the snapshot's part of the manifest, once all pieces were returned.
+    /// Returns the snapshot's description for the manifest, once all pieces were returned.
     pub(super) fn info(&self) -> Option<SnapshotInfo> {
         self.is_complete().then(|| SnapshotInfo {
             id: self.id,

@@ -19,19 +19,19 @@ pub(crate) struct Stored {
     pub(crate) entries: BTreeMap<Position, Vec<u8>>,
 }
 
-/// A store that outlives its engines. A clone is another handle to it.
+/// A store with one writer. It outlives the engines that use it. A clone is another handle to the same store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     stored: Stored,
-    /// Content after each commit, if recorded.
+    /// Content of the store after each commit, if it is recorded.
     history: Option<Vec<Stored>>,
     commits: Vec<Vec<Write>>,
-    /// Number of further commits that find no space.
+    /// Number of next commits for which the store has no space.
     no_space: u32,
-    /// Whether commits with a chunk find no space.
+    /// Whether the store has no space for commits with a chunk.
     no_space_for_chunks: bool,
     /// Whether every commit fails.
     is_broken: bool,
@@ -72,7 +72,7 @@ impl Store {
         self.state().commits.len()
     }
 
-    /// Makes the next commits find no space.
+    /// Makes the store have no space for the next `commits` commits.
     pub(crate) fn fill(&self, commits: u32) {
         self.state().no_space = commits;
     }
@@ -149,7 +149,7 @@ impl Engine for Store {
     }
 }
 
-/// A store with several writers. A clone is another handle to it.
+/// A store with several writers. A clone is another handle to the same store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedStore(Rc<RefCell<Shared>>);
 
@@ -158,13 +158,13 @@ struct Shared {
     stored: Stored,
     /// Every entry that was ever appended.
     appended: Vec<Entry>,
-    /// Entries that are not delivered.
+    /// Positions of entries that are never delivered.
     lost: BTreeSet<Position>,
     /// Every manifest that was written. The revision of each is its index plus 1.
     manifests: Vec<Vec<u8>>,
-    /// Number of further batches that find no space.
+    /// Number of next batches for which the store has no space.
     no_space: u32,
-    /// The last batch that found no space.
+    /// The last batch for which the store had no space.
     refused: Option<Vec<u8>>,
     /// Whether [`Command::FindEnd`] gets no answer.
     is_mute: bool,
@@ -177,11 +177,11 @@ struct Shared {
 pub(crate) struct SharedPort {
     store: SharedStore,
     answers: VecDeque<Event>,
-    /// Number of delivered entries and manifests.
+    /// Number of delivered entries, and number of delivered manifests.
     delivered: Option<(usize, usize)>,
-    /// State of the store at [`Command::Open`].
+    /// Content of the store at [`Command::Open`].
     opened: Stored,
-    /// Whether all entries of that state were read.
+    /// Whether all entries in `opened` were read.
     is_read: bool,
 }
 
@@ -193,24 +193,24 @@ impl SharedStore {
         shared.appended.push(Entry { position, payload });
     }
 
-    /// Appends an entry again, like a late copy of a request whose entry was truncated in the meantime.
+    /// Appends an entry again, as if a second copy of the request had arrived after the first entry was truncated.
     pub(crate) fn append_again(&self, position: Position) {
         let again = self.0.borrow().appended.iter().find(|entry| entry.position == position).cloned();
         self.append(again.expect("an entry").payload);
     }
 
-    /// Makes the next batches find no space.
+    /// Makes the store have no space for the next `batches` batches.
     pub(crate) fn fill(&self, batches: u32) {
         self.0.borrow_mut().no_space = batches;
     }
 
-    /// Lets an earlier attempt of the batch that found no space take effect.
+    /// Appends the last batch for which the store had no space, as if an earlier attempt had taken effect.
     pub(crate) fn append_refused(&self) {
         let payload = self.0.borrow_mut().refused.take();
         self.append(payload.expect("a batch without room"));
     }
 
-    /// Withholds an entry from the ports that have not delivered it.
+    /// Makes the ports skip an entry that they have not delivered yet.
     pub(crate) fn lose(&self, position: Position) {
         self.0.borrow_mut().lost.insert(position);
     }
@@ -258,7 +258,7 @@ impl SharedPort {
         let manifest = shared.manifests.last().map(|bytes| StoredManifest { bytes: bytes.clone(), revision });
         let mut snapshots: Vec<_> = self.opened.chunks.keys().map(|(id, _)| *id).collect();
         snapshots.dedup();
-        // The delivery begins after this state.
+        // The delivery begins after the content that was opened.
         self.delivered = Some((shared.appended.len(), shared.manifests.len()));
         Event::Opened { manifest, snapshots, has_entries: !self.opened.entries.is_empty() }
     }

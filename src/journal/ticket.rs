@@ -1,4 +1,5 @@
-//! Tickets: each gives the submitter of a change the outcome of the change.
+//! Tickets. A ticket tells the submitter of a change what became of the change. The ticket is settled when the outcome
+//! of the change is known.
 
 use crate::table::object::Object;
 use std::cell::Cell;
@@ -6,33 +7,33 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-/// A handle to one submitted change. The change continues if the handle is dropped.
+/// A handle to one submitted change. If the handle is dropped, the change still takes place.
 #[derive(Debug)]
 pub struct Ticket(Rc<Shared>);
 
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
-    /// Whether a [`Tickets`] keeps this value for reuse.
+    /// Whether a [`Tickets`] holds this value for reuse.
     is_kept: bool,
 }
 
-/// Makes tickets, and reuses the memory of old ones.
+/// Makes tickets, and reuses the memory of old tickets.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    /// The last tickets, oldest first.
+    /// Tickets whose memory may be reused, oldest first.
     kept: VecDeque<Rc<Shared>>,
 }
 
 /// The outcome of a change.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The change is neither durable nor failed yet.
+    /// The outcome is not known yet, or was already taken.
     Pending,
-    /// The change is durable and in the table. Contains the new state; for a deletion, the last state with the version
-    /// of the deletion.
+    /// The change is durable and applied to the table. Contains the new state of the Lease. For a deletion, contains
+    /// the last state, but with the version of the deletion.
     Applied(Object),
-    /// Another write changed the Lease first. The table has the state after that write.
+    /// Another write changed the Lease first. The table has the state after this other write.
     Rejected,
     /// The change did not happen.
     Failed(Failure),
@@ -45,10 +46,10 @@ pub enum Failure {
     NoSpace,
 }
 
-/// The reason why a change is refused.
+/// The reason why the journal does not accept a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A change of the same Lease is in flight; it has this ticket number.
+    /// Another change of the same Lease is in flight. Contains the ticket number of this other change.
     Busy(u64),
     /// Too many changes are waiting.
     Full,
@@ -95,7 +96,7 @@ impl Tickets {
     /// Creates a ticket, and the handle that settles it.
     pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
         let shared = Shared { number, outcome: Cell::new(Outcome::Pending), is_kept: true };
-        // Tickets are dropped roughly in order. A ticket that is still in use moves to the back of the queue.
+        // Submitters drop tickets roughly in order. If a ticket is still in use, it moves to the back of the queue.
         let mut oldest = self.kept.pop_front();
         let shared = match oldest.as_mut().and_then(Rc::get_mut) {
             Some(place) => {
@@ -127,5 +128,5 @@ impl Settle {
     }
 }
 
-/// Maximum number of tickets that are held for reuse.
+/// Maximum number of tickets in `Tickets::kept`.
 const KEPT_MAX: usize = 1024;

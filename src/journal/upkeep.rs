@@ -3,17 +3,17 @@
 //!
 //! ```text
 //!   base ──────── entries ──────── newer ──────── entries ────────►
-//!        │ at startup, the watch window is filled from here
-//!        └ deleted when the event log has dropped all events up to `newer`, which becomes the base
+//!        │ at startup, the entries from here on fill the watch window
+//!        └ deleted when the event log has dropped all events up to `newer`; `newer` is then the base
 //! ```
 //!
-//! A commit has at most one task of upkeep beside the waiting batch, so that no batch waits long. A commit that
-//! replaces the manifest has no other writes.
+//! A commit contains at most one task of upkeep beside the waiting batch. So no batch waits long. A commit that
+//! replaces the manifest contains nothing else.
 //!
-//! Several writers may share a store. The writer that replaces the manifest gets the task: to take the snapshot that it
-//! claimed, or to delete the entries and chunks before its new base. The other writers receive the new manifest. A
-//! writer that was paused for minutes does no harm. It can only replace the manifest that it knows. It deletes only
-//! entries and chunks that were unneeded before the pause. The number of its snapshot is unique.
+//! Several writers may share a store. The writer that replaces the manifest also does the work that follows: it takes
+//! the snapshot that it claimed, or deletes the entries and chunks before its new base. The other writers receive the
+//! new manifest. A writer that was paused for minutes does no harm. It can replace only the manifest that it knows. It
+//! deletes only entries and chunks that were unneeded before the pause. And the number of its snapshot is unique.
 
 use super::applied::Applied;
 use super::config::Config;
@@ -28,7 +28,7 @@ use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::{info, warn};
 
-/// The upkeep of a store.
+/// The upkeep of a store: snapshots, new bases and deletions.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     /// The last manifest that this writer put or received.
@@ -38,7 +38,7 @@ pub(super) struct Upkeep {
     /// When the manifest was put or received, in ms.
     put_ms: u64,
     retained: Retained,
-    /// Number and bytes of the entries since the newest snapshot.
+    /// Number and size of the entries after the newest snapshot.
     since: Amount,
     taking: Option<Taking>,
     drops: VecDeque<Drop>,
@@ -48,16 +48,16 @@ pub(super) struct Upkeep {
     claimed: Option<SnapshotId>,
     /// Whether this writer deletes the entries that precede the base.
     truncates: bool,
-    /// When this writer found that the manifest must be replaced, in ms.
+    /// When this writer found that some writer must replace the manifest, in ms.
     wanted_ms: Option<u64>,
-    /// Time from `wanted_ms` on for which this writer waits for another writer to replace the manifest, in ms.
+    /// For this time after `wanted_ms`, this writer waits for another writer to replace the manifest, in ms.
     patience_ms: u64,
-    /// Time before which no upkeep is done, in ms. Set after a commit found no space, or after another writer replaced
-    /// the manifest first.
+    /// Time before which no task of upkeep is started, in ms. Set when the store had no space for a commit, or when
+    /// another writer replaced the manifest first.
     retry_ms: Option<u64>,
     /// Time before which no snapshot is begun, in ms.
     snapshot_retry_ms: Option<u64>,
-    /// Time before which the snapshot is not continued, in ms. The pauses leave the processor to requests.
+    /// Time before which the snapshot is not continued, in ms. Meanwhile, the processor serves requests.
     pause_ms: Option<u64>,
     snapshots: u64,
     duration_ms: u64,
@@ -67,7 +67,7 @@ pub(super) struct Upkeep {
 #[derive(Clone, Copy, Debug)]
 struct Drop {
     snapshot: SnapshotId,
-    /// Number of deleted chunks.
+    /// Number of chunks deleted so far.
     done: u32,
     chunks: u32,
     step: u32,
@@ -79,7 +79,7 @@ impl Drop {
     }
 }
 
-/// A task of upkeep in one commit.
+/// A task of upkeep that one commit contains.
 #[derive(Debug)]
 enum Task {
     Piece,
@@ -88,17 +88,17 @@ enum Task {
     Truncate(Position),
 }
 
-/// The task of upkeep for the next commit.
+/// What upkeep adds to the next commit.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A commit without a batch.
+    /// The whole commit. It must contain no batch.
     Alone(Commit),
-    /// Writes that go beside a batch.
+    /// Writes that may be in one commit with a batch.
     Beside(Commit),
 }
 
 impl Upkeep {
-    /// Creates the upkeep of a loaded store. Some of the `stored` snapshots may be obsolete.
+    /// Creates the upkeep of a loaded store. Some of the snapshots in `stored` may be unneeded.
     pub(super) fn new(
         config: &Config,
         (manifest, revision): (Manifest, u64),
@@ -143,31 +143,31 @@ impl Upkeep {
         }
     }
 
-    /// Whether a snapshot can continue before the next event of the worker. The next turn of the event loop must then
-    /// come at once.
+    /// Whether a snapshot can continue before the worker's next event. If so, the next turn of the event loop must
+    /// begin at once.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
         is_free && (self.claimed.is_some() || self.taking.as_ref().is_some_and(Taking::has_work))
     }
 
-    /// Returns the time of the next upkeep that waits for a time, in ms.
+    /// Returns the next time for which a task of upkeep waits, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let wanted_ms = self.wanted_ms.map(|since_ms| since_ms.saturating_add(self.patience_ms));
         self.retry_ms.or_else(|| [self.snapshot_retry_ms, self.pause_ms, wanted_ms].into_iter().flatten().min())
     }
 
-    /// Returns a commit of the unchanged manifest, to find out whether the store has space again.
+    /// Returns a commit that writes the unchanged manifest. Its result shows whether the store has space again.
     pub(super) fn probe(&self, config: &Config) -> Commit {
         self.replacement(config, &self.manifest)
     }
 
-    /// Returns a commit of `manifest`, which replaces the manifest that this writer knows.
+    /// Returns a commit that replaces the manifest that this writer knows by `manifest`.
     fn replacement(&self, config: &Config, manifest: &Manifest) -> Commit {
         let manifest = StoredManifest { bytes: manifest.encode(config.limits.format), revision: self.revision };
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
-    /// Returns the next work, if any. `applied` is the journal's progress in `table`.
+    /// Returns the next work, if there is any. `applied` tells how far `table` has applied the journal.
     pub(super) fn next(
         &mut self,
         config: &Config,
@@ -188,7 +188,8 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
-        // This writer's manifest may be in the store although its commit failed. Its snapshots must then stay.
+        // This writer's last manifest may be in the store although its commit failed. So the snapshots that it names
+        // must stay.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
@@ -221,13 +222,13 @@ impl Upkeep {
         Some(Work::Beside(Commit { piece: Some(piece), ..Commit::default() }))
     }
 
-    /// Returns the manifest that should replace the current one, if any.
+    /// Returns the manifest that should replace the current manifest, if there is one.
     fn next_manifest(&mut self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(taking) = &self.taking {
             if let Some(newer) = taking.info() {
                 return Some(Manifest { newer: Some(newer), taker: None, ..self.manifest.clone() });
             }
-            // Putting the manifest again renews the claim, so that no other writer takes it over.
+            // This writer puts the unchanged manifest to renew its claim. So no other writer takes over the claim.
             let is_due = config.is_shared && now_ms.saturating_sub(self.put_ms) > config.limits.claim_ms_max / 3;
             return is_due.then(|| self.manifest.clone());
         }
@@ -243,7 +244,8 @@ impl Upkeep {
         (now_ms.saturating_sub(since_ms) >= self.patience_ms).then_some(manifest)
     }
 
-    /// Returns the manifest that any writer may put now: with another base, or with a claim.
+    /// Returns the manifest that any writer may put now, if there is one. It has another base, or a new claim of a
+    /// snapshot.
     fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;
@@ -263,12 +265,13 @@ impl Upkeep {
 
     fn is_snapshot_due(&self, config: &Config) -> bool {
         let last = self.manifest.newest().map_or(0, |info| info.bytes);
-        // At most half of the maximum size, so that the other half lasts until the snapshot is finished.
+        // A snapshot begins at the latest at half of the maximum size. So the other half lasts until the snapshot is
+        // finished.
         let due = last.max(config.limits.snapshot_bytes_min).min(config.limits.journal_bytes_max / 2);
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
-    /// Completes the task of a durable commit.
+    /// Completes the task of upkeep in a durable commit.
     pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
@@ -347,7 +350,7 @@ impl Upkeep {
         }
     }
 
-    /// Handles a manifest that any writer has put, this one included.
+    /// Handles a manifest that any writer has put, including this writer.
     ///
     /// # Errors
     /// [`EngineError`] if the manifest cannot be read.
@@ -385,14 +388,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Handles a commit that failed because another writer replaced the manifest first. The port delivers that
-    /// manifest.
+    /// Handles a commit that failed because another writer replaced the manifest first. The port delivers the other
+    /// writer's manifest.
     pub(super) fn on_overtaken(&mut self, config: &Config, now_ms: u64) {
         self.under_way = None;
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
     }
 
-    /// Handles a commit that found no space. Returns whether the commit had upkeep.
+    /// Handles a commit for which the store had no space. Returns whether the commit contained a task of upkeep.
     pub(super) fn on_no_space(&mut self, config: &Config, now_ms: u64) -> bool {
         let Some(task) = self.under_way.take() else { return false };
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));

@@ -1,4 +1,5 @@
-//! Binary encoding of numbers and texts. Reading never panics: it returns a value, or an error with its offset.
+//! Binary encoding of numbers and texts. Reading never panics. It returns a value, or an error with the offset of the
+//! damage.
 //!
 //! A number is a varint in base 128, lowest seven bits first. A signed number is zigzag-encoded first, so that small
 //! negative numbers are short too. Numbers of fixed width are little-endian.
@@ -18,7 +19,7 @@ pub(super) enum FormError {
     },
     /// A newer release wrote the bytes.
     Newer {
-        /// Number of the bytes' format.
+        /// Number of the format of the bytes.
         found: u32,
     },
 }
@@ -56,7 +57,7 @@ pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
     put_varint(out, length as u64);
 }
 
-/// Appends a text after its length.
+/// Appends the length of a text, and then the text.
 #[inline]
 pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_length(out, text.len());
@@ -157,20 +158,20 @@ impl<'b> Reader<'b> {
         i32::try_from(self.signed()?).map_err(|_| error)
     }
 
-    /// Reads the length of the following bytes, or a count of items of at least one byte each.
+    /// Reads a length or a count. It cannot exceed the number of unread bytes, since each item takes at least one byte.
     pub(super) fn length(&mut self) -> Result<usize, FormError> {
         let error = self.damaged("a length beyond the end");
         let length = usize::try_from(self.varint()?).map_err(|_| error)?;
         if length > self.remaining() { Err(error) } else { Ok(length) }
     }
 
-    /// Reads bytes after their length.
+    /// Reads a length, and then as many bytes.
     pub(super) fn sized(&mut self) -> Result<&'b [u8], FormError> {
         let length = self.length()?;
         self.take(length)
     }
 
-    /// Reads a text after its length.
+    /// Reads a length, and then a text of this length.
     pub(super) fn str(&mut self) -> Result<&'b str, FormError> {
         let error = self.damaged("a text that is no UTF-8");
         std::str::from_utf8(self.sized()?).map_err(|_| error)
@@ -186,7 +187,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// Bytes of the longest varint.
+/// Length of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
 
 #[cfg(test)]

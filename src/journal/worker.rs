@@ -1,13 +1,13 @@
-//! The engine's side of the journal. It runs the event loop's commands one by one, and may block.
+//! [`Worker`]: the engine's side of the journal. The worker runs the event loop's commands one by one, and may block.
 //!
-//! It also does slow work that needs no Lease: compression, and verifying the checksums of chunks.
+//! The worker also does slow work that needs no table: it compresses chunks and verifies their checksums.
 
 use super::chunk;
 use super::error::damaged;
 use super::port::{Command, Commit, Event, Piece, StoredManifest};
 use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
 
-/// An engine, driven by commands.
+/// An engine that runs the event loop's commands.
 #[derive(Debug)]
 pub struct Worker {
     engine: Box<dyn Engine>,
@@ -17,11 +17,11 @@ pub struct Worker {
     read: Position,
 }
 
-/// Approximate size of the entries that are read at once, in bytes.
+/// Approximate size of the entries that one command reads, in bytes.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl Worker {
-    /// Creates a worker for an engine. `store` is the name of its store.
+    /// Creates a worker for an engine. `store` is the name of the engine's store.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, store: &str) -> Self {
         Self { engine, store: store.to_owned(), read: Position::default() }

@@ -1,8 +1,8 @@
-//! The effect of a write on the table, decided but not yet applied.
+//! A change of the table that is decided but not yet applied.
 //!
-//! A [`Change`] is the result of the API's rules and contains none of them. [`Table::apply`](super::Table::apply)
-//! compares the version that the change was made from with the current one, and applies or rejects the change. So the
-//! same changes in the same order give the same Leases at the same versions on any server.
+//! A [`Change`] is the result of the API's rules, such as validation. [`Table::apply`](super::Table::apply) knows no
+//! such rules. It only checks that the Lease still has the version that the change was made from, and applies or
+//! rejects the change. So the same changes in the same order give the same Leases at the same versions on every server.
 
 use super::Slot;
 use super::object::RenewedTimes;
@@ -14,16 +14,16 @@ use crate::resource::ResourceVersion;
 pub enum Change {
     /// Creates a Lease. No Lease of this name existed when the change was made.
     Create(Box<Lease>),
-    /// Replaces the current state.
+    /// Replaces the current state of a Lease.
     Replace(Target, Box<Lease>),
-    /// Replaces the times that a renewal sets.
+    /// Replaces the times of a Lease that a renewal sets.
     Renew(Target, RenewedTimes),
     /// Deletes a Lease.
     Delete(Target),
 }
 
 impl Change {
-    /// The state that the change was made from; `None` for a creation.
+    /// Returns the state of the Lease that the change was made from; `None` for a creation.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         match self {
@@ -33,10 +33,10 @@ impl Change {
     }
 }
 
-/// The state that a change was made from.
+/// The state of a Lease that a change was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Place in the table.
+    /// Place of the Lease in the table.
     pub slot: Slot,
     /// Number of the Lease: the version of its creation, which no other Lease has.
     pub number: ResourceVersion,
@@ -44,6 +44,6 @@ pub struct Target {
     pub from: ResourceVersion,
 }
 
-/// The table no longer holds the state that the change was made from: another write came first.
+/// The change was rejected: the table no longer holds the state that it was made from, since another write came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected;

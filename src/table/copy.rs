@@ -1,8 +1,8 @@
-//! A copy of all Leases at one version. It is read in steps while the table changes. Its order is arbitrary.
+//! A copy of all Leases at one version. The copy is read in steps while the table changes, in no particular order.
 //!
-//! The copy walks the table by key. A change of a Lease ahead of the walk queues the previous state in `overtaken`. The
-//! copy returns the queued state, and the walk skips the newer one. So a change costs one queued state, however many
-//! Leases exist. A list needs an order, so it uses a [`Snapshot`].
+//! The copy walks the table by key. If a Lease that the walk has not reached changes, its previous state is queued in
+//! `overtaken`. The copy returns the queued state, and the walk skips the newer state. So a change costs one queued
+//! state, however many Leases exist. A list needs the order of keys, so it uses a [`Snapshot`].
 //!
 //! ```text
 //!   table now:   a  b  c' d  e'        c was at version 5, the copy is of version 7, c' is at version 8
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::rc::{Rc, Weak};
 
-/// The running copies of a table. Copies that ended since the last change may remain.
+/// The running copies of a table. Copies that ended since the last change may still be included.
 #[derive(Debug, Default)]
 pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 
@@ -31,7 +31,8 @@ struct Progress {
     version: ResourceVersion,
     /// Lower bound of the keys that the walk has not reached; `None` at the end of the walk.
     start: Option<String>,
-    /// States that a change removed ahead of the walk, not yet returned.
+    /// States of Leases that a change replaced or removed before the walk reached them. The copy has not returned them
+    /// yet.
     overtaken: States,
 }
 
@@ -40,7 +41,7 @@ struct Progress {
 pub struct TableCopy(Rc<RefCell<Progress>>);
 
 impl Copies {
-    /// Begins a copy of the table at `version`, the current version. When the copy is dropped, its queued states go to
+    /// Begins a copy of the table at `version`, the current version. When the copy is dropped, the queued states go to
     /// `discard`.
     pub(super) fn begin(&self, version: ResourceVersion, discard: Discard) -> TableCopy {
         let progress = Progress { version, start: Some(String::new()), overtaken: States::new(discard) };
@@ -49,7 +50,8 @@ impl Copies {
         TableCopy(progress)
     }
 
-    /// Queues `before`, the state that a change removed, in the copies that need it. Must be called for each change.
+    /// Queues `before`, the state that a change replaced or removed, in the copies that need this state. Must be called
+    /// for each change.
     #[inline]
     pub(super) fn on_change(&mut self, before: Option<&Object>) {
         let copies = self.0.get_mut();
@@ -71,13 +73,13 @@ impl Progress {
 }
 
 impl TableCopy {
-    /// The version of the copy.
+    /// Returns the version of the copy.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.0.borrow().version
     }
 
-    /// Passes the next states to `each`, which returns whether to continue. Examines at most `states_max` states.
+    /// Passes the next states to `each`. Stops when `each` returns `false`, or after `states_max` examined states.
     /// Returns [`Stepped::Done`] if no state is left.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.0.borrow_mut();
@@ -131,7 +133,7 @@ mod tests {
         lease
     }
 
-    /// Versions of states, by key.
+    /// Version of each Lease, by key.
     type States = BTreeMap<String, ResourceVersion>;
 
     fn state(object: &Object) -> (String, ResourceVersion) {
@@ -155,8 +157,7 @@ mod tests {
     }
 
     impl Running {
-        /// Runs one step, and returns whether the copy is done. A copy that is done must have returned the expected
-        /// states.
+        /// Runs one step. Returns whether the copy is complete. A complete copy must have returned the expected states.
         fn step(&mut self, table: &Table, states_max: usize, mut wanted: u8) -> bool {
             let Self { copy, expected, given } = self;
             let stepped = copy.next(table, states_max, |object| {
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Goal: each copy returns each state of its version once, whatever changes between the steps.
+    /// Goal: each copy returns every Lease as of the copy's version once, whatever changes between the steps.
     #[test]
     fn a_copy_gives_out_the_states_of_its_version_once() {
         for seed in 0..500 {

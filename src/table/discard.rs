@@ -1,18 +1,19 @@
-//! Unneeded states, freed a few at a time.
+//! [`Discard`]: unneeded states of Leases, which are freed a few at a time.
 //!
-//! A running list may hold a handle to each of a million Leases, and the last handle to a deleted Lease. Freeing a
-//! million states at once takes half a second, and every renewal would wait. So an owner of many states moves them to a
-//! [`Discard`] when it is dropped. Each turn of the event loop frees some of them.
+//! A running list may hold a handle to the state of each of a million Leases. If a Lease was deleted, this may be the
+//! last handle. Freeing a million states at once takes half a second, and every renewal would wait. So an owner of many
+//! states moves the states to a [`Discard`] when the owner is dropped. Each turn of the event loop frees some of the
+//! states.
 
 use crate::table::object::{Key, Object};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// States by key; `None` where no Lease existed.
+/// State of a Lease by key; `None` if no Lease existed.
 pub(super) type Changes = BTreeMap<Key, Option<Object>>;
 
-/// Queue of states to be freed. A clone is another handle to the same queue.
+/// Queue of states of Leases to be freed. A clone is another handle to the same queue.
 #[derive(Clone, Debug, Default)]
 pub struct Discard(Rc<RefCell<Heaps>>);
 
@@ -30,13 +31,13 @@ enum Heap {
 }
 
 impl Discard {
-    /// Number of waiting states.
+    /// Returns the number of states that wait to be freed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.borrow().len
     }
 
-    /// Whether no state waits.
+    /// Whether no state waits to be freed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -64,7 +65,7 @@ impl Discard {
         }
     }
 
-    /// Takes over the states that a snapshot kept.
+    /// Queues the states that a snapshot kept.
     pub(super) fn put_changes(&self, changes: Changes) {
         self.put(changes.len(), Heap::Changes(changes));
     }
@@ -78,7 +79,8 @@ impl Discard {
     }
 }
 
-/// A queue of states. The time of each call, and of the drop, does not depend on its length.
+/// A queue of states of Leases. The time of each call does not depend on the length of the queue. Neither does the time
+/// to drop the queue.
 #[derive(Debug)]
 pub struct States {
     pieces: Pieces<Object>,
@@ -93,7 +95,7 @@ impl States {
         Self { pieces: Pieces::default(), len: 0, discard }
     }
 
-    /// Number of states.
+    /// Returns the number of states.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -125,8 +127,8 @@ impl Drop for States {
     }
 }
 
-/// A queue of non-empty pieces. A million states in one piece would be 40 MB, and returning those to the kernel takes
-/// milliseconds.
+/// A queue that consists of non-empty pieces. A million states in one piece would take 40 MB. Returning 40 MB to the
+/// kernel at once takes milliseconds.
 #[derive(Debug)]
 pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 

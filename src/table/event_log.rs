@@ -1,5 +1,5 @@
-//! The recent changes of the table, by version. Watches resume from them, and lists of older versions are rebuilt from
-//! them.
+//! The event log: the recent changes of the table, by version. Watches resume from this log. Lists of older versions
+//! are rebuilt from it.
 
 use crate::limits::{UNDELIVERED_BYTES_MAX, UNDELIVERED_SHARE};
 use crate::resource::ResourceVersion;
@@ -9,41 +9,41 @@ use std::collections::VecDeque;
 /// One change of the table.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// State before the change; `None` for a creation.
+    /// State of the Lease before the change; `None` for a creation.
     pub before: Option<Object>,
-    /// State after the change. For a deletion, the last state with the deletion's version.
+    /// State of the Lease after the change. For a deletion, the last state, but with the deletion's version.
     pub after: Object,
-    /// Whether the change deleted the object.
+    /// Whether the change deleted the Lease.
     pub deleted: bool,
-    /// Estimate of the memory that the event holds, in bytes. It includes the previous state, unless the change is a
-    /// renewal. A state that a renewal replaces shares its memory with the table, or with a later event that counts
-    /// this memory.
+    /// Estimate of the memory that the event holds, in bytes. The estimate includes the previous state, unless the
+    /// change is a renewal. A state before a renewal shares its memory with the state after the renewal. This memory is
+    /// in the table, or a later event counts it.
     bytes: u32,
 }
 
 impl Event {
-    /// An event for the change from `before`, if it existed, to `after`.
+    /// Returns the event for the change from `before` to `after`. `before` is `None` for a creation.
     pub(super) fn new(before: Option<Object>, after: Object, deleted: bool) -> Self {
         let lost = before.as_ref().filter(|before| deleted || !after.is_renewal_of(before));
         let bytes = size_of::<Self>() + lost.map_or(0, Object::encoded_memory_bytes);
         Self { before, after, deleted, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
-    /// Version of the change.
+    /// Returns the version of the change.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.after.version
     }
 }
 
-/// A ring of events, bounded by count and by bytes.
+/// A ring of events, limited in number and in bytes.
 ///
 /// ```text
 ///   versions:  … | floor | floor+1 | … | head |
 ///               gone      events[0]      events.back()
 /// ```
 ///
-/// Invariant: versions have no gaps, so that an event is found by subtraction.
+/// Invariant: the versions of the events have no gaps. So the index of an event is its version minus `floor + 1`.
 #[derive(Debug)]
 pub struct EventLog {
     events: VecDeque<Event>,
@@ -53,12 +53,12 @@ pub struct EventLog {
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
-    /// Version at the last [`EventLog::mark_delivered`], and the bytes appended since.
+    /// Version at the last [`EventLog::mark_delivered`], and the bytes appended after it.
     delivered: ResourceVersion,
     undelivered_bytes: usize,
 }
 
-/// How much long work may append to the log before the events must be delivered to watchers.
+/// How much a long operation may append to the log before the events must be delivered to watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
     /// Number of events.
@@ -90,31 +90,31 @@ impl EventLog {
         }
     }
 
-    /// Sets the version of an empty log.
+    /// Sets the version at which an empty log begins.
     pub(super) fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.events.is_empty(), "a log with events has its versions");
         (self.floor, self.delivered) = (version, version);
     }
 
-    /// Version of the last change.
+    /// Returns the version of the last change.
     #[must_use]
     pub fn head(&self) -> ResourceVersion {
         ResourceVersion(self.floor.0 + self.events.len() as u64)
     }
 
-    /// The oldest version from which a watch can resume without missing an event.
+    /// Returns the oldest version from which a watch can resume without missing an event.
     #[must_use]
     pub fn floor(&self) -> ResourceVersion {
         self.floor
     }
 
-    /// Number of events kept.
+    /// Returns the number of events in the log.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether no event is kept.
+    /// Whether the log holds no event.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
@@ -126,7 +126,7 @@ impl EventLog {
         self.bytes
     }
 
-    /// The event of `version`, if it is kept.
+    /// Returns the event of `version`, if the log holds it.
     #[must_use]
     pub fn event(&self, version: ResourceVersion) -> Option<&Event> {
         let index = version.0.checked_sub(self.floor.0 + 1)?;
@@ -141,7 +141,8 @@ impl EventLog {
         (skip <= self.events.len()).then(|| self.events.range(skip..))
     }
 
-    /// How much resumable work may append to the log now, so that no watcher at the head misses a dropped event.
+    /// Returns how much a long operation may append to the log now. Within this limit, the log drops no event that a
+    /// watcher at the head still needs.
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);
@@ -153,13 +154,13 @@ impl EventLog {
         }
     }
 
-    /// Records that all events so far are delivered. Call it after every watcher has taken as many events as it has
-    /// space for.
+    /// Records that all events so far are delivered. Call this function after every watcher has received as many events
+    /// as its connection has space for.
     pub(super) fn mark_delivered(&mut self) {
         (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }
 
-    /// If the log is full, reads some shared memory of the oldest `count` events. It is then in the processor's caches
+    /// If the log is full, reads some memory of the oldest `count` events. So this memory is in the processor's caches
     /// when the events are dropped. The result has no meaning.
     pub(super) fn touch_oldest(&self, count: usize) -> usize {
         let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
@@ -169,8 +170,8 @@ impl EventLog {
         self.events.iter().take(count).map(|event| event.after.handles()).fold(0, usize::wrapping_add)
     }
 
-    /// Appends the next event, and drops the oldest events while the log exceeds its bounds. The newest event is always
-    /// kept.
+    /// Appends the next event. Drops the oldest events while the log exceeds its limits, but always keeps the newest
+    /// event.
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.bytes as usize;
@@ -214,7 +215,7 @@ mod tests {
         assert!(log.event(ResourceVersion(106)).is_none());
     }
 
-    /// No client has read the states that the journal restores.
+    /// No client has read the states that the journal restores, so they have no encoding yet.
     #[test]
     fn a_lost_state_takes_as_many_bytes_whether_or_not_somebody_has_read_it() {
         let mut lease = Lease::default();

@@ -1,17 +1,17 @@
-//! Lost states: a change removed them from the table, and snapshots still need them. Each is kept once for all
-//! snapshots.
+//! [`History`] keeps lost states of Leases. A state is lost when a change replaces or removes it in the table. While
+//! snapshots still need a lost state, it is kept once for all of them.
 //!
-//! Each snapshot has a hold on its version and keys. A hold needs a removed state of one of its keys if the state
-//! existed at its version. If a hold needs a removed state, the state is kept and charged to the newest such hold. So
-//! the cost of a change does not depend on the number of running lists. When the hold ends, the state is charged to the
-//! next older hold that needs it, or is freed. This happens in steps, like all freeing after a list
-//! ([`discard`](crate::table::discard)).
+//! Each snapshot has a hold: a version and a range of keys. A hold needs a lost state if the state has one of the
+//! hold's keys and existed at the hold's version. A lost state is charged to the newest hold that needs it. So the cost
+//! of a change does not depend on the number of running lists. When this hold ends, the state is charged to the next
+//! older hold that needs it. If no hold needs it, the state is freed. This happens in steps, like all freeing after a
+//! list ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7
 //!   states of a     a1 ────── a3 ──────────── a6          a1 was lost at 3, a3 at 6
 //!   holds                H         H    H
-//!   kept            a1 for the first hold, a3 charged to the last
+//!   kept            a1, charged to the first hold; a3, charged to the last hold
 //! ```
 
 use crate::limits::HOLDS_LOOKED_AT;
@@ -30,27 +30,27 @@ pub(super) struct History(Rc<RefCell<Inner>>);
 /// The lost states, and the holds that need them.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// The kept states. Each is charged to one hold, which may have ended.
+    /// The kept states. Each state is charged to one hold, which may have ended.
     lost: Lost,
     holds: BTreeMap<HoldId, Held>,
     /// Number of holds ever made.
     numbered: u64,
-    /// Losses charged to ended holds, while other holds remained.
+    /// Losses that were charged to a hold that has ended while other holds remained.
     released: VecDeque<Pieces<Loss>>,
-    /// Kept states and their losses from each time when the last hold ended. No snapshot needs them.
+    /// Kept states and their losses that no snapshot needs any more. An item is added each time the last hold ends.
     unneeded: VecDeque<(Lost, VecDeque<Pieces<Loss>>)>,
     /// Number of losses in `released` and `unneeded`.
     released_len: usize,
 }
 
-/// The state of a key at a version, if this source has it. The outer `None` means that another source has the state.
-/// The inner `None` means that no Lease existed.
+/// The state of a Lease at a version, as far as one source knows it. The outer `None` means that another source has the
+/// state. The inner `None` means that no Lease existed.
 pub(super) type Stood<'t> = Option<Option<&'t Object>>;
 
-/// Each state by the change that removed it; `None` where no Lease existed.
+/// Each lost state by its loss; `None` if no Lease existed before the change.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
-/// A change of the state at a key. Ordered by key, then by version.
+/// A loss: a change that replaced or removed the state at a key. Ordered by key, then by version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Loss {
     key: Key,
@@ -74,7 +74,7 @@ struct Held {
     losses_len: usize,
 }
 
-/// Keeps states of one version that the table loses, in a range of keys, until the hold is dropped.
+/// Until this value is dropped, the history keeps the states of one version in a range of keys that the table loses.
 #[derive(Debug)]
 pub(super) struct Hold {
     history: History,
@@ -82,7 +82,7 @@ pub(super) struct Hold {
 }
 
 impl History {
-    /// Begins to keep the states between `start` and `end` that changes after `version`, the current version, remove.
+    /// Begins a hold on the keys between `start` and `end` at `version`, which is the current version.
     pub(super) fn hold(&self, version: ResourceVersion, start: &str, end: &Bound<String>) -> Hold {
         let inner = &mut *self.0.borrow_mut();
         inner.numbered += 1;
@@ -92,14 +92,16 @@ impl History {
         Hold { history: self.clone(), id }
     }
 
-    /// Keeps the state that a change removes at `key`, if a hold needs it. Must be called for each change, in order.
+    /// Keeps `before`, the state at `key` that a change at version `at` replaced or removed, if a hold needs this
+    /// state. Must be called for each change, in order.
     pub(super) fn on_change(&self, key: &Key, before: Option<&Object>, at: ResourceVersion) {
         let inner = &mut *self.0.borrow_mut();
         if inner.holds.is_empty() {
             return;
         }
         let Some(id) = inner.holder(key, since(before), at) else { return };
-        // The Lease may have existed at the hold's version, and been deleted since.
+        // The Lease may have existed at the hold's version and have been deleted later. The state at the hold's version
+        // is then kept already.
         if before.is_none() && inner.loss_after(key, id.version) {
             return;
         }
@@ -108,7 +110,7 @@ impl History {
         inner.charge(id, loss);
     }
 
-    /// Number of states to re-examine, because the hold that needed them has ended.
+    /// Returns the number of states to re-examine, because the hold that they were charged to has ended.
     pub(super) fn released_len(&self) -> usize {
         self.0.borrow().released_len
     }
@@ -126,7 +128,7 @@ impl History {
         }
     }
 
-    /// Number of kept states.
+    /// Returns the number of kept states.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.borrow().lost.len()
@@ -139,9 +141,9 @@ fn since(state: Option<&Object>) -> ResourceVersion {
 }
 
 impl Inner {
-    /// The newest hold that needs the state at `key` and whose version is from `since` on and before `until`. Checks
-    /// the keys of a few holds only, so that the cost of a change does not grow with their number. If none of these
-    /// holds has the key, returns the next hold unchecked.
+    /// Returns the newest hold on `key` with a version from `since` on and before `until`. Checks only the keys of the
+    /// newest [`HOLDS_LOOKED_AT`] holds, so that the cost of a change does not grow with the number of holds. If none
+    /// of these holds has the key, returns the next hold unchecked.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();
@@ -155,11 +157,12 @@ impl Inner {
         self.lost.range((bound(version), bound(ResourceVersion(u64::MAX)))).next().is_some()
     }
 
-    /// Takes the next loss that was charged to an ended hold. Also frees one state of `unneeded`, if one is left.
+    /// Takes the next loss that was charged to an ended hold. Also frees one state in `unneeded`, if a state is left
+    /// there.
     fn pop_released(&mut self) -> Option<Loss> {
         let accounts = match self.unneeded.front_mut() {
             Some((lost, accounts)) => {
-                // The states come in the order of keys, so no search is needed.
+                // Frees the first state, which may belong to another loss. So no search is needed.
                 lost.pop_first();
                 accounts
             }
@@ -184,15 +187,16 @@ impl Inner {
         }
     }
 
-    /// The keys within the bounds that have lost states, in order. Each comes with its state at `version`, if that
-    /// state was lost after `version`. Keys without such a state are included, so that the reader can count its work.
+    /// Returns the keys within the bounds that have lost states, in order. Returns each key with its state at
+    /// `version`, if this state was lost after `version`. Includes keys without such a state, so that the caller can
+    /// count the examined keys.
     pub(super) fn changes(
         &self,
         (start, end): (Bound<&str>, Bound<&str>),
         version: ResourceVersion,
     ) -> impl Iterator<Item = (&Key, Stood<'_>)> {
         let loss = |key, at| Loss { key: Key::from_text(key), at: ResourceVersion(at) };
-        // No loss is at version 0 or at the maximum.
+        // No loss has version 0 or the maximum version.
         let end = match end {
             Bound::Included(key) => Bound::Included(loss(key, u64::MAX)),
             Bound::Excluded(key) => Bound::Excluded(loss(key, 0)),
@@ -201,7 +205,7 @@ impl Inner {
         let mut losses = self.lost.range((start.map(|key| loss(key, 0)), end)).peekable();
         std::iter::from_fn(move || {
             let (Loss { key, at }, before) = losses.next()?;
-            // The first loss after `version` is that of the state at `version`.
+            // The first loss after `version` is the loss of the state at `version`.
             let mut stood = (*at > version).then_some(before.as_ref());
             while let Some((Loss { at, .. }, before)) = losses.next_if(|(loss, _)| loss.key == *key) {
                 stood = stood.or_else(|| (*at > version).then_some(before.as_ref()));
@@ -224,19 +228,19 @@ impl Held {
 }
 
 impl Hold {
-    /// The version whose states the hold keeps.
+    /// Returns the version whose states the hold keeps.
     pub(super) fn version(&self) -> ResourceVersion {
         self.id.version
     }
 
-    /// Releases the keys before `start`.
+    /// Reduces the hold to the keys from `start` on.
     pub(super) fn advance(&self, start: &str) {
         if let Some(held) = self.history.0.borrow_mut().holds.get_mut(&self.id) {
             start.clone_into(&mut held.start);
         }
     }
 
-    /// The kept states. While they are borrowed, no hold may begin, advance or end, and the table must not change.
+    /// Borrows the history. Meanwhile, no hold may begin, advance or end, and the table must not change.
     pub(super) fn history(&self) -> std::cell::Ref<'_, Inner> {
         self.history.0.borrow()
     }

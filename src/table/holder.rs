@@ -12,9 +12,9 @@ pub struct HolderChange {
     pub namespace: CompactString,
     /// Name of the Lease.
     pub name: CompactString,
-    /// Holder before the change; empty without a holder.
+    /// Holder before the change; empty if the Lease had no holder.
     pub from: CompactString,
-    /// Holder after the change; empty without a holder.
+    /// Holder after the change; empty if the Lease has no holder.
     pub to: CompactString,
     /// Name of the user who made the change.
     pub user: CompactString,
@@ -23,11 +23,12 @@ pub struct HolderChange {
 }
 
 impl HolderChange {
-    /// The change of holder in `change`; `None` if the holder stays. `author` returns the user and the user agent.
+    /// Returns the change of holder in `change`; `None` if the holder stays the same. `author` returns the user and the
+    /// user agent.
     #[inline]
     #[must_use]
     pub fn of<'a>(table: &Table, change: &Change, author: impl FnOnce() -> (&'a str, &'a [u8])) -> Option<Box<Self>> {
-        // Most changes are renewals.
+        // Most changes are renewals, which never change the holder.
         if matches!(change, Change::Renew(..)) { None } else { Self::of_other(table, change, author()) }
     }
 
@@ -48,7 +49,7 @@ impl HolderChange {
         Some(Box::new(Self { namespace, name, from, to, user, user_agent }))
     }
 
-    /// Returns the memory of the texts and of this value, in bytes.
+    /// Returns the memory of this value and its texts, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let Self { namespace, name, from, to, user, user_agent } = self;

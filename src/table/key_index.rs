@@ -1,18 +1,18 @@
-//! A hash index from name to slot that never grows as a whole.
+//! A hash index from the namespace and name of a Lease to its slot. The index never grows as a whole.
 //!
-//! A growing hash table moves all its entries at once. With a million entries this takes 17 ms, and every request would
-//! wait. So the index consists of many small tables, and the key's hash selects one. Each table grows by itself, in
-//! some tens of microseconds.
+//! A growing hash table moves all its entries at once. With a million entries, this takes 17 ms, and every request
+//! would wait. So the index consists of many small tables (shards), and the hash of a key selects the table. Each table
+//! grows separately, within some tens of microseconds.
 
 use super::Slot;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
 
-/// Slots by namespace and name. The slots hold the keys.
+/// Slots by namespace and name. The index stores only hashes, since the Leases in the slots have the names.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
-    /// Slots with their hashes, so that a table grows without reading each Lease.
+    /// Each slot with its hash, so that a table grows without reading the Leases.
     shards: Box<[HashTable<(KeyHash, Slot)>]>,
     len: usize,
     hasher: RandomState,
@@ -36,13 +36,13 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The index of this hash's table. It depends on bits that the table hardly uses: a table uses the lowest bits and
-    /// the highest seven.
+    /// Returns the index of the table for this hash. The index depends on bits that the table itself hardly uses. A
+    /// table uses the lowest bits and the highest seven bits.
     fn shard(self) -> usize {
         (self.0 >> 17) as usize % SHARDS
     }
 
-    /// The hash in the 64 bits that a table needs.
+    /// Returns the hash with the 64 bits that a table needs.
     fn in_shard(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -68,7 +68,8 @@ impl KeyIndex {
         self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
-    /// Returns the slot of this key. `is_it` excludes other keys with the same hash.
+    /// Returns the slot of this key. `is_it` tells whether a slot has this key, since other keys may have the same
+    /// hash.
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(namespace, name);
@@ -77,7 +78,7 @@ impl KeyIndex {
         Some(*slot)
     }
 
-    /// Adds a key that does not exist.
+    /// Adds a key that is not in the index.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, slot: Slot) {
         let hash = self.hash(namespace, name);
         self.shards[hash.shard()].insert_unique(hash.in_shard(), (hash, slot), |(hash, _)| hash.in_shard());

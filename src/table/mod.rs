@@ -1,7 +1,8 @@
-//! The table of Leases: slab, indexes, resourceVersion and event log.
+//! The table of Leases: slab, indexes, `resourceVersion` and event log. A version in this module is a
+//! `resourceVersion`.
 //!
-//! One call takes the next version, changes the table and appends the event, so none of these steps happens alone. This
-//! module knows no requests, sockets or clock.
+//! One call of [`Table::apply`] takes the next version, changes the table and appends the event. So these steps never
+//! happen separately. This module knows no requests, sockets or clock.
 //!
 //! Invariants: slab, hash index, ordered index and counts describe the same Leases. Every version after the first has
 //! exactly one event.
@@ -60,7 +61,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns an empty table at `version`, whose log holds at most `events_max` events and about `bytes_max` bytes.
+    /// Returns an empty table at `version`. Its event log holds at most `events_max` events and about `bytes_max`
+    /// bytes.
     #[must_use]
     pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -83,20 +85,20 @@ impl Table {
         Self { usage: Usage::new(bytes_max), ..self }
     }
 
-    /// Version of the last change.
+    /// Returns the version of the last change.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.log.head()
     }
 
-    /// The log of recent changes.
+    /// Returns the log of recent changes.
     #[must_use]
     pub fn log(&self) -> &EventLog {
         &self.log
     }
 
-    /// Records that all events so far are delivered, which resets [`EventLog::headroom`]. Call it after every watcher
-    /// has taken as many events as it has space for.
+    /// Records that all events so far are delivered, which resets [`EventLog::headroom`]. Call this function after
+    /// every watcher has received as many events as its connection has space for.
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
     }
@@ -107,25 +109,26 @@ impl Table {
         self.copies.begin(self.version(), self.discard.clone())
     }
 
-    /// Number of states that ended lists, watches and copies kept, and that wait to be freed.
+    /// Returns the number of states of Leases that wait to be freed. Ended lists, watches and copies had kept these
+    /// states.
     #[must_use]
     pub fn discarded_len(&self) -> usize {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` waiting states of each of the two queues.
+    /// Frees up to `states_max` waiting states in each of the two queues.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
     }
 
-    /// Number of Leases.
+    /// Returns the number of Leases.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no Lease.
+    /// Whether the table holds no Lease.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -137,7 +140,7 @@ impl Table {
         !self.is_empty() || !self.log.is_empty()
     }
 
-    /// Number of Leases in `namespace`.
+    /// Returns the number of Leases in `namespace`.
     #[must_use]
     pub fn count_in(&self, namespace: &str) -> usize {
         self.usage.count_in(namespace)
@@ -149,23 +152,23 @@ impl Table {
         self.usage.large() > 0
     }
 
-    /// Bytes that count towards the quota, and the quota.
+    /// Returns the bytes that count towards the quota, and the quota.
     #[must_use]
     pub fn metered_bytes(&self) -> (usize, usize) {
         self.usage.metered()
     }
 
-    /// Re-examines some of the long Leases that the table no longer holds, if running lists may hold too many bytes of
-    /// them.
+    /// Re-examines some long Leases that the table has replaced or deleted, if running lists may still hold too many
+    /// bytes of such Leases.
     pub fn sweep_outlived(&mut self) {
         if self.has_too_much_outlived() {
             self.outlived.sweep(OUTLIVED_SWEPT_PER_WRITE);
         }
     }
 
-    /// Whether a write must be refused because running lists hold too many long Leases that the table no longer holds.
-    /// Never true unless `lease`, or the Lease in `slot` that it replaces, is long. Call [`Table::sweep_outlived`]
-    /// first.
+    /// Whether a write must be refused, because running lists still hold too many long Leases that the table has
+    /// replaced or deleted. A write is refused only if `lease` is long, or if it replaces a long Lease in `slot`. Call
+    /// [`Table::sweep_outlived`] first.
     #[must_use]
     pub fn must_refuse_long(&self, slot: Option<Slot>, lease: &Lease) -> bool {
         let is_long = |lease: &Lease| Object::memory_bytes_max(lease.text_bytes()) > METERED_BYTES_MIN;
@@ -183,8 +186,8 @@ impl Table {
         self.usage.fullest_namespace()
     }
 
-    /// Checks that the quota has space for `lease`, which replaces the Lease in `slot` or is new. `reserved` bytes are
-    /// reserved for other writes.
+    /// Checks that the quota has space for `lease`. `lease` replaces the Lease in `slot`, or is new. `reserved` bytes
+    /// of the quota are reserved for other writes.
     ///
     /// # Errors
     /// [`QuotaExceeded`]. A Lease that does not grow always fits.
@@ -199,7 +202,7 @@ impl Table {
         Some((slot, self.object(slot)))
     }
 
-    /// The current Leases of a range, in the order of their keys. To read a long range in steps, use a
+    /// Returns the current Leases of a range, in the order of their keys. To read a long range in steps, use a
     /// [`Snapshot`](snapshot::Snapshot).
     pub fn iter<'t>(&'t self, range: &Range) -> impl Iterator<Item = &'t Object> + use<'t> {
         let (start, end) = range.bounds();
@@ -225,20 +228,20 @@ impl Table {
         }
     }
 
-    /// Sets the version of an empty table, before the Leases of a stored state are restored.
+    /// Sets the version of an empty table, before stored Leases are restored.
     ///
     /// # Panics
-    /// If the table holds a Lease, or its log an event.
+    /// If the table holds a Lease, or if its log holds an event.
     pub fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.is_empty(), "a table with Leases has its version");
         self.log.start_at(version);
     }
 
-    /// Restores a Lease of a stored state into a table without events. `number` is the version of the Lease's creation,
-    /// and `version` that of its state.
+    /// Restores a stored Lease into a table without events. `number` is the version of the Lease's creation. `version`
+    /// is the version of its last change.
     ///
     /// # Errors
-    /// [`Rejected`] if a Lease of this name exists, or if no Lease of this table can have these versions.
+    /// [`Rejected`] if a Lease of this name exists, or if no Lease in this table can have these versions.
     pub fn restore(
         &mut self,
         number: ResourceVersion,
@@ -254,7 +257,7 @@ impl Table {
         Ok(slot)
     }
 
-    /// Returns the namespace and name of the Lease that a change concerns.
+    /// Returns the namespace and name of the Lease that `change` creates, replaces, renews or deletes.
     #[inline]
     #[must_use]
     pub fn names_of<'t>(&'t self, change: &'t Change) -> (&'t str, &'t str) {
@@ -264,7 +267,7 @@ impl Table {
         }
     }
 
-    /// Returns the current state in `slot`, as the origin of a change.
+    /// Returns the current state of the Lease in `slot`, for a change that is made from this state.
     #[must_use]
     #[inline]
     pub fn target(&self, slot: Slot) -> Target {
@@ -278,7 +281,7 @@ impl Table {
         self.object(slot).key()
     }
 
-    /// Bytes that `change` adds to those that count towards the quota.
+    /// Returns by how many bytes `change` increases the bytes that count towards the quota.
     #[inline]
     #[must_use]
     pub fn metered_growth(&self, change: &Change) -> usize {
@@ -293,7 +296,7 @@ impl Table {
     #[inline]
     fn slot_of(&self, target: Target) -> Result<Slot, Rejected> {
         let object = self.entries.get(target.slot.0 as usize).ok_or(Rejected)?;
-        // A version belongs to one state of one Lease, so it identifies the Lease too.
+        // Only one state of one Lease has this version. So the version identifies the Lease too.
         if object.version != target.from {
             return Err(Rejected);
         }
@@ -301,7 +304,7 @@ impl Table {
         Ok(target.slot)
     }
 
-    /// Adds a Lease whose name is free.
+    /// Adds a Lease. No Lease of its name exists.
     fn add(&mut self, lease: Lease) -> Object {
         let version = self.next_version();
         let (_, after) = self.insert(version, version, lease);
@@ -312,7 +315,7 @@ impl Table {
     /// Inserts a Lease into slab, indexes and counts.
     ///
     /// # Panics
-    /// If a Lease of this name exists: a list would return two objects of one name.
+    /// If a Lease of this name exists. A list would otherwise return two Leases with the same name.
     fn insert(&mut self, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> (Slot, Object) {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
@@ -340,7 +343,7 @@ impl Table {
         after
     }
 
-    /// Replaces the times of the state in `slot`.
+    /// Replaces the times of the Lease in `slot`.
     #[inline]
     fn renew_in(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         let version = self.next_version();
@@ -351,7 +354,7 @@ impl Table {
         after
     }
 
-    /// Removes a Lease; returns its last state, at the deletion's version.
+    /// Removes a Lease. Returns the Lease's last state, with the deletion's version.
     fn remove_from(&mut self, slot: Slot) -> Object {
         let version = self.next_version();
         let before = self.entries.remove(slot.0 as usize);
@@ -365,7 +368,7 @@ impl Table {
         after
     }
 
-    /// Keeps the state before a change for snapshots and copies that need it, and appends the event.
+    /// Keeps the state before a change for the snapshots and copies that need this state. Appends the event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
         self.copies.on_change(before.as_ref());

@@ -1,9 +1,10 @@
-//! One state of one Lease, with its encoding, shared by the table, the event log, responses and watchers.
+//! [`Object`]: one state of one Lease, that is, the Lease at one version. The table, the event log, responses and
+//! watchers share it, and its encoding.
 //!
-//! Nearly all writes are renewals, which change only two times of the Lease. So a state consists of these two times and
-//! a [`Base`]. States that differ only by renewals share one base. The base also holds a template of the encoding, from
-//! which a state's body is made on demand. So a renewal writes a few words instead of a body that perhaps no client
-//! reads.
+//! Nearly all writes are renewals. A renewal changes only two times of the Lease. So a state consists of these two
+//! times and a [`Base`]. States that differ only by renewals share one base. The base also holds a template of the
+//! encoding. The body of a response is made from the template when a client needs it. So a renewal writes a few words
+//! of memory instead of a body that perhaps no client reads.
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
@@ -22,8 +23,9 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-/// The key of a Lease, `namespace/name`. Keys are ordered like a list over all namespaces. kube-apiserver's keys in
-/// etcd end in the same text, so both orders are equal: `a-b/x` precedes `a/x`. Neither part can contain a slash.
+/// The key of a Lease, `namespace/name`. Lists are in the order of the keys. kube-apiserver's keys in etcd end in the
+/// same text, so its lists have the same order: `a-b/x` precedes `a/x`. Neither the namespace nor the name can contain
+/// a slash.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Rc<str>);
 
@@ -34,19 +36,19 @@ impl Key {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// Creates a key from any text, as a bound in the order of keys.
+    /// Creates a key from any text, for use as the bound of a range of keys.
     #[must_use]
     pub(super) fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The whole key, `namespace/name`.
+    /// Returns the whole key, `namespace/name`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Namespace and name.
+    /// Returns the namespace and the name.
     #[must_use]
     pub fn parts(&self) -> (&str, &str) {
         match memchr(b'/', self.0.as_bytes()) {
@@ -74,7 +76,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A Lease at one version. Immutable; a clone is another handle to the same state.
+/// A state of a Lease: the Lease at one version. The state is immutable. A clone is another handle to the same state.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Version of the change that made this state. The last state of a deleted Lease has the version of the deletion.
@@ -100,33 +102,34 @@ struct Base {
     key: Key,
     /// Version of the Lease's creation.
     number: ResourceVersion,
-    /// The first of these states, without its version in the table.
+    /// The first of these states. Its `resourceVersion` field does not have the version in the table.
     lease: Lease,
-    /// Template in the first format that was needed. That is usually the format of the last create or update, which its
-    /// renewals use too. A response in the other format is encoded anew. Otherwise one list would make each Lease keep
-    /// a second template in memory.
+    /// Template in the first format that was needed. This is usually the format of the last create or update, and
+    /// renewals use the same format. A response in the other format is encoded without a template. Otherwise, one list
+    /// in this format would make each Lease keep a second template in memory.
     template: OnceCell<Template>,
 }
 
 /// The values that a renewal changes in a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewedTimes {
-    /// `spec.renewTime`
+    /// The value of `spec.renewTime`.
     pub renew_time: MicroTime,
-    /// The time of the last entry of `managedFields`; `None` without entries.
+    /// The time of the last entry of `managedFields`; `None` if there are no entries.
     pub managed_time: Option<Time>,
 }
 
-/// Maximum length of the JSON encoding, the longest one, without the Lease's strings, in bytes.
+/// Maximum length of the JSON encoding without the Lease's strings, in bytes. The JSON encoding is the longest
+/// encoding.
 const ENCODED_BYTES: usize = 1024;
 /// Maximum difference in length between two states that differ only by renewals, in bytes.
 const TIMES_BYTES: usize = 16;
 
-/// Length of the start of a JSON object that a list item omits, in bytes: `{"kind":…,"apiVersion":…,`.
+/// Length of the start of a JSON object, `{"kind":…,"apiVersion":…,`, in bytes. List items omit this part.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
 
 impl Object {
-    /// Returns a state of the table. `number` is the version of the Lease's creation.
+    /// Returns the state of a Lease at `version`. `number` is the version of the Lease's creation.
     #[must_use]
     pub fn new(key: Key, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> Self {
         lease.shrink_to_fit();
@@ -158,7 +161,7 @@ impl Object {
         Trace(Rc::downgrade(&self.base))
     }
 
-    /// Number of handles to the base.
+    /// Returns the number of handles to the base.
     pub(super) fn handles(&self) -> usize {
         Rc::strong_count(&self.base)
     }
@@ -173,20 +176,20 @@ impl Object {
         key + manager + self.base.template.get().map_or(0, Template::touch)
     }
 
-    /// The key of the Lease.
+    /// Returns the key of the Lease.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.base.key
     }
 
-    /// Version of the Lease's creation. No other Lease has this number.
+    /// Returns the number of the Lease: the version of its creation. No other Lease has this number.
     #[must_use]
     pub fn number(&self) -> ResourceVersion {
         self.base.number
     }
 
-    /// The Lease, without its version. A renewed Lease is cloned. To read values that no renewal changes, use
-    /// [`Object::unrenewed`].
+    /// Returns the Lease, without its version in the table. A renewed Lease is cloned. To read values that no renewal
+    /// changes, use [`Object::unrenewed`].
     #[must_use]
     pub fn lease(&self) -> Cow<'_, Lease> {
         let Some(times) = self.renewed else { return Cow::Borrowed(&self.base.lease) };
@@ -199,58 +202,58 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// The Lease, but possibly with an older `renewTime` and older times of `managedFields`.
+    /// Returns the Lease, but possibly with an older `renewTime` and older times in `managedFields`.
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// The metadata, but possibly with older times of `managedFields`.
+    /// Returns the metadata, but possibly with older times in `managedFields`.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
     }
 
-    /// Whether `selector` matches.
+    /// Whether `selector` matches this state.
     #[must_use]
     pub fn is_selected_by(&self, selector: &Selector) -> bool {
         selector.is_everything() || selector.matches(self.metadata())
     }
 
-    /// Version of this state in kube-apiserver's built-in storage, if the state was copied from there and the Lease has
-    /// not been written since.
+    /// Returns the version of this state in kube-apiserver's built-in storage. Returns `None` unless the state was
+    /// copied from built-in storage and the Lease has not been written afterwards.
     #[must_use]
     pub fn built_in_version(&self) -> Option<u64> {
         self.built_in_version_text().parse().ok()
     }
 
-    /// The version in built-in storage, as text; empty if the state has no such version.
+    /// Returns the version in built-in storage as text; empty if the state has no such version.
     pub(crate) fn built_in_version_text(&self) -> &str {
         if self.renewed.is_some() { "" } else { &self.metadata().resource_version }
     }
 
-    /// Whether `version` is the version of this state, here or in built-in storage.
+    /// Whether `version` is the version of this state, in this table or in built-in storage.
     #[must_use]
     pub fn is_at(&self, version: u64) -> bool {
         version == self.version.0 || self.built_in_version() == Some(version)
     }
 
-    /// `spec.renewTime`
+    /// The value of `spec.renewTime`.
     #[must_use]
     pub fn renew_time(&self) -> Option<MicroTime> {
         self.renewed.map_or(self.base.lease.spec.renew_time, |times| Some(times.renew_time))
     }
 
-    /// The time of the last entry of `managedFields`, if both exist.
+    /// Returns the time of the last entry of `managedFields`, if the entry exists and has a time.
     #[must_use]
     pub fn managed_time(&self) -> Option<Time> {
         let of_base = || self.base.lease.metadata.managed_fields.entries().last()?.time;
         self.renewed.map_or_else(of_base, |times| times.managed_time)
     }
 
-    /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. Returns
-    /// `None` if the template has another format. The time may be unchanged. `is_renewable` is called once for all
-    /// states that differ only by renewals.
+    /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. This time may
+    /// equal the time in the state. Returns `None` if the template has another format. `is_renewable` is called once
+    /// for all states that differ only by renewals.
     #[inline]
     pub fn renew_time_in(
         &self,
@@ -258,7 +261,7 @@ impl Object {
         body: &[u8],
         is_renewable: impl FnOnce(&Lease) -> bool,
     ) -> Option<MicroTime> {
-        // A Lease restored from a store has no template before its first renewal.
+        // A Lease that was restored from a store has no template yet. This call makes the template.
         let template = Some(self.template(format)).filter(|template| template.format() == format)?;
         template.match_body(&self.values(), body, || is_renewable(&self.base.lease))
     }
@@ -269,8 +272,8 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
-    /// Approximate number of bytes that [`Object::push_body`] appends; the real number may be a few times higher if the
-    /// template has another format.
+    /// Returns the approximate number of bytes that [`Object::push_body`] appends. If the template has another format,
+    /// the real number may be a few times higher.
     #[must_use]
     pub fn body_bytes(&self, format: Format) -> usize {
         self.template(format).len_hint()
@@ -282,8 +285,8 @@ impl Object {
         self.template(format).format() == format
     }
 
-    /// Upper bound of the bytes that [`Object::push_body`] appends. It is a few bytes too high if the template has this
-    /// format, else several times too high.
+    /// Returns an upper bound of the bytes that [`Object::push_body`] appends. If the template has this format, the
+    /// bound is a few bytes too high. Otherwise, it is several times too high.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);
@@ -318,8 +321,8 @@ impl Object {
         }
     }
 
-    /// Appends without the template, if the format differs or a version or time has another length than in the
-    /// template.
+    /// Appends the encoding without the template. Used if the format differs, or if a version or time has another
+    /// length than in the template.
     #[inline(never)]
     fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
         let start = out.len();
@@ -344,20 +347,20 @@ impl Object {
         Values { version, renew_time, managed_time }
     }
 
-    /// Whether the object's deletion was requested and finalizers still prevent it.
+    /// Whether a client has requested the deletion of the Lease, and finalizers still prevent the deletion.
     #[must_use]
     pub fn is_being_deleted(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// Whether the Lease is so long that its requests take long. A renewal does not change the result.
+    /// Whether the Lease is so large that requests for it take long. A renewal does not change the result.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
-    /// Estimate of the most memory that a Lease with `text_bytes` of text takes, in bytes, with its longest possible
-    /// encoding.
+    /// Estimates the maximum memory of a Lease with `text_bytes` of text, in bytes. The estimate includes the longest
+    /// possible encoding.
     pub(super) fn memory_bytes_max(text_bytes: usize) -> usize {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
@@ -369,7 +372,7 @@ impl Object {
         self.memory_bytes()
     }
 
-    /// Estimate of the memory that the object and its renewals share, in bytes. Before the object is encoded, the
+    /// Estimates the memory that the object and its renewals share, in bytes. Before the object is encoded, the
     /// estimate includes its longest possible encoding.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

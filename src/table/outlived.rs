@@ -1,27 +1,28 @@
-//! Long Leases that the table no longer holds, and that the event log or running lists may still hold.
+//! Long Leases that the table has replaced or deleted, and that the event log or running lists may still hold in
+//! memory.
 //!
-//! The event log's memory is bounded, and one list needs one state of each Lease. But lists at many versions need many
-//! states of one Lease. So a client could start lists without reading them, and rewrite a long Lease meanwhile. It
-//! could fill the memory before the deadlines of the lists. Short Leases cannot take as much memory in that time, and
-//! are not tracked.
+//! The memory of the event log is limited, and one list needs one state of each Lease. But lists at many versions need
+//! many states of one Lease. So a client could start lists without reading their responses, and rewrite a long Lease
+//! meanwhile. The client could fill the memory before the lists reach their deadlines. Short Leases cannot take as much
+//! memory until then, so they are not tracked.
 
 use crate::limits::METERED_BYTES_MIN;
 use crate::table::object::{Object, Trace};
 use std::collections::VecDeque;
 
-/// Traces of these Leases. A trace keeps no Lease in memory.
+/// Traces of such Leases. A trace is a weak reference, so it keeps no Lease in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// Traces, each with the memory of its Lease in bytes. A trace moves to the back if its Lease is still held at a
-    /// check.
+    /// Traces, each with the memory of its Lease in bytes. If a check finds that the Lease is still in memory, the
+    /// trace moves to the back.
     traces: VecDeque<(Trace, usize)>,
-    /// Sum of these bytes.
+    /// Sum of the bytes in `traces`.
     bytes: usize,
 }
 
 impl Outlived {
-    /// Adds `object`, which the table no longer holds, nor any renewal of it. Checks two traces, so that the number of
-    /// traces stays near that of the Leases still held.
+    /// Adds `object`. The table holds neither `object` nor a renewal of it any more. Checks two traces, so that the
+    /// number of traces stays near the number of Leases that are still in memory.
     pub(super) fn push(&mut self, object: &Object) {
         let bytes = object.memory_bytes();
         if bytes <= METERED_BYTES_MIN {
@@ -32,7 +33,7 @@ impl Outlived {
         self.sweep(2);
     }
 
-    /// Checks the next `states_max` traces, and drops those whose Lease is not held.
+    /// Checks the next `states_max` traces, and drops each trace whose Lease is no longer in memory.
     pub(super) fn sweep(&mut self, states_max: usize) {
         for _ in 0..states_max.min(self.traces.len()) {
             let Some((trace, bytes)) = self.traces.pop_front() else { return };
@@ -44,7 +45,8 @@ impl Outlived {
         }
     }
 
-    /// Estimate of the memory that the traced Leases take, in bytes. Leases freed since their last check still count.
+    /// Returns the estimated memory of the traced Leases, in bytes. A Lease that was freed after its last check still
+    /// counts.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -79,7 +81,7 @@ mod tests {
         let kept: Vec<_> = held.into_iter().take(3).collect();
         outlived.sweep(100);
         assert_eq!(outlived.bytes(), 3 * each);
-        // A hundred more Leases, each freed at once. They must not add up.
+        // Adds a hundred more Leases and frees each one at once. Their bytes must not add up.
         for _ in 0..100 {
             outlived.push(&object(100_000));
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());

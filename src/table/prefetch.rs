@@ -1,10 +1,10 @@
-//! Prefetching: brings several Leases that are needed soon into the processor's caches at once.
+//! Prefetching: brings several Leases that will soon be needed into the processor's caches at once.
 //!
-//! With many Leases, a single Lease is rarely in a cache. Each step to it (index, slab, object, encoding) waits for
-//! memory before the next address is known. With a million Leases, these waits take half the time of a renewal. A
-//! prefetch makes each step for several Leases before the next step, so that the processor waits for all of them at
-//! once. It does the same for the events that a full log will drop. It affects only the caches, so a wrong or needless
-//! prefetch does no harm.
+//! With many Leases, a Lease is rarely in a cache. A look-up goes from the index to the slab, the object and the
+//! encoding. Each of these steps must read memory before the next address is known. With a million Leases, a renewal
+//! spends half of its time waiting for memory. A prefetch makes one step for several Leases before it makes the next
+//! step. So the processor waits for all of these Leases at once. A prefetch does the same for the events that a full
+//! log will drop. It affects only the caches, so a wrong or needless prefetch does no harm.
 
 use super::change::Target;
 use super::key_index::KeyHash;
@@ -16,7 +16,7 @@ use std::hint::black_box;
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchKey(KeyHash);
 
-/// Maximum number of Leases to prefetch together. The processor cannot wait for more at once.
+/// Maximum number of Leases to prefetch together. The processor cannot have more memory reads in flight.
 pub const PREFETCH_MAX: usize = 16;
 
 impl Table {
@@ -26,10 +26,10 @@ impl Table {
         PrefetchKey(self.by_key.hash(namespace, name))
     }
 
-    /// Brings the first [`PREFETCH_MAX`] of these Leases into the caches, and as many events as the log would drop if
-    /// all were renewed.
+    /// Brings the first [`PREFETCH_MAX`] of these Leases into the caches. Also brings in as many events as the log
+    /// would drop if all of these Leases were renewed.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
-        // All keys are computed before the first look-up, since computing one takes long.
+        // All hashes are computed before the first look-up, since computing a hash takes long.
         let mut hashes = [const { None }; PREFETCH_MAX];
         hashes.iter_mut().zip(keys).for_each(|(hash, PrefetchKey(key))| *hash = Some(key));
         let slots = hashes.map(|hash| self.by_key.find_by_hash(hash?));
@@ -39,7 +39,7 @@ impl Table {
         black_box(self.log.touch_oldest(hashes.iter().flatten().count()));
     }
 
-    /// Brings the states of the targets into the caches. More than [`PREFETCH_MAX`] at once are of no use.
+    /// Brings the Leases of the targets into the caches. More than [`PREFETCH_MAX`] targets at once are of no use.
     pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
         let objects = targets.filter_map(|target| self.entries.get(target.slot.0 as usize));
         black_box(objects.map(Object::touch).fold(0, usize::wrapping_add));

@@ -1,14 +1,15 @@
-//! The table at one version, read in steps while the table changes.
+//! [`Snapshot`]: the table at one version, read in steps while the table changes.
 //!
 //! A list must show one version, and a list of a million Leases must not stop the event loop. So a [`Snapshot`] copies
-//! nothing. It walks the ordered index together with the lost states: changes have removed them from the table since,
-//! and [`History`] keeps them. A snapshot of an older version also needs states that were lost before the snapshot was
-//! made. These come from the event log, in steps.
+//! nothing when it is made. It walks the ordered index together with the lost states. A state of a Lease is lost when a
+//! change replaces or removes it in the table. [`History`] keeps the states that were lost after the snapshot was made.
+//! A snapshot of an older version also needs states that were lost before the snapshot was made. It reads these states
+//! from the event log, in steps.
 //!
 //! ```text
 //!   table now:    a  b' c' e  f'
-//!   lost since:         c  d            c changed, d was deleted
-//!   lost before:     b        f         b and f changed between the version and the snapshot's making
+//!   lost after:         c  d            c changed, d was deleted, after the snapshot was made
+//!   lost before:     b        f         b and f changed after `version`, before the snapshot was made
 //!   snapshot:     a  b  c  d  e  f
 //!                    ^ start
 //! ```
@@ -49,7 +50,7 @@ impl Range {
         }
     }
 
-    /// The keys of the range, as bounds. `0` is the character after `/`.
+    /// Returns the bounds of the keys in the range. `0` is the character after `/`.
     pub(super) fn bounds(&self) -> (String, Bound<String>) {
         match self {
             Self::All => (String::new(), Bound::Unbounded),
@@ -74,12 +75,12 @@ impl fmt::Display for Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten;
 
-/// The outcome of one step of longer work.
+/// The outcome of one step of a long operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// More work is, or may be, left.
+    /// The operation may need more steps.
     More,
-    /// The work is complete.
+    /// The operation is complete.
     Done,
 }
 
@@ -88,18 +89,20 @@ pub enum Stepped {
 pub struct Snapshot {
     range: Range,
     version: ResourceVersion,
-    /// Start of the unread keys: a key, or the last key read and a NUL.
+    /// Start of the unread keys: a key, or the last key read followed by a NUL.
     start: String,
     end: Bound<String>,
-    /// Keeps the states that the table has lost since the snapshot was made.
+    /// Keeps the states that the table loses after the snapshot was made.
     hold: Hold,
-    /// States of keys from `start` on, lost before the snapshot was made and found in the log up to `caught_up`.
+    /// States of Leases with keys from `start` on that were lost before the snapshot was made. They come from the log's
+    /// events up to `caught_up`.
     lost_before: Changes,
     discard: Discard,
-    /// Version up to which the log's events are in `lost_before`. No Lease is returned before this reaches the hold's
-    /// version.
+    /// Version up to which `lost_before` includes the log's events. No Lease is returned before `caught_up` reaches the
+    /// hold's version.
     caught_up: ResourceVersion,
-    /// Whether the snapshot began within the range. The counts of the whole range then do not give `remaining`.
+    /// Whether the snapshot began within the range. If so, `remaining` cannot be computed from the counts of the whole
+    /// range.
     is_page: bool,
     /// Number of Leases added to the range, and removed from it, after `version` and before the snapshot was made.
     added: usize,
@@ -135,7 +138,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns a caught-up snapshot of the range at `version`, which must not be in the future.
+    /// Returns a snapshot of the range at `version` that has read all changes from the log. `version` must not be in
+    /// the future.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -147,7 +151,7 @@ impl Snapshot {
     }
 
     /// Returns a snapshot of the range at `version`, which must not be in the future. [`Snapshot::next`] reads the
-    /// later changes from the log in steps, since they may be many.
+    /// changes after `version` from the log in steps, since there may be many changes.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -160,8 +164,8 @@ impl Snapshot {
         }
     }
 
-    /// Reads some of the changes from the snapshot's version until the snapshot was made. No Lease is returned before
-    /// all of them are read.
+    /// Reads some of the changes that came after the snapshot's version and before the snapshot was made. No Lease is
+    /// returned before all of these changes are read.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has dropped the next change; the snapshot is then useless.
@@ -179,13 +183,14 @@ impl Snapshot {
             return Ok(Stepped::More);
         }
         if !self.is_page {
-            // The Leases when the snapshot was made, minus the added ones, plus the removed ones.
+            // Number of Leases when the snapshot was made, minus the added Leases, plus the removed Leases.
             self.remaining = Some((self.initial_count + self.removed).saturating_sub(self.added));
         }
         Ok(Stepped::Done)
     }
 
-    /// Number of changes from the snapshot's version until the snapshot was made that are not read from the log yet.
+    /// Returns the number of changes still to be read from the log. They came after the snapshot's version and before
+    /// the snapshot was made.
     fn lag_events(&self) -> usize {
         usize::try_from(self.hold.version().0.saturating_sub(self.caught_up.0)).unwrap_or(usize::MAX)
     }
@@ -203,7 +208,7 @@ impl Snapshot {
     }
 
     /// Continues at `start`, a key in the range or a text that follows a key. `remaining` is the number of Leases from
-    /// there, if known. Returns `None` if `start`, which a client sends, is not in the range.
+    /// `start` on, if known. Returns `None` if `start`, which comes from a client, is not in the range.
     #[must_use]
     pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
@@ -228,42 +233,42 @@ impl Snapshot {
         self.initial_count.min(keys_max) > keys_per_step || self.lag_events() > CATCH_UP_EVENTS_PER_STEP
     }
 
-    /// The version of the snapshot.
+    /// Returns the version of the snapshot.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.version
     }
 
-    /// The range of the snapshot.
+    /// Returns the range of the snapshot.
     #[must_use]
     pub fn range(&self) -> &Range {
         &self.range
     }
 
-    /// Number of unread Leases of the range, if known.
+    /// Returns the number of unread Leases of the range, if known.
     #[must_use]
     pub fn remaining(&self) -> Option<usize> {
         self.remaining
     }
 
-    /// Returns an empty queue to collect the states in.
+    /// Returns an empty queue, in which the caller can collect states of Leases.
     #[must_use]
     pub fn no_states(&self) -> States {
         States::new(self.discard.clone())
     }
 
-    /// Start for a later snapshot of the same version that continues this one.
+    /// Returns the start for a later snapshot of the same version that continues this snapshot.
     #[must_use]
     pub fn start(&self) -> &str {
         &self.start
     }
 
-    /// Passes the next Leases, in order, to `each`, which returns whether to continue. Examines at most about
-    /// `keys_max` keys. Returns [`Stepped::More`] if Leases are left. Also returns it if Leases may be left: after
-    /// `keys_max` keys, or while the snapshot catches up.
+    /// Passes the next Leases to `each`, in order. Stops when `each` returns `false`, or after about `keys_max`
+    /// examined keys. Returns [`Stepped::More`] if Leases are left. Also returns [`Stepped::More`] if Leases may be
+    /// left: after `keys_max` keys, or while [`Snapshot::catch_up`] has changes to read.
     ///
     /// # Errors
-    /// As [`Snapshot::catch_up`], which it calls.
+    /// Those of [`Snapshot::catch_up`].
     pub fn next(
         &mut self,
         table: &Table,
@@ -276,7 +281,8 @@ impl Snapshot {
         if let Bound::Included(end) = &self.end
             && self.start > *end
         {
-            // The range is one name, which was read. `BTreeMap::range` panics if the start is after the end.
+            // The range is one name, and this name was read. `BTreeMap::range` would panic, since the start is after
+            // the end.
             return Ok(Stepped::Done);
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
@@ -294,13 +300,13 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // `None`: no Lease existed at the version. Skipping a key is work too.
+            // `None` means that no Lease existed at the version. A skipped key also counts as examined.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;
             };
             if !wanted {
-                // One more Lease shows that there are more.
+                // `each` wants no more Leases, and this Lease shows that more are left.
                 is_one_more = true;
                 break;
             }
@@ -308,7 +314,7 @@ impl Snapshot {
             self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(1));
             wanted = each(object);
         }
-        // The last examined key may have been the last key of the range.
+        // If no key is left, the last examined key was the last key of the range.
         may_be_more &= is_one_more || keys.peek().is_some();
         drop(keys);
         drop(history);
@@ -334,7 +340,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// Number of Leases in a range.
+/// Returns the number of Leases in a range.
 fn count(table: &Table, range: &Range) -> usize {
     match range {
         Range::All => table.len(),
@@ -346,7 +352,7 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// Merges two ordered sequences of keys. An item of `upper` hides the item of `lower` with the same key.
+/// Merges two sequences that are ordered by key. An item of `upper` hides the item of `lower` with the same key.
 struct Layered<L: Iterator, U: Iterator> {
     lower: Peekable<L>,
     upper: Peekable<U>,

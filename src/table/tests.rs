@@ -1,6 +1,6 @@
-//! The table compared with a naive model. Goal: every version can be read as it was, in steps and during further
-//! writes. The log shows how each version became the next. Method: seeded random operations on the table and on a list
-//! of plain maps, one map per version.
+//! The table compared with a naive model. Goal: a snapshot reads every version unchanged, in steps and during further
+//! writes. The log shows the change between each version and the next. Method: seeded random operations on the table
+//! and on a list of plain maps, with one map per version.
 
 use super::*;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP, LARGE_LEASE_BYTES_MIN};
@@ -224,8 +224,8 @@ struct Reader {
     got: Vec<(String, u64, String)>,
 }
 
-/// Snapshots share kept states. In any order of beginnings, steps and ends, each snapshot sees its own version. No
-/// state is left when all have ended.
+/// Snapshots share kept states. In any order of their beginnings, steps and ends, each snapshot sees its own version.
+/// After all snapshots have ended, no kept state is left.
 #[test]
 fn many_snapshots_at_once_read_back_each_its_own_version() {
     for seed in 0..300 {
@@ -276,8 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// The history keeps no state of a version without a reader, or of a key that no reader still has to read. A state that
-/// several readers need is kept once.
+/// The history keeps a state only if a snapshot has this state's version and still has to read its key. A state that
+/// several snapshots need is kept once.
 #[test]
 fn only_what_a_snapshot_can_still_come_to_is_kept() {
     let mut model = Model::new(1, 5);
@@ -317,7 +317,7 @@ fn only_what_a_snapshot_can_still_come_to_is_kept() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// If many holds are on other keys, a state may be kept for a hold that does not need it.
+/// If many holds are on other keys, the history may keep a state for a hold that does not need it.
 #[test]
 fn a_change_asks_few_of_those_who_hold_versions() {
     let mut model = Model::new(1, 5);
@@ -370,7 +370,7 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
     }
 }
 
-/// Prefetching has no visible effect, but must accept any key, existing or not, rendered or not.
+/// Prefetching has no visible effect. It must accept any key, whether or not its Lease exists or has a template.
 #[test]
 fn prefetching_changes_nothing() {
     let mut model = Model::new(7, 100);

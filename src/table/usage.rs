@@ -4,8 +4,8 @@
 //! killer would then end the process. An ordinary Lease of [`CLUSTER_NAMESPACES`] does not count. So nodes can join and
 //! renew, however much memory the other namespaces hold.
 //!
-//! One namespace may hold at most half of the quota that the other namespaces leave. So a namespace at its limit leaves
-//! the same amount for other namespaces. A namespace with few Leases always has space for more.
+//! One namespace may hold at most half of the quota that the other namespaces leave free. So when a namespace reaches
+//! its limit, as much quota is left for other namespaces. A namespace with few Leases always has space for more.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;
@@ -15,19 +15,19 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-/// Usage of all Leases of a table.
+/// Number and memory of all Leases in a table.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// Usage of each namespace, without namespaces that have no Lease.
+    /// Number and memory of the Leases in each namespace that has Leases.
     namespaces: HashMap<String, NamespaceUsage, RandomState>,
     /// Number of large Leases.
     large: usize,
-    /// Bytes that count towards the quota, and the quota.
+    /// Returns the bytes that count towards the quota, and the quota.
     metered_bytes: usize,
     metered_bytes_max: usize,
 }
 
-/// Leases of one namespace.
+/// Number and memory of the Leases in one namespace.
 #[derive(Clone, Copy, Debug, Default)]
 struct NamespaceUsage {
     leases: usize,
@@ -50,7 +50,7 @@ pub struct NamespaceQuota {
     pub namespace: String,
     /// Bytes of the namespace's Leases that count towards the quota.
     pub used: usize,
-    /// Maximum of `used`, as long as the other namespaces do not change.
+    /// Maximum of `used`, as long as the usage of the other namespaces does not change.
     pub limited: usize,
 }
 
@@ -59,9 +59,9 @@ pub struct NamespaceQuota {
 pub struct QuotaExceeded {
     /// Additional bytes that the write needs.
     pub requested: usize,
-    /// Bytes of the namespace that count now, including reserved bytes.
+    /// Bytes in the namespace that count towards the quota now, including reserved bytes.
     pub used: usize,
-    /// Maximum of the namespace's bytes that count.
+    /// Maximum of the bytes in the namespace that count towards the quota.
     pub limited: usize,
 }
 
@@ -114,7 +114,7 @@ impl Usage {
         }
     }
 
-    /// Number of Leases in `namespace`.
+    /// Returns the number of Leases in `namespace`.
     pub(super) fn count_in(&self, namespace: &str) -> usize {
         self.of(namespace).leases
     }
@@ -123,12 +123,12 @@ impl Usage {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Number of [large](Object::is_large) Leases in all namespaces.
+    /// Returns the number of [large](Object::is_large) Leases in all namespaces.
     pub(super) fn large(&self) -> usize {
         self.large
     }
 
-    /// Bytes that count towards the quota, and the quota.
+    /// Returns the bytes that count towards the quota, and the quota.
     pub(super) fn metered(&self) -> (usize, usize) {
         (self.metered_bytes, self.metered_bytes_max)
     }
@@ -140,8 +140,8 @@ impl Usage {
         NamespaceQuota { namespace: namespace.to_owned(), used, limited: self.limit_of(used, self.metered_bytes) }
     }
 
-    /// Returns the limit of a namespace that holds `in_namespace` of all `used` bytes: half of the quota that the other
-    /// namespaces leave.
+    /// Returns the limit of a namespace that holds `in_namespace` of all `used` bytes. The limit is half of the quota
+    /// that the other namespaces leave free.
     fn limit_of(&self, in_namespace: usize, used: usize) -> usize {
         self.metered_bytes_max.saturating_sub(used.saturating_sub(in_namespace)) / 2
     }
@@ -163,12 +163,13 @@ impl Usage {
         Ok(())
     }
 
-    /// Bytes by which `after` counts for more than `before`.
+    /// Returns by how many bytes `after` counts more towards the quota than `before`.
     pub(super) fn growth(before: Option<&Object>, after: &Lease) -> usize {
         metered_bytes(after).saturating_sub(before.map_or(0, |object| metered_bytes(object.unrenewed())))
     }
 
-    /// Checks the counts against `objects`, all of the table. Allocates nothing, so that tests may count allocations.
+    /// Checks the counts against `objects`, which are all objects of the table. Allocates no memory, so that tests may
+    /// count allocations.
     pub(super) fn check_against(&self, objects: &Slab<Object>) {
         let all = || objects.iter().map(|(_, object)| object);
         let of_all = |part: fn(&NamespaceUsage) -> usize| self.namespaces.values().map(part).sum::<usize>();
@@ -180,9 +181,10 @@ impl Usage {
     }
 }
 
-/// Bytes that a Lease counts towards the quota: the most that it may come to take. A short Lease counts for a minimum,
-/// besides its labels and other entries, so that a holder with a longer name needs no more. A Lease of the cluster
-/// counts for the bytes beyond this minimum, of its entries and of all else.
+/// Returns the bytes that a Lease counts towards the quota: the maximum memory that it may take. Entries (labels,
+/// annotations, finalizers and owners) count in full. The rest of a Lease counts for at least [`METERED_BYTES_MIN`]. So
+/// a change to a holder with a longer name rarely needs more quota. In [`CLUSTER_NAMESPACES`], the entries and the rest
+/// each count only for the bytes above this minimum.
 fn metered_bytes(lease: &Lease) -> usize {
     let text_bytes = lease.text_bytes();
     let without_entries = Object::memory_bytes_max(text_bytes - lease.entries_text_bytes());

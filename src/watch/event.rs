@@ -1,4 +1,4 @@
-//! The event that a watcher sees for a change.
+//! Builds the watch event that a watcher sees for a change.
 
 use super::recent::{EventKey, Recent};
 use crate::clock::Now;
@@ -6,9 +6,9 @@ use crate::form::{Form, LeaseState};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
-/// Appends `event` as a watcher with `selector` sees it; returns whether it concerns the watcher. A change can bring an
-/// object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
-/// events written for earlier watchers, if a look-up is worth it.
+/// Appends `event` as a watcher with `selector` sees it. Returns whether the watcher sees `event` at all. A change can
+/// make an object match the selector or no longer match it (apiserver `storage/cacher`, `convertToWatchEvent`).
+/// `recent` caches events that were written for other watchers; `None` if a look-up is not worth it.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
     event: &Event,
@@ -21,7 +21,7 @@ pub(super) fn push_change(
     let takes_after = event.after.is_selected_by(selector);
     let after = !event.deleted && takes_after;
     let before = event.before.as_ref().filter(|before| {
-        // A renewal changes nothing that a selector sees.
+        // A renewal changes nothing that a selector examines.
         if before.is_renewal_of(&event.after) { takes_after } else { before.is_selected_by(selector) }
     });
     let known;
@@ -30,7 +30,8 @@ pub(super) fn push_change(
         (None, true) => ("ADDED", LeaseState::Stored(&event.after)),
         (Some(_), true) => ("MODIFIED", LeaseState::Stored(&event.after)),
         (Some(_), false) if event.deleted => ("DELETED", LeaseState::Stored(&event.after)),
-        // The object left the selection: the watcher gets the state before the change, at the version of the change.
+        // The object no longer matches the selector. The watcher gets the object as before the change, but with the
+        // version of the change.
         (Some(before), false) => {
             known = before.lease();
             ("DELETED", LeaseState::Loose(&known, Some(event.version())))

@@ -1,16 +1,16 @@
-//! The index of watchers: which of them a change may concern.
+//! The index of watchers. It finds the watchers that a change may concern.
 //!
 //! ```text
 //!   group                          its members
 //!   everything                     broad watchers, which read the log
 //!   a namespace, a name            the watchers of its Leases
-//!   everything or a namespace,     the watchers whose shard selectors have hashes in that part
-//!     and a part of a ring
+//!   everything or a namespace,     the watchers whose shard selectors contain hashes in this part
+//!     and a part of the hash ring
 //! ```
 //!
-//! A watcher with a shard selector is in a group for each part of the ring that its ranges touch. Any other watcher is
-//! in one group. So when many watchers divide a ring among them, a change finds the watcher of its part and perhaps the
-//! next one.
+//! A shard selector selects ranges of a ring of hashes. A watcher with a shard selector is in one group for each part
+//! of the ring that these ranges overlap. Any other watcher is in one group. When many watchers divide a ring among
+//! them, a change finds only the watchers whose ranges overlap one part: usually one or two.
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
 use crate::table::event_log::Event;
@@ -22,19 +22,19 @@ use hashbrown::{Equivalent, HashMap};
 #[derive(Debug, Default)]
 pub(super) struct Index {
     groups: HashMap<Group, Vec<Member>, RandomState>,
-    /// Watchers with a shard selector, by field.
+    /// Number of watchers with a shard selector, by the field that the selector hashes.
     sharded: [usize; ShardField::ALL.len()],
 }
 
 /// The condition that the members of a group share.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Group {
-    /// `namespace/name`, `namespace/`, or nothing for everything.
+    /// The scope: `namespace/name` for a Lease, `namespace/` for a namespace, or an empty text for all Leases.
     scope: Box<str>,
     part: Option<Part>,
 }
 
-/// A part of the ring of a field.
+/// A part of the ring, and the field that is hashed.
 type Part = (ShardField, RingPart);
 
 /// A borrowed [`Group`].
@@ -50,15 +50,15 @@ impl Equivalent<Group> for GroupRef<'_> {
     }
 }
 
-/// A watcher in a group.
+/// A member of a group: a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) slot: u32,
-    /// Position of the group among those of the watcher.
+    /// Index of the group among the watcher's groups.
     nth: u16,
 }
 
-/// The groups of a watcher, and its places in them.
+/// The groups of a watcher, and the watcher's place in each group.
 #[derive(Debug)]
 pub(super) struct Places {
     scope: Box<str>,
@@ -93,8 +93,8 @@ impl Index {
         Places { scope, shard: shard.map(ShardSelector::field), parts }
     }
 
-    /// Removes a watcher from `places`. Another member may move into such a place: `moved` must call [`Places::moved`]
-    /// of that member.
+    /// Removes a watcher from its groups. Another member may move into the free place. For such a member, `moved` must
+    /// call [`Places::moved`].
     pub(super) fn remove(&mut self, places: &Places, mut moved: impl FnMut(Member, u32)) {
         if let Some(field) = places.shard {
             self.sharded[field as usize] -= 1;
@@ -111,18 +111,19 @@ impl Index {
         }
     }
 
-    /// Returns the broad watchers, which read the log whatever changes.
+    /// Returns the broad watchers. They watch all Leases without a shard selector, so they read every event in the log.
     pub(super) fn broad(&self) -> &[Member] {
         self.members("", None)
     }
 
-    /// Number of watchers with a shard selector.
+    /// Returns the number of watchers with a shard selector.
     pub(super) fn sharded(&self) -> usize {
         self.sharded.iter().sum()
     }
 
-    /// Calls `found` for each watcher that is not broad and that a change may concern. The hash is that which its shard
-    /// selector must have, if it has one. A watcher is found twice if the change gave a Lease another UID.
+    /// Calls `found` for each watcher that is not broad and that a change may concern. If the watcher has a shard
+    /// selector, the change concerns it only if the selector contains the passed hash. A watcher may be found twice if
+    /// the change gave a Lease another UID.
     pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
         let key = event.after.key().as_str();
         let namespace = &key[..key.len() - event.after.key().parts().1.len()];
@@ -149,7 +150,8 @@ impl Index {
         self.groups.get(&GroupRef { scope, part }).map_or(&[], Vec::as_slice)
     }
 
-    /// Checks that the groups have exactly the members whose places are in `places`, by slot.
+    /// Checks that the groups have exactly the members in `places`. `places` has the slot and the places of each
+    /// watcher.
     pub(super) fn check_invariants(&self, places: &mut dyn Iterator<Item = (usize, &Places)>) {
         let mut count = 0;
         for (slot, places) in places {
@@ -166,7 +168,7 @@ impl Index {
 }
 
 impl Places {
-    /// Notes that the watcher has moved within the group of `member`.
+    /// Records that the watcher has moved to `place` within the group of `member`.
     pub(super) fn moved(&mut self, member: Member, place: u32) {
         self.parts[usize::from(member.nth)].1 = place;
     }

@@ -1,19 +1,23 @@
-//! Watchers: which watcher sees which change, and how far each has read.
+//! Watchers: which watcher sees which change, and how far each watcher has read. A version in this module is a
+//! `resourceVersion`.
 //!
-//! A watcher is a cursor into the event log, not a queue. It is filled from the log when its connection has room, and
-//! costs nothing until then. A watcher whose cursor the log has forgotten ends with 410, and its client lists again; no
-//! event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of them keeps the
-//! few versions that match it, so a change costs the same with one such watcher as with ten thousand.
+//! A watcher is a cursor into the event log, not a queue of events. When the watcher's connection has room for more
+//! output, [`Watchers::fill`] reads events from the log and writes them to the connection. Until then, the watcher
+//! costs nothing. If the log has dropped events after the cursor, the watch ends with 410, and its client lists again.
+//! No event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of these
+//! watchers keeps the versions of the few changes that match it. So a change costs the same whether there is one such
+//! watcher or ten thousand.
 //!
 //! ```text
-//!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
+//!   Initial ──all sent───► Scan ──reaches the head──► Synced ──pending overflows──► Scan
 //!      │                     │                                                       │
 //!      └── log forgot, ──────┴────────────────────► ended with an ERROR event ◄──────┘
 //!          or took too long
 //! ```
 //!
-//! A broad watcher has no `Synced`: it only reads the log from its cursor. This module owns no sockets and no framing.
-//! [`Watchers::fill`] appends the bytes of events to a buffer; `serve` queues them on the connection.
+//! A broad watcher watches all Leases without a shard selector. It is never `Synced`, but always reads the log from its
+//! cursor. This module owns no sockets and no framing. [`Watchers::fill`] appends the bytes of events to a buffer, and
+//! the module `serve` queues these bytes on the connection.
 
 mod event;
 mod index;
@@ -36,7 +40,7 @@ use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Slot and generation of a watcher; a stale key finds nothing.
+/// Identifies a watcher by its slot and its generation. After the watcher was removed, its key finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatcherKey {
     slot: u32,
@@ -48,7 +52,7 @@ pub struct WatcherKey {
 pub struct WatchSpec {
     /// Leases to watch.
     pub range: Range,
-    /// Selector within the range.
+    /// Selector for Leases within the range.
     pub selector: Selector,
     /// Where the watch begins.
     pub start: WatchStart,
@@ -63,17 +67,17 @@ pub struct WatchSpec {
 /// The start of a watch.
 #[derive(Debug)]
 pub enum WatchStart {
-    /// After a version that the server has issued.
+    /// The watch sends the changes after this version, which the server has issued.
     After(ResourceVersion),
-    /// With an ERROR event that ends the watch: the stream is open before its start is checked.
+    /// The watch sends an ERROR event and ends. The response has begun before the start of the watch is checked.
     Refused(Box<ApiError>),
-    /// With the existing Leases, as ADDED events.
+    /// The watch first sends the existing Leases (the initial state), as ADDED events.
     Initial {
         /// The existing Leases.
         snapshot: Box<Snapshot>,
-        /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows them.
+        /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows the existing Leases.
         end_bookmark: bool,
-        /// Permit of a long initial state, held until all of it is sent.
+        /// Permit for a long initial state. The watcher holds the permit until the whole initial state is sent.
         permit: Option<Permit>,
     },
 }
@@ -83,7 +87,7 @@ pub enum WatchStart {
 pub enum Fill {
     /// Nothing remains until the next change.
     Idle,
-    /// More events remain, for when there is room.
+    /// More events remain. They are sent when the connection has room for more output.
     More,
     /// The watch has ended and the watcher is gone.
     Ended(WatchEnd),
@@ -96,10 +100,10 @@ pub enum WatchEnd {
     Expired,
     /// The watch's timeout passed.
     TimedOut,
-    /// The client opens no flow-control window, and too much data waits for such clients.
+    /// The client does not open the HTTP/2 flow-control window, and too much output waits for such clients.
     Unread,
     /// The request cannot be served: initial events at a version that does not exist yet, or events in a form of lists.
-    /// As in kube-apiserver, the watch has begun before this is detected.
+    /// As in kube-apiserver, the response has begun before this is detected.
     Unsuitable,
 }
 
@@ -111,9 +115,9 @@ pub struct Watchers<O> {
     stopping: Option<StopKind>,
     generation: u32,
     index: Index,
-    /// Watchers that may have something to send; each is marked.
+    /// Dirty watchers: watchers that may have something to send. Each of them has `is_dirty` set.
     dirty: VecDeque<WatcherKey>,
-    /// Watchers with a long initial state; some may have sent it or be gone.
+    /// Watchers with a long initial state. Some of them may have sent it completely, or may be removed.
     long: Vec<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the log.
     notified: ResourceVersion,
@@ -130,7 +134,7 @@ struct WatcherEntry<O> {
     generation: u32,
     places: Places,
     is_dirty: bool,
-    /// Whether the watcher's connection has no room.
+    /// Whether the watcher's connection has no room for more output.
     is_parked: bool,
     /// Deadline for which the watcher's timer is set, in ms.
     armed_ms: u64,
@@ -141,9 +145,10 @@ struct WatcherEntry<O> {
 struct Counts {
     /// Events written, including bookmarks and errors.
     events: u64,
-    /// Bytes of events, without the bookmark or error that ends a fill.
+    /// Bytes of events, without a bookmark or error at the end of a fill.
     bytes: u64,
-    /// Log events and table keys examined, weighted by selector cost, and hashes compared with shard selectors.
+    /// Number of log events and table keys examined, weighted by selector cost. Also counts each hash that was compared
+    /// with a shard selector.
     looks: u64,
 }
 
@@ -165,25 +170,26 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Number of events written to all watchers since the start, including bookmarks and errors.
+    /// Returns the number of events written to all watchers since the start, including bookmarks and errors.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.counts.events
     }
 
-    /// Bytes of events that [`Watchers::fill`] has written since the start, sent or not.
+    /// Returns the bytes of events that [`Watchers::fill`] has written since the start, whether or not they have been
+    /// sent.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.counts.bytes
     }
 
-    /// Number of watchers.
+    /// Returns the number of watchers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.watchers.len()
     }
 
-    /// Number of watchers with a shard selector.
+    /// Returns the number of watchers with a shard selector.
     #[must_use]
     pub fn sharded(&self) -> usize {
         self.index.sharded()
@@ -195,14 +201,14 @@ impl<O: Copy> Watchers<O> {
         self.watchers.is_empty()
     }
 
-    /// Log events and table keys that [`Watchers::fill`] has examined since the start, weighted by selector cost, and
-    /// hashes that [`Watchers::notify`] has compared with shard selectors.
+    /// Returns the number of log events and table keys that [`Watchers::fill`] has examined since the start, weighted
+    /// by selector cost. Also counts the hashes that [`Watchers::notify`] has compared with shard selectors.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.counts.looks
     }
 
-    /// Adds a watcher, which is dirty at once.
+    /// Adds a watcher. The watcher is dirty at once: it may have something to send.
     pub fn add(&mut self, owner: O, mut spec: WatchSpec, now: Now) -> WatcherKey {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
@@ -230,7 +236,7 @@ impl<O: Copy> Watchers<O> {
         key
     }
 
-    /// Removes a watcher whose client has gone. Has no effect if it is already removed.
+    /// Removes a watcher whose client has gone. Has no effect if the watcher is already removed.
     pub fn remove(&mut self, key: WatcherKey) {
         if self.entry(key).is_none() {
             return;
@@ -238,7 +244,8 @@ impl<O: Copy> Watchers<O> {
         let gone = self.watchers.remove(key.slot as usize);
         let Self { index, watchers, .. } = self;
         index.remove(&gone.places, |member, place| watchers[member.slot as usize].places.moved(member, place));
-        // The watcher's timer stays until it is due, which may take an hour. Stale timers are swept together.
+        // The removed watcher's timer stays in the heap until it is due, which may take an hour. If too many such
+        // timers exist, all of them are removed at once.
         if self.timers.len() > KEYS_SWEPT_MIN + 4 * self.watchers.len() {
             let watchers = &mut self.watchers;
             self.timers.retain(|Reverse((_, key))| find(watchers, *key).is_some());
@@ -271,15 +278,16 @@ impl<O: Copy> Watchers<O> {
                         });
                     }
                 }
-                // The log is shorter than a turn: watchers must scan it themselves, and find that they are too late.
+                // The log has dropped some of the turn's changes already. So each watcher must scan the log, and may
+                // find that it has missed events.
                 None => self.rescan_all(),
             }
         }
         self.notified = head;
     }
 
-    /// Marks watchers whose bookmark or end is due. Drops an initial state past its deadline, even if the connection
-    /// has no room and its peer reads nothing.
+    /// Marks the watchers whose bookmark or end is due as dirty. Drops an initial state that is past its deadline, even
+    /// if the connection has no room for output and its peer reads nothing.
     pub fn on_timeout(&mut self, now: Now) {
         while let Some(Reverse((due_ms, key))) = self.timers.peek().copied() {
             if due_ms > now.ms {
@@ -292,7 +300,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// When [`Watchers::on_timeout`] is next due, in ms.
+    /// Returns when [`Watchers::on_timeout`] is next due, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse((due_ms, _))| *due_ms)
@@ -304,7 +312,7 @@ impl<O: Copy> Watchers<O> {
         !self.dirty.is_empty()
     }
 
-    /// Takes the next watcher that may have something to send, with its owner.
+    /// Removes the next dirty watcher from the queue. Returns the watcher and its owner.
     pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(entry) = self.entry(key)
@@ -316,7 +324,8 @@ impl<O: Copy> Watchers<O> {
         None
     }
 
-    /// Ignores a watcher, whatever changes, until [`Watchers::unpark`]: its connection has no room.
+    /// Parks a watcher whose connection has no room for more output. Until [`Watchers::unpark`],
+    /// [`Watchers::pop_dirty`] does not return this watcher.
     pub fn park(&mut self, key: WatcherKey) {
         if let Some(entry) = self.entry(key) {
             (entry.is_dirty, entry.is_parked) = (true, true);
@@ -338,14 +347,14 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Counts the checks that find the long initial states unread. Ends the watches whose permits were revoked.
-    /// Call it at intervals of a second or more.
+    /// Checks which clients leave a long initial state unread. Ends the watches whose permits were revoked. Call this
+    /// function at intervals of a second or more.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
         self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));
     }
 
-    /// Marks a watcher that may have something to send.
+    /// Marks a watcher as dirty: it may have something to send.
     pub fn mark_dirty(&mut self, key: WatcherKey) {
         if let Some(entry) = find(&mut self.watchers, key) {
             entry.mark_dirty(key.slot, &mut self.dirty);
@@ -378,7 +387,8 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Makes every watch opened from now on end at once, as [`Watchers::end_for_shutdown`] ends the open ones.
+    /// Makes every watch that is opened later end at once, in the same way as [`Watchers::end_for_shutdown`] ends open
+    /// watches.
     pub fn begin_shutdown(&mut self, kind: StopKind) {
         self.stopping = Some(kind);
     }
@@ -428,7 +438,7 @@ impl<O: Copy> Watchers<O> {
 }
 
 impl<O> WatcherEntry<O> {
-    /// Marks the watcher, which is in `slot`.
+    /// Marks this watcher as dirty. The watcher is in `slot`.
     fn mark_dirty(&mut self, slot: u32, dirty: &mut VecDeque<WatcherKey>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push_back(WatcherKey { slot, generation: self.generation });
@@ -436,25 +446,25 @@ impl<O> WatcherEntry<O> {
     }
 }
 
-/// Returns the watcher of this key, if it still exists.
+/// Returns the watcher with this key, if the watcher still exists.
 fn find<O>(watchers: &mut Slab<WatcherEntry<O>>, key: WatcherKey) -> Option<&mut WatcherEntry<O>> {
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
-/// Whether versions stay valid after the server stops.
+/// Whether a `resourceVersion` stays valid after the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopKind {
-    /// The next server counts versions from another start. A watch resumed there from its version would miss events, so
-    /// watches end with 410 and clients list again.
+    /// The next server starts its versions anew. A watch that resumes there from an old version would miss events. So
+    /// watches end with 410, and clients list again.
     Forgets,
-    /// The next server knows the versions. Watches end without an error, and clients resume from their last version.
+    /// The next server has the same versions. Watches end without an error, and clients resume from their last version.
     Resumes,
 }
 
-/// Number of timers below which a sweep of removed watchers' timers is not worth it.
+/// With fewer timers than this, the timers of removed watchers are not removed early.
 const KEYS_SWEPT_MIN: usize = 1024;
 
-/// Why a watch ends, or does not begin, when the server stops.
+/// Returns the error of a watch that ends, or does not begin, because the server stops.
 #[cold]
 fn stopping() -> ApiError {
     let message = "the server is stopping, and its resourceVersions end with it: list anew".into();

@@ -1,28 +1,29 @@
-//! The most recent events as written, so that an event for a hundred watchers is encoded once.
+//! A cache of the bytes of recent events. So an event for a hundred watchers is encoded once.
 
 use crate::codec::Format;
 use crate::limits::{RECENT_EVENT_BYTES_MAX, RECENT_EVENTS};
 use crate::resource::ResourceVersion;
 
-/// Written events by version; a later event replaces an earlier one in the same slot.
+/// The bytes of events. The version of an event selects its slot. A later event replaces an earlier event in the same
+/// slot.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     slots: Vec<(Option<EventKey>, Vec<u8>)>,
 }
 
-/// The key of a written event. Events with equal keys have equal bytes if the state's encoding is used.
+/// The key of a cached event. Events with equal keys have equal bytes if they contain the Lease's own encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventKey {
     /// Version of the change.
     pub(super) version: ResourceVersion,
-    /// `type`
+    /// The `type` of the watch event.
     pub(super) kind: &'static str,
     /// JSON or protobuf.
     pub(super) format: Format,
 }
 
 impl Recent {
-    /// Appends `event`, by `write` if it is not cached.
+    /// Appends the bytes of `event`. If they are not cached, calls `write` to append them.
     pub(super) fn push_cached(&mut self, out: &mut Vec<u8>, event: EventKey, write: impl FnOnce(&mut Vec<u8>)) {
         if self.slots.is_empty() {
             self.slots.resize_with(RECENT_EVENTS, Default::default);
@@ -36,7 +37,8 @@ impl Recent {
         let start = out.len();
         write(out);
         let written = out.get(start..).unwrap_or_default();
-        // Events of a watcher that is catching up are rarely requested again.
+        // An older event is for a watcher that is catching up. Other watchers rarely need this event, so it does not
+        // replace a newer event.
         let is_newest = known.is_none_or(|known| known.version <= event.version);
         if is_newest && written.len() <= RECENT_EVENT_BYTES_MAX {
             bytes.clear();

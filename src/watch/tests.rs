@@ -1,6 +1,7 @@
-//! Watchers against a naive model. Goal: each watcher sees every matching change once and in order, or gets an error if
-//! it has missed some, for any room and any other watchers. Method: seeded random writes, watchers and fills; the
-//! events a watcher should have seen are computed afterwards from the whole history.
+//! Watchers compared with a naive model. Goal: each watcher sees every matching change once and in order, or gets an
+//! error if it has missed changes. This holds for any room on its connection and any other watchers. Method: seeded
+//! random writes, watchers and fills. Afterwards, the test computes from the whole history which events a watcher
+//! should have seen.
 
 use super::*;
 use crate::lease::Lease;
@@ -16,7 +17,7 @@ use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::io::BufRead as _;
 
-/// The history of a table: every event since its first version.
+/// A table, its watchers, and the history of the table: every event since its first version.
 struct World {
     table: Table,
     first: u64,
@@ -26,7 +27,7 @@ struct World {
     now: Now,
 }
 
-/// A client's end.
+/// The client of a watch.
 struct Client {
     key: WatcherKey,
     range: Range,
@@ -58,7 +59,7 @@ impl World {
         }
         let found = self.table.find(&lease.metadata.namespace, &lease.metadata.name);
         lease.metadata.uid = match found {
-            // A copy of built-in storage may have another Lease of the same name.
+            // A copy of built-in storage may replace a Lease by another Lease of the same name, with another UID.
             Some((_, object)) if self.rng.u8(0..8) > 0 => object.metadata().uid.clone(),
             _ => CompactString::from(format!("{:x}", self.rng.u64(..))),
         };
@@ -102,7 +103,8 @@ impl World {
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
     }
 
-    /// Fills some of the dirty watchers; the others have no room now.
+    /// Fills some of the dirty watchers, or all of them if `everybody`. The connections of the other watchers have no
+    /// room now.
     fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
         self.watchers.notify(&self.table);
         let mut again = Vec::new();
@@ -129,7 +131,7 @@ impl World {
         }
     }
 
-    /// The events that a client should have seen in the whole history.
+    /// Returns the events that a client should have seen in the whole history.
     fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
         let takes = |object: &Object| client.range.contains(object.key()) && object.is_selected_by(&client.selector);
         let mut expected = Vec::new();
@@ -165,7 +167,7 @@ impl Client {
     }
 }
 
-/// The text of a range: the shard `index` of `count` equal ones.
+/// Returns a shard selector's text for the shard `index` of `count` equal shards.
 fn shard_range(field: &str, index: u64, count: u64) -> String {
     let size = (1 << 64) / u128::from(count);
     let [start, end] =
@@ -191,7 +193,7 @@ fn every_watcher_sees_every_change_once_and_in_order() {
             }
             world.fan_out(&mut clients, false);
         }
-        // Until nothing remains: a fill scans a bounded part of the log.
+        // Fills until nothing remains, since one fill scans only a limited part of the log.
         for _ in 0..100 {
             world.fan_out(&mut clients, true);
         }
@@ -257,8 +259,8 @@ fn a_change_touches_only_those_whom_it_is_for() {
     assert_eq!(world.watchers.pop_dirty(), None);
 }
 
-/// Goal: watchers that divide a ring cost about as much as one of them would alone. Method: the entries examined for 64
-/// such watchers, and for as many that watch everything.
+/// Goal: watchers that divide a ring among them cost about as much as one watcher. Method: compares the number of
+/// events examined for 64 such watchers and for 64 watchers of all Leases.
 #[test]
 fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
     let (watchers, writes) = (64, 1_000);
@@ -298,7 +300,8 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
     };
     let unfiltered = looks(None, 1);
     assert_eq!(unfiltered, watchers * writes);
-    // Some hashes are compared, and then one watcher examines the event at the cost of its selector.
+    // For each change, the index compares some hashes. Then one watcher examines the event, at the cost of its
+    // selector.
     for (count, ranges_each) in [(64, 1), (64, 4), (100, 1)] {
         let sharded = looks(Some(count), ranges_each);
         assert!(sharded >= writes / 2, "{sharded} for {count} shards: nobody has looked");
@@ -306,7 +309,8 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
     }
 }
 
-/// Goal: a selector of thousands of terms makes no step of a watcher longer, however the watcher learns of changes.
+/// Goal: a selector with thousands of terms does not make a step of a watcher longer, however the watcher learns of
+/// changes.
 #[test]
 fn a_filling_looks_at_the_less_the_longer_the_selector_is() {
     let labels = (0..3000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
@@ -403,7 +407,7 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
     assert!(world.watchers.is_empty());
 }
 
-/// A form of lists has no events, and so no bookmarks.
+/// A list form, such as `PartialObjectMetadataList`, has no events, and so no bookmarks.
 #[test]
 fn what_would_be_the_first_event_in_a_form_of_lists_ends_the_watch() {
     let accept = b"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -494,7 +498,8 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     }
 }
 
-/// Returns a world with one permit and a watcher that holds it. The watcher has sent a part of its initial state.
+/// Returns a world, a pool of one permit, and a watcher that holds the permit. The watcher has sent a part of its
+/// initial state.
 fn world_with_initial_state(requester: Requester<'_>) -> (World, Permits, WatcherKey) {
     let mut world = World::new(1, usize::MAX);
     (0..30).for_each(|_| world.write());
@@ -540,7 +545,8 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     assert!(String::from_utf8_lossy(&out).contains("list anew"));
 }
 
-/// A client that reads little or nothing of the initial state holds it and its permit no longer than a list would.
+/// A client that reads little or nothing of the initial state keeps the state and its permit no longer than a list
+/// would.
 #[test]
 fn an_initial_state_is_released_at_its_deadline() {
     for is_parked in [false, true] {
@@ -589,7 +595,7 @@ fn every_watch_ends_with_the_error_and_nothing_before_it() {
     assert!(world.watchers.is_empty());
 }
 
-/// A slow reader holds its initial state no longer than the watch may last.
+/// A client that reads slowly keeps the initial state no longer than the timeout of its watch.
 #[test]
 fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {
@@ -613,7 +619,8 @@ fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     }
 }
 
-/// A watcher that is behind at its timeout gets a bookmark with its cursor, and resumes from there.
+/// A watcher that has not read all events at its timeout gets a bookmark with its cursor's version. The client resumes
+/// from this version.
 #[test]
 fn time_ends_a_watch_that_has_not_caught_up() {
     let mut world = World::new(1, usize::MAX);

@@ -20,11 +20,11 @@ pub(super) struct Watcher {
     range: Range,
     selector: Selector,
     progress: Progress,
-    /// Last version whose changes are all handled.
+    /// Version up to which this watcher has handled all changes.
     cursor: ResourceVersion,
     bookmarks: bool,
     form: Form,
-    /// Whether the column definitions of a Table are still to be sent with an event.
+    /// Whether the next event must contain the column definitions of a `Table`.
     wants_columns: bool,
     /// When the next bookmark is due, in ms.
     bookmark_ms: u64,
@@ -41,12 +41,14 @@ enum Progress {
     Refused(Box<ApiError>),
     /// The watcher reads the log from its cursor.
     Scan,
-    /// The index notifies it; `pending` holds the versions of its changes. Broad watchers are never synced.
+    /// The index notifies the watcher of changes that may match. `pending` holds the versions of these changes. Broad
+    /// watchers are never synced.
     Synced { pending: VecDeque<ResourceVersion> },
 }
 
 impl Progress {
-    /// Returns the initial progress and cursor of a watch; watchers were notified of changes up to `notified`.
+    /// Returns the first progress and the first cursor of a watch. The other watchers were notified of changes up to
+    /// `notified`.
     fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
         match start {
             WatchStart::After(version) => (Self::Scan, version),
@@ -76,7 +78,7 @@ impl Watcher {
         }
     }
 
-    /// Deadline of the initial state, in ms; `None` once it is sent.
+    /// Returns the deadline of the initial state, in ms; `None` if the watcher sends no initial state now.
     pub(super) fn initial_end_ms(&self) -> Option<u64> {
         match &self.progress {
             Progress::Initial { end_ms, .. } => Some(*end_ms),
@@ -89,8 +91,8 @@ impl Watcher {
         matches!(self.progress, Progress::Initial { permit: Some(_), .. })
     }
 
-    /// Counts how long the client has left a long initial state unread, and drops it if its permit was revoked. Returns
-    /// whether it [is still long](Watcher::is_long).
+    /// Checks whether the client leaves a long initial state unread. Drops the initial state if its permit was revoked.
+    /// Returns whether the watcher [still sends a long initial state](Watcher::is_long).
     pub(super) fn check_reading(&mut self, is_parked: bool) -> bool {
         let Progress::Initial { permit: Some(permit), .. } = &self.progress else { return false };
         let is_held = permit.check_reading(is_parked);
@@ -100,12 +102,12 @@ impl Watcher {
         is_held
     }
 
-    /// When the next bookmark or the end is due, in ms.
+    /// Returns when the next bookmark or the end of the watch is due, in ms.
     pub(super) fn due_ms(&self) -> u64 {
         if self.bookmarks { self.end_ms.min(self.bookmark_ms) } else { self.end_ms }
     }
 
-    /// Drops the initial state, if its deadline has passed.
+    /// Drops the initial state and ends the watch with an error, if the deadline of the initial state has passed.
     pub(super) fn on_timeout(&mut self, now: Now) {
         if self.initial_end_ms().is_some_and(|end_ms| end_ms <= now.ms) {
             self.progress = Progress::Refused(Box::new(too_slow()));
@@ -117,11 +119,11 @@ impl Watcher {
         self.selector.shard.as_ref().is_some_and(|shard| shard.has(hash))
     }
 
-    /// Notes a change that matches this watcher, found by the index. A change that is noted again has no effect.
+    /// Records a change that the index has found for this watcher. Recording the same change again has no effect.
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
             Progress::Synced { pending } if pending.back() == Some(&version) => {}
-            // The connection takes no more events now.
+            // The connection has taken no events for many changes. So the watcher reads the log again later.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
@@ -133,8 +135,8 @@ impl Watcher {
         self.progress = Progress::Refused(Box::new(error.clone()));
     }
 
-    /// Makes a synced watcher scan the log again, from before the first pending event: its cursor may be older than the
-    /// log.
+    /// Makes a synced watcher scan the log again, from the version before its first pending event. The cursor itself
+    /// may be older than the log.
     #[cold]
     pub(super) fn rescan(&mut self) {
         if let Progress::Synced { pending } = &self.progress {
@@ -144,8 +146,8 @@ impl Watcher {
         }
     }
 
-    /// Appends events, and a bookmark if one is due, until nothing remains or `out` holds about `bytes_max`. `recent`
-    /// is `None` if there is no other watcher.
+    /// Appends events, and a bookmark if it is due, until nothing remains or `out` holds about `bytes_max` bytes.
+    /// `recent` is `None` if there is no other watcher.
     pub(super) fn write_events(
         &mut self,
         table: &Table,
@@ -168,7 +170,7 @@ impl Watcher {
         let over = now.ms >= self.end_ms;
         match filled {
             Ok(true) if !over => return Fill::More,
-            // A watcher within its initial state has no version yet that a bookmark could name.
+            // A watcher that still sends its initial state has no version that a bookmark could name.
             Ok(true) if matches!(self.progress, Progress::Initial { .. }) => return Fill::Ended(WatchEnd::TimedOut),
             Ok(_) => {}
             Err(error) => {
@@ -191,19 +193,20 @@ impl Watcher {
         self.bookmarks && now.ms >= self.bookmark_ms.min(self.end_ms)
     }
 
-    /// Whether an event or a bookmark is to be sent now: either one ends a watch in a form of lists.
+    /// Whether the watcher has an event or a bookmark to send now. In a list form, such as `PartialObjectMetadataList`,
+    /// either one ends the watch.
     #[cold]
     fn has_something(&self, filled: &Result<bool, ApiError>, has_events: bool, now: Now) -> bool {
         filled.as_ref().is_ok_and(|more| has_events || !more && self.wants_bookmark(now))
     }
 
-    /// Appends an ERROR event, the last of a watch.
+    /// Appends an ERROR event, which is the last event of a watch.
     pub(super) fn push_error(&self, error: &ApiError, out: &mut Vec<u8>, counts: &mut Counts) {
         self.form.push_error(out, &error.status());
         counts.events += 1;
     }
 
-    /// Appends events up to about `bytes_max`; returns `Ok(true)` if more remain.
+    /// Appends events up to about `bytes_max` bytes. Returns `Ok(true)` if more events remain.
     fn push_events(
         &mut self,
         table: &Table,
@@ -216,7 +219,7 @@ impl Watcher {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
         if let Progress::Initial { snapshot, end_bookmark, permit, .. } = &mut self.progress {
             permit.iter().for_each(Permit::note_progress);
-            // This counts as one step, even if no object in it matched: the other watchers must get their turn.
+            // This counts as one step, even if no object matches. So this watcher leaves time for the other watchers.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {
@@ -282,20 +285,22 @@ impl Watcher {
                 }
             }
         }
-        // No change since then concerns this watcher.
+        // No change after the cursor concerns this watcher.
         self.cursor = table.version();
         Ok(false)
     }
 }
 
-/// kube-apiserver's message for a watch that cannot resume (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
+/// Returns the error for a watch that cannot resume, with kube-apiserver's message (apiserver `storage/cacher`,
+/// `getAllEventsSinceLocked`).
 #[cold]
 fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     let message = format!("too old resource version: {cursor} ({})", table.log().floor());
     ApiError::Expired { message, next: None }
 }
 
-/// The error for a client that has not read the initial events within [`JOB_MS_MAX`], or while others waited.
+/// Returns the error for a client that has not read the initial events within [`JOB_MS_MAX`], or that did not read them
+/// while other clients waited for a permit.
 #[cold]
 fn too_slow() -> ApiError {
     ApiError::Expired { message: "the initial events were read too slowly: list anew".into(), next: None }

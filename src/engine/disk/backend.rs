@@ -1,9 +1,10 @@
-//! The backend of redb: a file, a guard that remembers which operation failed, and the part of the file after the log.
+//! The backend of redb. [`FileBackend`] is the file. [`Guard`] remembers which operation failed. [`BehindLog`] is the
+//! part of the file after the log.
 //!
 //! redb reports failed writes and failed syncs with the same error, and refuses all work after either. But the store
-//! can continue after a full disk. After a failed sync it cannot, since it is unknown which pages are on the disk. So
-//! the guard records the operation. It also keeps the backend open when redb closes it, so that the database can be
-//! reopened on the same file.
+//! can continue after a write that found a full disk. The store cannot continue after a failed sync, since it is
+//! unknown which pages are on the disk. So the guard records the failed operation. The guard also keeps the backend
+//! open when redb closes it, so that the database can be reopened on the same file.
 
 use std::fs::File;
 use std::io;
@@ -64,13 +65,13 @@ impl Failure {
         Self { operation, kind: cause.kind(), code: cause.raw_os_error(), text: cause.to_string() }
     }
 
-    /// Whether the failure is a full disk or an exhausted quota on a write, not on a sync.
+    /// Whether a write failed because the disk was full or a quota was exhausted. A sync that fails so does not count.
     pub(super) fn is_no_space(&self) -> bool {
         self.operation == Operation::Write
             && matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// Returns the system's error.
+    /// Returns the operating system's error.
     pub(super) fn into_cause(self) -> io::Error {
         match self.code {
             Some(code) => io::Error::from_raw_os_error(code),
@@ -79,7 +80,7 @@ impl Failure {
     }
 }
 
-/// A shared backend that outlives its databases and remembers the last failure.
+/// A handle to a backend. The backend outlives the databases that use it, and the handle remembers a failure.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     backend: Arc<dyn StorageBackend>,
@@ -109,7 +110,7 @@ impl Guard {
         let result = run();
         if let Err(cause) = &result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            // No later operation makes a failed sync harmless.
+            // A failed sync is never replaced by a later failure, since the store cannot continue after it.
             if failure.as_ref().is_none_or(|earlier| earlier.operation != Operation::Sync) {
                 *failure = Some(Failure::new(operation, cause));
             }

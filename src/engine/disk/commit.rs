@@ -1,28 +1,28 @@
-//! One commit of redb: its positions, its transaction, and a check whether it is in the store.
+//! One commit of redb: the positions of its entries, its transaction, and a check whether the store has the commit.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, MANIFEST, MARKS, META, NEXT, number};
 use crate::engine::{Entry, Write};
 
-/// The effects of a commit, apart from its bytes.
+/// The effects of a commit on the store's numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit {
     /// Position of the commit's first entry.
     first: u64,
     /// Position of the next commit's first entry.
     pub(super) next: u64,
-    /// Number of commits that did more than append, up to and including this one.
+    /// Number of commits up to and including this one that did more than append entries.
     pub(super) marks: u64,
-    /// Whether this commit does more than append.
+    /// Whether this commit does more than append entries.
     is_marked: bool,
     /// Next generation of the log, if the commit moves the log's entries to the database.
     pub(super) log_generation: Option<u64>,
 }
 
 impl Commit {
-    /// Creates the commit of `writes`. `next` and `marks` are those of the previous commit. `log_generation` is the
-    /// log's next generation, if this commit moves the log's entries to the database.
+    /// Creates the commit of `writes`. `next` and `marks` are the values after the previous commit. `log_generation` is
+    /// the log's next generation, if this commit moves the log's entries to the database.
     pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
         // A commit that only appends is not marked, since a mark costs one more page write.
@@ -31,7 +31,7 @@ impl Commit {
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }
     }
 
-    /// Makes the writes and the log's entries durable. After an error, it is unknown whether they are durable.
+    /// Makes `writes` and the log's entries durable. After an error, it is unknown whether they are durable.
     pub(super) fn write(&self, database: &Database, log: &[Entry], writes: &[Write]) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -64,7 +64,7 @@ impl Commit {
         if self.is_marked {
             let mut meta = transaction.open_table(META)?;
             put(&mut meta, MARKS, self.marks)?;
-            // A truncation can delete the last entry, from which the next position is derived.
+            // The next position is otherwise derived from the last entry, which a truncation can delete.
             put(&mut meta, NEXT, self.next)?;
             if let Some(generation) = self.log_generation {
                 put(&mut meta, LOG_GENERATION, generation)?;

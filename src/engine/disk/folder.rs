@@ -1,4 +1,4 @@
-//! The data folder: creates it, locks it, and syncs it so that a power failure cannot lose a file name.
+//! Creates, locks and syncs the data folder. A synced folder does not lose the name of a file in a power failure.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::EngineError;
 
-/// Creates `folder` and its missing parents, and takes its lock.
+/// Creates `folder` and its missing parents, and takes the lock of `folder`.
 ///
 /// The lock is held until the returned file is dropped or the process ends.
 pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
@@ -26,13 +26,13 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     }
     // An earlier process may have ended after it created a file and before it synced the folder.
     sync(folder)?;
-    // The process id is for operators. An error is ignored, so that a full disk does not prevent startup.
+    // Operators can read the process id. An error is ignored, so that a full disk does not prevent startup.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Opens and locks the store's file for reading and writing; `None` if the file does not exist. The lock of this file
-/// remains if the folder's lock file is deleted.
+/// Opens the store's file for reading and writing, and locks it. Returns `None` if the file does not exist. This lock
+/// still protects the store if somebody deletes the folder's lock file.
 pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -62,8 +62,8 @@ fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
 
 /// Syncs the file and drops its pages from the page cache on Linux, so that later reads come from the disk.
 ///
-/// The previous process may have ended because a sync failed. The kernel then marks unwritten pages as clean and still
-/// returns them to reads. A store that relies on such pages would be lost in the next power failure.
+/// The previous process may have ended because a sync failed. The kernel then marks unwritten pages of the file as
+/// clean, and reads still return them. The next power failure would destroy a store that relies on such pages.
 fn read_from_disk(file: &File) -> io::Result<()> {
     file.sync_all()?;
     #[cfg(target_os = "linux")]
@@ -71,7 +71,7 @@ fn read_from_disk(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates an empty file, or empties the file that an interrupted creation left.
+/// Creates an empty file. If an interrupted creation left the file, empties it.
 pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
     let file = OpenOptions::new()
         .read(true)
@@ -105,7 +105,7 @@ fn create(folder: &Path) -> Result<(), EngineError> {
         .mode(FOLDER_MODE)
         .create(folder)
         .map_err(|cause| refused("cannot create", folder, cause))?;
-    // A new folder is an entry in its parent, and only a sync of the parent makes it durable.
+    // A new folder is an entry in its parent folder. Only a sync of the parent makes this entry durable.
     missing.iter().filter_map(|path| path.parent()).try_for_each(sync)
 }
 
@@ -116,13 +116,13 @@ fn sync(folder: &Path) -> Result<(), EngineError> {
 
 fn holder(lock: &mut File) -> Option<u32> {
     let mut text = String::new();
-    // A process id is shorter than this. The file may hold any bytes.
+    // A process id is shorter than 32 bytes. But the file may hold any number of bytes.
     lock.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
 /// Name of the lock file.
 const LOCK: &str = "lock";
-/// Access only for the owner, since the names of Lease holders are private.
+/// Only the owner has access, since the names of Lease holders are private.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

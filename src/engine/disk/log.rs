@@ -1,21 +1,22 @@
-//! The log: a region of fixed size before the database, for commits of one entry.
+//! The log: a region of fixed size before the database in the file. It holds the commits that only append one entry.
 //!
-//! A commit of redb writes about ten pages and takes over a hundred microseconds of processor time, however small it
-//! is. Most commits are one short entry. In the log, such a commit is one write and one sync. When the log is full, one
-//! commit of redb moves all entries of the log to the database and begins the next generation. The records of the
-//! previous generation are then void, and new records overwrite them.
+//! However small it is, a commit of redb writes about ten pages and takes over a hundred microseconds of processor
+//! time. Most commits append one short entry. In the log, such a commit is one write and one sync. When the log is
+//! full, one commit of redb moves all entries of the log to the database and begins the next generation. The records of
+//! the previous generation are then invalid, and new records overwrite them.
 //!
 //! ```text
 //! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
 //! ```
 //!
 //! Numbers are little-endian. The checksum is XXH3 of the rest of the record, without padding. Its seed is a random
-//! number of the store, so no client can write a payload that contains a valid record. `marks` is the number of the
-//! database's commits that did more than append. A database with a lower number has lost a commit.
+//! number of the store, so no client can write a payload that contains a valid record. `marks` is the number of commits
+//! in the database that did more than append entries. A database whose own number is lower has lost a commit.
 //!
-//! Records follow each other from the start of the log. One commit is in flight at a time, so only the last record can
-//! be torn. A valid record after an invalid one shows that the disk has damaged the log. A stop that cannot move the
-//! entries to the database writes an end record, so that the next open also notices damage of the last entry.
+//! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
+//! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.
+//! A clean stop moves the entries to the database. If it cannot, it writes an end record. The next open then also
+//! notices damage of the last entry.
 
 use std::io;
 use std::ops::Range;
@@ -45,18 +46,18 @@ pub(super) struct Log {
 pub(super) struct Record {
     /// Position of the entry.
     pub(super) position: u64,
-    /// Byte range of the record in the log, without its padding.
+    /// Byte range of the record in the log, without the record's padding.
     place: Range<usize>,
 }
 
-/// The information about the log in the database.
+/// What the database stores about the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Seed of the checksums.
     pub(super) seed: u64,
     /// Number of the generation.
     pub(super) generation: u64,
-    /// Number of the database's commits that did more than append.
+    /// Number of commits in the database that did more than append entries.
     pub(super) marks: u64,
 }
 
@@ -79,7 +80,7 @@ impl Log {
     /// Reads the log from `region`.
     ///
     /// # Errors
-    /// Description of the damage.
+    /// The log is damaged. The text describes the damage.
     pub(super) fn find(region: &[u8], origin: Origin) -> Result<Self, String> {
         let Origin { seed, generation, marks } = origin;
         let mut log = Self::new(seed, generation);
@@ -110,7 +111,8 @@ impl Log {
         }
     }
 
-    /// Returns the payloads of `generation` and later generations, with their positions. The log may be damaged.
+    /// Returns the payloads of the records in `generation` and later generations, with their positions. The log may be
+    /// damaged.
     pub(super) fn salvage(region: &[u8], seed: u64, generation: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let offsets = (0..region.len()).step_by(ALIGNMENT);
         let found = offsets.filter_map(move |offset| record_at(region, offset, seed));
@@ -118,7 +120,7 @@ impl Log {
         entries.map(|found| (found.position, found.payload))
     }
 
-    /// Returns the records by position.
+    /// Returns the records, ordered by position.
     pub(super) fn records(&self) -> &[Record] {
         &self.records
     }
@@ -128,16 +130,16 @@ impl Log {
         self.generation
     }
 
-    /// Whether there is space for an entry of this size.
+    /// Whether the log has space for an entry with a payload of this size.
     pub(super) fn has_space(&self, payload_bytes: usize) -> bool {
         payload_bytes <= LOG_BYTES && padded(self.end + HEADER_BYTES + payload_bytes) <= LOG_BYTES
     }
 
-    /// Appends a durable entry. The log must have space for it. After an error, the entry may be in the log until
-    /// [`Log::erase`].
+    /// Appends an entry and makes it durable. The log must have space for the entry. After an error, the entry may be
+    /// in the log until [`Log::erase`].
     ///
     /// # Errors
-    /// The backend's error.
+    /// The backend has failed.
     pub(super) fn append(&mut self, backend: &Guard, position: u64, marks: u64, payload: &[u8]) -> io::Result<()> {
         assert!(self.records.last().is_none_or(|last| last.position < position), "a position was given out twice");
         let place = self.end..self.end + HEADER_BYTES + payload.len();
@@ -147,15 +149,15 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a durable end record, if the log has space. The next entry overwrites it.
+    /// Writes an end record and makes it durable, if the log has space. The next entry overwrites the end record.
     ///
     /// # Errors
-    /// The backend's error.
+    /// The backend has failed.
     pub(super) fn mark_end(&mut self, backend: &Guard, position: u64, marks: u64) -> io::Result<()> {
         if self.has_space(0) { self.write(backend, position, marks, END, &[]) } else { Ok(()) }
     }
 
-    /// Writes a durable record after the last one.
+    /// Writes a record after the last record, and makes it durable.
     fn write(&mut self, backend: &Guard, position: u64, marks: u64, kind: [u8; 4], payload: &[u8]) -> io::Result<()> {
         assert!(self.has_space(payload.len()), "a record behind the end of the log");
         let record = &mut self.buffer;
@@ -174,20 +176,20 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Overwrites the record of a failed append with zeros, durably.
+    /// Overwrites the record of a failed append with zeros, and makes the zeros durable.
     ///
     /// # Errors
-    /// The backend's error.
+    /// The backend has failed.
     pub(super) fn erase(&mut self, backend: &Guard) -> io::Result<()> {
         self.buffer.fill(0);
         backend.write(self.end as u64, &self.buffer)?;
         backend.sync_data()
     }
 
-    /// Reads the entries at `positions` in one read; `None` if a record has changed since it was written.
+    /// Reads the entries at `positions` in one read. Returns `None` if a record has changed since it was written.
     ///
     /// # Errors
-    /// The backend's error.
+    /// The backend has failed.
     pub(super) fn entries(&self, backend: &Guard, positions: Range<u64>) -> io::Result<Option<Vec<Entry>>> {
         let [from, to] =
             [positions.start, positions.end].map(|at| self.records.partition_point(|record| record.position < at));
@@ -232,8 +234,8 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Size of the log at the start of the file, in bytes. Moving the entries of a full log delays a commit by some
-/// milliseconds.
+/// Size of the log at the start of the file, in bytes. A commit that moves the entries of a full log to the database
+/// takes some milliseconds longer.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Size of a record's header, in bytes.

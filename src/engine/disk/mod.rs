@@ -4,26 +4,27 @@
 //!   journal.redb   log: 128 KiB | database of redb
 //! ```
 //!
-//! A commit of one entry is a record of the [log]. Any other commit is one transaction of redb, so all of its writes
-//! are on the disk or none. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and `meta`.
-//! An entry is in the log or in the database. The positions of the stored entries have no gaps, so an open notices a
-//! lost entry.
+//! A commit that only appends one entry is a record of the [log]. Any other commit is one transaction of redb. So
+//! either all writes of a commit are on the disk, or none. redb keeps three tables: `entries` by position, `chunks` by
+//! snapshot and index, and `meta`. Each entry is in the log or in the database. The positions of the stored entries
+//! have no gaps. So [`Disk::open`] notices a lost entry.
 //!
-//! A commit syncs the file once; redb calls this a one-phase commit. redb writes new pages, never over pages of the
-//! last commit, and a header that names the new root. Then it syncs the file. If the power fails before the sync, any
-//! part of these writes may be on the disk. Each page holds checksums of the pages below it, and the header holds the
-//! root's checksum. So the next open notices a torn commit and returns to the previous commit, which the header still
-//! names. The torn commit was never acknowledged. A two-phase commit would sync twice. It helps only against an
-//! attacker who forges the checksum through the bytes of a value, and cuts the power in the right millisecond.
+//! A commit syncs the file once; redb calls this a one-phase commit. redb first writes new pages. It never overwrites
+//! pages of the last commit. Then it writes a header that names the new root, and syncs the file. If the power fails
+//! before the sync ends, any part of these writes may be on the disk. This is a torn commit. Each page holds checksums
+//! of the pages below it, and the header holds the root's checksum. So the next open notices a torn commit. It returns
+//! to the previous commit, which the header still names. No client got an acknowledgement for the torn commit. A
+//! two-phase commit would sync twice. The second sync helps only against an attacker who forges a checksum with the
+//! bytes of a value, and cuts the power in the right millisecond.
 //!
-//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. Two kinds
-//! of damage go unnoticed:
+//! [`Disk::open`] verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. Two
+//! kinds of damage go unnoticed:
 //!
-//! - After a crash, a damaged page or record of the last commit looks like one that did not reach the disk. The open
-//!   drops that commit, as every log drops a torn end. After a clean stop, the open reports such a page. A clean stop
-//!   moves the log's entries to the database.
-//! - A page may change on the disk while the store is open. Only the next open notices it, since redb keeps most pages
-//!   that it needs in memory.
+//! - After a crash, a damaged page or record of the last commit looks like a page or record that did not reach the
+//!   disk. The open drops this commit, as databases drop the torn end of a write-ahead log. After a clean stop, the
+//!   open reports such a page. A clean stop moves the log's entries to the database, so no record is left.
+//! - A page may change on the disk while the store is open. Only the next open notices the change, since redb keeps
+//!   most pages that it needs in memory.
 
 mod backend;
 mod commit;
@@ -54,14 +55,15 @@ use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
 
 /// A store of the journal in a data folder.
 ///
-/// One process at a time uses it. The store remains usable after [`EngineError::NoSpace`], but not after other errors.
+/// One process at a time can use the store. After [`EngineError::NoSpace`], the store remains usable. After any other
+/// error, it does not.
 pub struct Disk {
     store: Store,
     /// The database; `None` after a fatal failure.
     database: Option<Database>,
-    /// Position of the next entry; it never decreases.
+    /// Position of the next entry. The position never decreases.
     next: u64,
-    /// Number of commits that did more than append. Each such commit stores this number.
+    /// Number of commits that did more than append entries. Each such commit stores this number in the database.
     marks: u64,
     log: Log,
     /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
@@ -86,8 +88,8 @@ impl Disk {
         let file = match folder::open(&path)? {
             Some(file) => file,
             None => {
-                // The file gets its final name when it is complete. So a file of this name without a store is damaged;
-                // it is never an interrupted creation.
+                // The file gets its final name when it is complete. So a file with the final name is never an
+                // interrupted creation. If it holds no store, it is damaged.
                 let unfinished = folder.join(UNFINISHED);
                 let file = folder::create_file(&unfinished)?;
                 let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;
@@ -99,8 +101,7 @@ impl Disk {
         Self::attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
     }
 
-    /// Opens the store in a backend, or creates it if the backend is empty. `name` is the name of the store in
-    /// messages.
+    /// Opens the store in a backend. If the backend is empty, creates the store. Messages call the store `name`.
     ///
     /// The caller must ensure that nothing else uses the backend. If a power failure interrupts the creation, the next
     /// open repeats it.
@@ -121,7 +122,7 @@ impl Disk {
         let database = store.open(absent)?;
         let mut disk = Self { store, database: Some(database), next: 1, marks: 0, log: Log::new(0, 0), _lock: lock };
         if let Err(error) = disk.load() {
-            // A refused store must not change: redb would write pages when it closes.
+            // A store that cannot be opened must not change. But redb would write pages when the database closes.
             disk.store.guard.retire();
             return Err(error);
         }
@@ -130,7 +131,7 @@ impl Disk {
 
     /// Checks the format, and reads the log and the next position.
     fn load(&mut self) -> Result<(), EngineError> {
-        // A newer format may store everything else in another form, so the format is checked first.
+        // A newer format may store everything else differently, so the format is checked first.
         self.store.check_format(self.read(Summary::format)?)?;
         let summary = self.read(Summary::of)?;
         self.marks = summary.marks;
@@ -158,7 +159,7 @@ impl Disk {
         result.map_err(|error| self.store.error("cannot read", error))
     }
 
-    /// Makes one entry durable in the log, which must have space for it.
+    /// Appends one entry to the log and makes it durable. The log must have space for the entry.
     fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
         self.database()?;
         let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(()) };
@@ -173,8 +174,8 @@ impl Disk {
         Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
     }
 
-    /// Whether a commit must move the log's entries to the database, because the log is full or the commit truncates
-    /// it.
+    /// Whether a commit must move the log's entries to the database, because the log is full or the commit deletes
+    /// entries of the log.
     fn must_take_log(&self, writes: &[Write]) -> bool {
         let Some(first) = self.log.records().first() else { return false };
         matches!(writes, [Write::Append(_)])
@@ -203,20 +204,20 @@ impl Disk {
         entries.ok_or_else(|| self.store.damaged("an entry of the log has changed"))
     }
 
-    /// Handles a failed commit. If the disk was full, the database is reopened.
+    /// Handles a failed commit. If the disk was full, reopens the database.
     ///
-    /// redb refuses all work after a failed write. An open drops the written part as a torn commit. If the file has all
-    /// writes despite the failure, the open keeps the commit, and the commit counts as done.
+    /// redb refuses all work after a failed write. The new open drops the written part as a torn commit. If all writes
+    /// are in the file despite the failure, the open keeps the commit. The commit then counts as done.
     fn recover(&mut self, error: redb::Error, commit: Commit) -> Result<(), EngineError> {
-        // After the failure, redb writes nothing during this drop.
+        // redb writes nothing while it closes a database after a failure.
         self.database = None;
         let failure = match self.store.guard.take_failure() {
             Some(failure) if failure.is_no_space() => failure,
             Some(failure) => return Err(self.store.refused(failure)),
             None => return Err(self.store.error("cannot write", error)),
         };
-        // On a copy-on-write file system, this open can lack space too. Whether the writes happened is then unknown, so
-        // the error must not be `NoSpace`.
+        // On a copy-on-write file system, the open can also find a full disk. It is then unknown whether the writes
+        // happened, so the error must not be `NoSpace`.
         self.database = Some(self.store.open(Absent::Refuse).map_err(|error| match error {
             EngineError::NoSpace { store, cause } => {
                 EngineError::Io { what: format!("cannot open {store} again on a full disk"), cause }
@@ -273,7 +274,7 @@ impl Engine for Disk {
             }
             Ok((entries, u64::MAX))
         })?;
-        // The log's entries lie between and after those of the database.
+        // Positions of the log's entries lie between and after the positions of the database's entries.
         entries.append(&mut self.log_entries(from..end)?);
         entries.sort_unstable_by_key(|entry| entry.position);
         let mut bytes_total = 0;
@@ -306,8 +307,8 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Moves the log's entries to the database, so that the next open notices any damage. If the database lacks space,
-    /// writes an end record to the log.
+    /// Moves the log's entries to the database, so that the next open notices any damage. If this fails, for example
+    /// because the disk is full, writes an end record to the log.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;

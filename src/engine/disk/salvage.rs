@@ -1,4 +1,4 @@
-//! Reads the intact parts of a file that may be damaged, for an operator.
+//! Reads the intact parts of a store's file that may be damaged, for an operator.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, ent
 /// The readable content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
-    /// The manifest, if there is one.
+    /// The manifest, if a readable manifest exists.
     pub manifest: Option<Vec<u8>>,
     /// Chunks, ordered by snapshot and index.
     pub chunks: Vec<Chunk>,
@@ -23,8 +23,8 @@ pub struct Salvage {
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if every page is intact.
     ///
-    /// If not empty, the other fields may hold outdated bytes, or bytes that were never written. The seals reveal the
-    /// latter.
+    /// If this is not empty, the other fields may hold outdated bytes, or bytes that were never written. The checksums
+    /// in the sealed bytes reveal bytes that were never written.
     pub complaints: Vec<String>,
 }
 
@@ -35,20 +35,20 @@ pub struct Chunk {
     pub snapshot: SnapshotId,
     /// Index of the chunk in its snapshot, from 0.
     pub index: u32,
-    /// Sealed bytes.
+    /// Bytes that the journal has sealed with a checksum.
     pub bytes: Vec<u8>,
 }
 
 /// Reads `file`, a store or a copy of one, as far as possible.
 ///
-/// Neither the file nor its folder is changed, and no lock is taken. The file is held in memory, briefly twice.
+/// Changes neither the file nor its folder, and takes no lock. Holds the whole file in memory, for a short time twice.
 ///
 /// A file that a server is writing to can look damaged.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be read.
 pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
-    // redb repairs the file that it opens, so it opens a copy.
+    // redb repairs the file that it opens. So redb gets a copy.
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
     let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
     match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {
@@ -66,7 +66,7 @@ pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
 }
 
 impl Salvage {
-    /// Reads the content of a store, except its entries.
+    /// Reads the manifest and the chunks of a store, but not its entries.
     fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         let manifest = transaction.open_table(META)?.get(MANIFEST)?.map(|bytes| bytes.value().to_vec());
         let mut salvage = Self { manifest, ..Self::default() };
@@ -86,7 +86,7 @@ fn copy(bytes: &[u8]) -> io::Result<InMemoryBackend> {
     Ok(copy)
 }
 
-/// The salvaged content as a read-only store.
+/// Lets the journal's inspection read the salvaged content like a store.
 impl Engine for Salvage {
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.manifest.clone())

@@ -1,4 +1,4 @@
-//! The file as a database of redb: opens and verifies it, creates its tables, and translates redb's errors.
+//! The file as a database of redb: opens and verifies the database, creates its tables, and translates redb's errors.
 
 use std::io;
 
@@ -11,26 +11,26 @@ use super::backend::{BehindLog, Failure, Guard, Operation};
 use super::log::{LOG_BYTES, Log, Origin};
 use crate::engine::EngineError;
 
-/// Whether a store that does not exist is created.
+/// What to do if a store does not exist: create the store, or refuse to open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absent {
     Create,
     Refuse,
 }
 
-/// A file and its name in messages.
+/// The store's file, and the store's name in messages.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: String,
     pub(super) guard: Guard,
 }
 
-/// The information from the database that an open needs.
+/// What the open of a store needs from its database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     /// Position of the next entry.
     pub(super) next: u64,
-    /// Number of commits that did more than append.
+    /// Number of commits that did more than append entries.
     pub(super) marks: u64,
     log: Origin,
     /// Position of the first entry in the database.
@@ -40,7 +40,7 @@ pub(super) struct Summary {
 }
 
 impl Store {
-    /// Opens the database. Every page is read and verified against its checksum.
+    /// Opens the database. Reads every page and verifies its checksum.
     pub(super) fn open(&self, absent: Absent) -> Result<Database, EngineError> {
         self.check_header(absent)?;
         let mut builder = Builder::new();
@@ -59,8 +59,8 @@ impl Store {
 
     /// Reads the log and derives the position of the next entry.
     ///
-    /// Every entry is in the log or in the database, and the positions have no gaps. So a missing position is a lost
-    /// entry.
+    /// Every entry is in the log or in the database, and the positions of all entries have no gaps. So a missing
+    /// position means a lost entry.
     pub(super) fn open_log(&self, summary: &Summary) -> Result<(Log, u64), EngineError> {
         let mut region = vec![0; LOG_BYTES];
         self.guard.read(0, &mut region).map_err(|cause| self.refused_io("cannot read", cause))?;
@@ -84,7 +84,7 @@ impl Store {
         if has_tables().map_err(|error| self.error("cannot read", error))? {
             return Ok(());
         }
-        // A damaged database can look new.
+        // A damaged database can look new. But a new database comes with a log of zeros.
         let mut log = vec![0; LOG_BYTES];
         self.guard.read(0, &mut log).map_err(|cause| self.refused_io("cannot read", cause))?;
         if log.iter().any(|byte| *byte != 0) {
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Creates the tables in one commit. Also writes the whole log, so that a full disk cannot prevent later writes to
-    /// it.
+    /// the log.
     fn write_tables(&self, database: &Database) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         self.guard.write(0, &[0; LOG_BYTES])?;
@@ -108,8 +108,8 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    /// Rejects a file that redb would overwrite with a new store. Also rejects a file for which redb's error gives no
-    /// cause.
+    /// Rejects a file that redb would overwrite with a new database. Also rejects a file for which redb's own error
+    /// would not name the cause.
     fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
         let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
         let (log, length) = (length.min(LOG_BYTES as u64), length.saturating_sub(LOG_BYTES as u64));
@@ -140,8 +140,9 @@ impl Store {
             }
             return Err(self.damaged(if is_whole { "it is no file of redb" } else { "the file is too short" }));
         }
-        // Each of the two commits in the header has a format version. A newer redb changes one version at a time, and a
-        // flipped bit changes one version too. So a single newer version counts as damage, which redb reports.
+        // The header describes two commits, each with a format version. A newer redb replaces one of the versions at a
+        // time. A flipped bit also changes one of them. So if only one version is newer, this counts as damage, which
+        // redb reports.
         let [first, second] = VERSIONS.map(|place| header.get(place).copied().unwrap_or_default());
         if first == second && first > REDB_FORMAT {
             let (found, known) = (first.into(), REDB_FORMAT.into());
@@ -150,8 +151,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file is an interrupted creation. Before redb writes the magic bytes, it writes nothing after the
-    /// first page. The write of the magic bytes can be torn.
+    /// Whether the file is an interrupted creation. Before redb has written the magic bytes, it writes nothing after
+    /// the first page. The write of the magic bytes can be incomplete.
     fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
         if header.iter().zip(&MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
             return Ok(false);
@@ -183,7 +184,7 @@ impl Store {
         }
     }
 
-    /// Translates an error of redb. `what` is the attempted operation.
+    /// Translates an error of redb. `what` names the attempted operation.
     pub(super) fn error(&self, what: &str, error: redb::Error) -> EngineError {
         if let Some(failure) = self.guard.take_failure() {
             if failure.is_no_space() {
@@ -198,7 +199,7 @@ impl Store {
                 self.refused_io(what, io::Error::other("an earlier operation failed"))
             }
             redb::Error::ValueTooLarge(_) => self.refused_io(what, io::Error::from(io::ErrorKind::InvalidInput)),
-            // All other errors mean that redb did not write the file in this state.
+            // All other errors mean that the content of the file does not come from redb.
             error => self.damaged(&error.to_string()),
         }
     }
@@ -240,7 +241,8 @@ impl Summary {
         let seed = number(&meta, LOG_SEED)?.unwrap_or(0);
         let generation = number(&meta, LOG_GENERATION)?.unwrap_or(0);
         Ok(Self {
-            // Commits that only append do not store the next position; truncations do, and may delete all entries.
+            // A commit that only appends entries does not store the next position. A truncation does, since it may
+            // delete all entries.
             next: number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1)),
             marks,
             log: Origin { seed, generation, marks },
@@ -269,9 +271,9 @@ pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = T
 pub(super) const FORMAT: &str = "format";
 /// Key of the manifest.
 pub(super) const MANIFEST: &str = "manifest";
-/// Key of the number of commits that did more than append.
+/// Key of the number of commits that did more than append entries.
 pub(super) const MARKS: &str = "marks";
-/// Key of a lower bound of the next entry's position.
+/// Key of the next entry's position, as of the last commit that did more than append entries.
 pub(super) const NEXT: &str = "next";
 
 /// Key of the seed of the log's checksums.
@@ -279,10 +281,11 @@ pub(super) const LOG_SEED: &str = "log-seed";
 /// Key of the log's generation; 0 if absent.
 pub(super) const LOG_GENERATION: &str = "log-generation";
 
-/// The format that this release writes, and the newest that it reads.
+/// Number of the format that this release writes. It is also the newest format that this release reads.
 pub(super) const FORMAT_NUMBER: u64 = 2;
 
-/// Size of redb's page cache, in bytes. A commit keeps its new pages there; half of the cache may be dirty.
+/// Size of redb's page cache, in bytes. A commit keeps its new pages in the cache until they are written. At most half
+/// of the cache holds such pages.
 const CACHE_BYTES: usize = 32 << 20;
 
 /// Size of a page of redb, in bytes.

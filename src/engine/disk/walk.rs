@@ -1,8 +1,8 @@
-//! Walks through the pages of a file that redb refuses. It verifies each offset and never stops early. An invalid page
-//! adds a complaint, and the walk skips the pages below it.
+//! Walks through the pages of a file that redb cannot open. The walk verifies each offset and never stops early. For an
+//! invalid page, the walk adds a complaint and skips the pages below this page.
 //!
-//! The database follows the [log](super::log). Its header names the roots of two commits. Each root is the tree of
-//! tables, whose leaves name the roots of the tables. A page is a leaf or a branch:
+//! The database follows the [log](super::log). The database's header names the roots of two commits. Below each root is
+//! a tree of tables. The leaves of this tree name the root of each table. A page is a leaf or a branch:
 //!
 //! ```text
 //! leaf    1, 0, count: u16, [key ends: u32 ...], value ends: u32 ..., keys, values
@@ -21,13 +21,13 @@ use super::salvage::{Chunk, Salvage};
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, LOG_SEED, MANIFEST, META, PAGE_BYTES};
 use crate::engine::{Entry, Position, SnapshotId};
 
-/// Salvages the bytes of a file.
+/// Reads the intact parts of a file's bytes.
 pub(super) fn walk(bytes: &[u8]) -> Salvage {
     let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
     let mut walk = Walk { bytes: database, ..Walk::default() };
     let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
-    // The previous commit may have values that the last commit lacks. The last commit comes first, since the first
-    // value found is kept.
+    // The previous commit may have values that are missing in the last commit. If both have a value, the first one
+    // found is kept. So the last commit comes first.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
     for slot in slots {
         let complaints = walk.complaints.len();
@@ -48,12 +48,12 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
 /// A key and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// The content found so far.
+/// A walk, and the content that it has found so far.
 #[derive(Debug, Default)]
 struct Walk<'a> {
     /// Bytes of the database.
     bytes: &'a [u8],
-    /// Offsets of this tree's visited pages. A cycle of pages would make the walk endless.
+    /// Offsets of the visited pages in the current tree. Without them, a cycle of pages would make the walk endless.
     seen: HashSet<u64>,
     manifest: Option<Vec<u8>>,
     log_seed: Option<u64>,
@@ -104,7 +104,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the pairs of a tree, in order. `key_bytes` is the length of its keys, if fixed.
+    /// Returns the pairs of a tree, in the order of their keys. `key_bytes` is the length of a key, if all keys have
+    /// the same length.
     fn tree(&mut self, root: u64, key_bytes: Option<usize>) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         let mut pages = vec![root];
@@ -129,7 +130,8 @@ impl<'a> Walk<'a> {
         pairs
     }
 
-    /// Returns a page and its offset by its number: size order, region, and index among pages of that size.
+    /// Returns the page with this number, and its offset. The number consists of the page's size as a power of two, its
+    /// region, and its index among the pages of this size.
     fn page(&self, number: u64) -> Option<(u64, &'a [u8])> {
         let order = number >> 59;
         let index = number & (0xf_ffff_u64.checked_shr(u32::try_from(order).ok()?)?);
@@ -157,7 +159,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Adds the pairs of a leaf to `pairs`; `None` if some pairs are outside the page.
+/// Adds the pairs of a leaf to `pairs`. Returns `None` if a pair is outside the page.
 fn leaf<'a>(page: &'a [u8], key_bytes: Option<usize>, pairs: &mut Vec<Pair<'a>>) -> Option<()> {
     let count = usize::from(u16_at(page, 2)?);
     let value_ends = if key_bytes.is_some() { 4 } else { 4 + 4 * count };
@@ -206,10 +208,10 @@ const REGION_PAGES: usize = 20;
 const SLOTS: usize = 64;
 /// Size of a commit in the header, in bytes.
 const SLOT_BYTES: usize = 128;
-/// Offsets in a commit: whether it has tables, the root of their tree, and its number.
+/// Offsets in a commit slot: whether the commit has tables, the root of their tree, and the commit's number.
 const SLOT_HAS_ROOT: usize = 1;
 const SLOT_ROOT: usize = 8;
 const SLOT_TRANSACTION: usize = 104;
-/// Offsets in a table's description: whether it has pairs, and the root of their tree.
+/// Offsets in a table's description: whether the table has pairs, and the root of their tree.
 const TABLE_HAS_ROOT: usize = 9;
 const TABLE_ROOT: usize = 10;

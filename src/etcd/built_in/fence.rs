@@ -1,4 +1,4 @@
-//! The fence of all writes to built-in storage: the APIService of Leases must name a Service.
+//! The fence: this process writes to built-in storage only while the APIService of Leases names a Service.
 
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{Compare, Compared, RangeRequest};
@@ -13,7 +13,7 @@ pub(super) struct Fence {
     revision: Option<i64>,
 }
 
-/// The parts of an APIService that are read.
+/// The parts of an APIService that [`names_service`] reads.
 #[derive(Deserialize)]
 struct ApiService {
     spec: Spec,
@@ -25,7 +25,7 @@ struct Spec {
 }
 
 impl Fence {
-    /// Creates a fence that blocks all writes until [`Fence::read`].
+    /// Creates a fence that blocks all writes until [`Fence::read`] has found a Service.
     pub(super) fn new(prefix: &str) -> Self {
         let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
         Self { key: key.into_bytes(), revision: None }
@@ -60,7 +60,7 @@ fn names_service(value: &[u8]) -> Result<bool, Failure> {
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
-/// Requires that a key has this mod revision; 0 if the key must not exist.
+/// Returns the condition that a key has this mod revision. With 0, the key must not exist.
 pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
     /// Target of a comparison: the revision of the last write.
     const MOD_REVISION: i32 = 2;

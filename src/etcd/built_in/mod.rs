@@ -1,14 +1,14 @@
-//! Built-in storage: kube-apiserver's Leases in the cluster's etcd. This server reads them for a takeover. While it
-//! serves the Leases and old watches of built-in storage are open, it also writes them.
+//! Built-in storage: kube-apiserver's own Leases in the cluster's etcd. During a takeover, this server reads these
+//! Leases. It also writes them while it serves the Leases and clients still have watches of built-in storage.
 //!
 //! ```text
 //!   loop ── Command ──► BuiltInPort ──► thread: read    changes since the previous read
 //!        ◄── Event ────                         write   transactions with two fences
 //! ```
 //!
-//! Each write compares two revisions in its transaction. The Lease must be unchanged since this process last saw it.
-//! The APIService must be unchanged since this process saw it name a Service. So this process writes nothing after
-//! anyone returns the APIService to kube-apiserver, however long this process was paused.
+//! The transaction of a write compares two revisions. The Lease must be unchanged since this process last saw the
+//! Lease. The APIService must be unchanged since this process saw that it names a Service. So once anyone has returned
+//! the APIService to kube-apiserver, this process writes nothing more, however long it was paused.
 
 mod fence;
 mod storage;
@@ -35,7 +35,7 @@ pub struct StoredLease {
     pub key: String,
     /// Revision of the last write, which is the `resourceVersion` of the Lease.
     pub revision: u64,
-    /// Object in the form that kube-apiserver stores.
+    /// The object, encoded as kube-apiserver stores it.
     pub value: Vec<u8>,
 }
 
@@ -64,7 +64,8 @@ pub enum BuiltInCommand {
         leases: Vec<Wanted>,
         /// Whether to delete all other Leases.
         is_complete: bool,
-        /// Whether to write unchanged Leases too. Other clients' updates of the older state then fail.
+        /// Whether to write unchanged Leases too. Such a write changes the `resourceVersion`, so updates that clients
+        /// have based on the older `resourceVersion` fail.
         is_forced: bool,
     },
 }
@@ -83,8 +84,8 @@ pub enum BuiltInEvent {
     },
     /// The result of a write.
     Written {
-        /// Keys of Leases that were not written, because another writer has changed them. The next read returns the
-        /// changes.
+        /// Keys of Leases that were not written, because another writer has changed these Leases. The next read returns
+        /// the changes.
         overtaken: Vec<String>,
     },
     /// The APIService names a Service.
@@ -100,7 +101,8 @@ pub enum BuiltInEvent {
 pub struct BuiltInPort {
     commands: UnboundedSender<BuiltInCommand>,
     events: Updates<BuiltInEvent>,
-    /// The thread. A write in flight may take effect after the drop, but only if both comparisons hold.
+    /// The thread. A write in flight may take effect after this port is dropped, but only if both of its comparisons
+    /// hold.
     _thread: Background,
 }
 
@@ -119,7 +121,7 @@ impl BuiltInPort {
 
     /// Sends a command. [`BuiltInPort::next`] returns the answer.
     pub fn send(&self, command: BuiltInCommand) {
-        // The thread ends when this port is dropped, or by a panic, which its handle reports.
+        // The channel is closed only after the thread has panicked. The thread's handle reports the panic.
         _ = self.commands.send(command);
     }
 
@@ -139,7 +141,8 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, 
             Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
                 Ok(Ok(event)) => event,
                 Ok(Err(failure)) => {
-                    // etcd was restored, so the known state is discarded.
+                    // etcd was restored from a backup. So everything that this process knows about built-in storage is
+                    // discarded.
                     let is_lost = matches!(failure, Failure::Lost(_));
                     let event = BuiltInEvent::Failed(failure.into_error(&config).to_string());
                     if is_lost {

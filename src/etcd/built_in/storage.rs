@@ -1,4 +1,4 @@
-//! Reads and writes of the Leases in built-in storage, and the state of each Lease that this process last saw.
+//! Reads and writes Leases in built-in storage, and remembers each Lease as this process last saw it.
 
 use super::fence::{Fence, unchanged};
 use super::{BuiltInCommand, BuiltInEvent, StoredLease, Wanted};
@@ -11,11 +11,11 @@ use std::collections::{HashMap, HashSet};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
-/// Keys per page.
+/// Maximum number of keys per range request.
 const PAGE_KEYS: i64 = 2_000;
-/// Maximum number of Leases per transaction. etcd accepts 128 operations.
+/// Maximum number of Leases per transaction. etcd accepts 128 operations in a transaction.
 const BATCH_LEASES_MAX: usize = 100;
-/// Approximate maximum of bytes per transaction. etcd accepts 1.5 MiB.
+/// Approximate maximum of bytes per transaction. etcd accepts requests of up to 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
 /// Maximum number of concurrent transactions.
 const BATCHES_AT_ONCE: usize = 8;
@@ -31,7 +31,7 @@ pub(super) struct BuiltInStorage {
     fence: Fence,
     /// Leases by key.
     seen: HashMap<String, Seen>,
-    /// Revision of the last read; 0 before the first.
+    /// Revision of the last read; 0 before the first read.
     revision: u64,
 }
 
@@ -46,7 +46,7 @@ struct Seen {
 
 /// The outcome of a transaction.
 enum Done {
-    /// The Leases are written, at this revision.
+    /// The Leases were written at this revision.
     Written { revision: i64 },
     /// A Lease or the APIService has changed since this process saw it.
     Overtaken,
@@ -83,7 +83,7 @@ impl BuiltInStorage {
         }
     }
 
-    /// Reads the changes, at one revision.
+    /// Reads all changes at one revision.
     async fn read(&mut self, is_complete: bool) -> Result<BuiltInEvent, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
@@ -113,8 +113,8 @@ impl BuiltInStorage {
         Ok(BuiltInEvent::Read { changed, deleted, is_complete })
     }
 
-    /// Returns all Leases written at or after `since`, and the revision of the read. Reads at `revision`, or at the
-    /// newest revision if it is 0.
+    /// Returns all Leases whose last write is at or after revision `since`, and the revision of the read. Reads at
+    /// `revision`, or at the newest revision if `revision` is 0.
     async fn range(&self, revision: i64, keys_only: bool, since: i64) -> Result<(Vec<KeyValue>, i64), Failure> {
         let mut request = RangeRequest {
             key: self.prefix.clone(),
@@ -201,7 +201,7 @@ impl BuiltInStorage {
         }
     }
 
-    /// Writes one Lease. Repeats the write if the APIService has changed, for example in its status.
+    /// Writes one Lease. If the APIService has changed and still names a Service, repeats the write.
     async fn commit_one(&mut self, lease: &Wanted) -> Result<Done, Failure> {
         let leases = std::slice::from_ref(lease);
         loop {
@@ -226,8 +226,7 @@ impl BuiltInStorage {
                     let revision = answer.header.map_or(0, |header| header.revision);
                     return Ok(Done::Written { revision });
                 }
-                // The first copy of the transaction may have taken effect. The next read then finds this process's
-                // write.
+                // An earlier attempt of this transaction may have taken effect. The next read then finds its write.
                 Ok(_) => return Ok(Done::Overtaken),
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");
@@ -267,7 +266,7 @@ impl BuiltInStorage {
     }
 }
 
-/// Returns the number of `leases` for one transaction.
+/// Returns how many of the first `leases` one transaction can write.
 fn batch_len(leases: &[Wanted]) -> usize {
     let mut bytes = 0;
     let fits = |lease: &&Wanted| {

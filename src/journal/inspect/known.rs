@@ -1,14 +1,15 @@
-//! The Leases without their content. They show which Lease a change affects, and whether the change was applied.
+//! The Leases without their content: keys and versions. They show which Lease a change affects, and whether the change
+//! was applied.
 
 use crate::journal::entry::{Origin, StoredChange};
 use crate::journal::record::Record;
 use crate::resource::ResourceVersion;
 use std::collections::HashMap;
 
-/// Namespace and name.
+/// Namespace and name of a Lease.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// Leases by the version of their creation, and by name.
+/// Leases by the version of their creation, and by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     leases: HashMap<ResourceVersion, (Key, ResourceVersion)>,
@@ -44,8 +45,8 @@ impl Known {
         }
     }
 
-    /// Returns whether a change was applied. An applied change led to version `next`. If the known state is not exact,
-    /// every change counts as applied.
+    /// Applies a change, and returns whether the change counts as applied. An applied change leads to version `next`.
+    /// Unless `is_exact`, damage may have hidden changes, so every change counts as applied.
     pub(super) fn apply(&mut self, change: &StoredChange, next: ResourceVersion, is_exact: bool) -> bool {
         let origin = match change {
             StoredChange::Create(_) => None,

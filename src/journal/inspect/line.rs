@@ -28,7 +28,7 @@ impl EntryLine {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
-    /// Version that the change led to; `None` if the change was rejected.
+    /// Version of the table after the change; `None` if the change was rejected.
     version: Option<u64>,
     position: u64,
     writer: String,
@@ -54,7 +54,7 @@ struct Damage {
     damage: String,
 }
 
-/// Formats a change that led to `version`, or that was rejected.
+/// Formats a change. `version` is the version of the table after the change; `None` if the change was rejected.
 pub(super) fn change_line(
     entry: EntryLine,
     change: &StoredChange,
@@ -84,7 +84,7 @@ pub(super) fn change_line(
     })
 }
 
-/// Formats an error at `position`.
+/// Formats an error of the entry at `position`.
 pub(super) fn damage_line(position: Position, error: &dyn Display) -> String {
     to_json(&Damage { position: position.0, damage: error.to_string() })
 }

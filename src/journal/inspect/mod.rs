@@ -1,7 +1,8 @@
-//! Inspects a store for an operator while no server runs. Reads the store as far as possible.
+//! Inspects a store for an operator while no server runs. The inspection reads the store as far as possible.
 //!
-//! The inspection never writes. Damage becomes a complaint, and reading continues. After damage, it is unknown which
-//! changes were applied. Every later change then counts as applied, and the next entry corrects the version.
+//! The inspection never writes. It records damage as a complaint and continues to read. After damage, it is unknown
+//! which changes were applied. So every later change counts as applied. The header of the next entry corrects the
+//! version.
 
 mod known;
 mod line;
@@ -24,19 +25,19 @@ use std::fmt::{Display, Write as _};
 pub struct Summary {
     /// Number of the newest format that this release reads; `None` if the manifest cannot be read.
     pub format: Option<u32>,
-    /// Snapshots in the manifest, the base first.
+    /// Snapshots in the manifest. The base, from which a server loads, comes first.
     pub snapshots: Vec<SnapshotSummary>,
     /// Number of snapshots that are not in the manifest.
     pub stray_snapshots: usize,
-    /// Version before the first retained change.
+    /// Version of the table before the first change that the store still holds.
     pub first_version: u64,
     /// Version of the last change.
     pub last_version: u64,
-    /// Whether nothing is damaged. A server would then load this version and these Leases.
+    /// Whether nothing is damaged. If so, a server would load the Leases at `last_version`.
     pub is_exact: bool,
     /// Number of Leases after the last change.
     pub leases: usize,
-    /// Number of entries, including those that the base already contains.
+    /// Number of entries, including the entries that the base already contains.
     pub entries: u64,
     /// Size of the entries, in bytes.
     pub entry_bytes: u64,
@@ -44,16 +45,16 @@ pub struct Summary {
     pub first_position: Option<u64>,
     /// Position of the last entry.
     pub last_position: Option<u64>,
-    /// Number of changes that were applied after the base.
+    /// Number of changes after the base that were applied.
     pub applied: u64,
-    /// Number of changes that were rejected after the base.
+    /// Number of changes after the base that were rejected.
     pub rejected: u64,
     /// Descriptions of the damage, each with its place.
     pub complaints: Vec<String>,
 }
 
 impl Summary {
-    /// Formats the summary for an operator; `store` is its name.
+    /// Formats the summary for an operator. `store` is the name of the store.
     #[must_use]
     pub fn report(&self, store: &dyn Display) -> String {
         let mut text = String::new();
@@ -84,7 +85,7 @@ impl Summary {
 pub struct SnapshotSummary {
     /// Number of the snapshot.
     pub id: u64,
-    /// Version of the table.
+    /// Version of the table in the snapshot.
     pub version: u64,
     /// Position of the last entry in the snapshot.
     pub position: u64,
@@ -113,7 +114,7 @@ pub struct Inspection<'e> {
     has_ended: bool,
 }
 
-/// Approximate size of the entries that are read at once, in bytes.
+/// Approximate size of the entries that one read returns, in bytes.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl<'e> Inspection<'e> {
@@ -170,7 +171,7 @@ impl<'e> Inspection<'e> {
             Err(error) => self.complain("snapshots", &error),
         }
         if let Some(newer) = &manifest.newer {
-            // The Leases are not used; the read only finds damage.
+            // The newer snapshot is read only to find damage. Its Leases are not used.
             self.read_snapshot(newer, &mut Known::default());
         }
         match manifest.base {

@@ -79,7 +79,7 @@ fn a_missing_chunk_or_manifest_is_damage() {
     assert_eq!(damage(&changed).0, "memory: manifest");
     changed.chunks.clear();
     assert_eq!(damage(&changed).0, "memory: manifest");
-    // Another chunk is in its place.
+    // Another chunk is in the place of the first chunk.
     changed = whole;
     let (key, _) = changed.chunks.first_key_value().expect("chunks");
     let (id, index) = *key;
@@ -107,7 +107,7 @@ fn a_missing_entry_is_a_gap() {
         assert_eq!(place, format!("memory: entry {}", missing + 1));
         assert_eq!(what, format!("it has sequence {} of its writer in the place of {missing}", missing + 1));
     }
-    // Nothing shows the loss of the last entry. An engine does not lose durable entries.
+    // The journal cannot notice that the last entry is missing. An engine never loses durable entries.
     let mut changed = whole;
     changed.entries.remove(&Position(6));
     assert!(load(&changed, 50).is_ok());
@@ -127,7 +127,7 @@ fn an_entry_that_was_appended_twice_is_applied_once() {
     assert_eq!(rig.restart(Limits::default(), 100).dump(), dump);
 }
 
-/// Entries with changed content and a valid seal, as a bug in an earlier process might write them.
+/// Entries with changed content and a valid checksum, as a bug in an earlier process might write them.
 #[test]
 fn entries_that_lead_elsewhere_are_found_by_their_chain() {
     let whole = entries();
@@ -141,7 +141,7 @@ fn entries_that_lead_elsewhere_are_found_by_their_chain() {
         assert_eq!(place, "memory: entry 3");
         assert!(what.contains(words), "{what}");
     }
-    // An entry's content has changed, and the next entry reveals it.
+    // The content of an entry has changed. The header of the next entry reveals the change.
     let mut changed = whole;
     let entry = changed.entries.get_mut(&Position(3)).expect("an entry");
     entry.truncate(entry.len() - seal::SEAL_BYTES);

@@ -30,7 +30,7 @@ fn every_lease_comes_back_as_it_was() {
         let mut reader = Reader::new(&bytes, 0);
         assert_eq!(read_lease(&mut reader).as_ref(), Ok(&lease), "round {round}");
         assert_eq!(reader.finish(), Ok(()), "round {round}");
-        // Equality of fields ignores the cached knowledge about them.
+        // The comparison of Leases ignores cached knowledge about `managedFields`. So it is compared here.
         let read = read_lease(&mut Reader::new(&bytes, 0)).expect("a Lease");
         assert_eq!(spec_bits(&read), spec_bits(&lease), "round {round}");
         for end in [bytes.len() / 2, bytes.len() - 1] {
@@ -100,7 +100,7 @@ fn change(random: &mut Rng, slot: crate::table::Slot) -> (Change, StoredChange) 
     }
 }
 
-/// An arbitrary slot; entries do not store it.
+/// Returns an arbitrary slot. Entries do not store the slot.
 fn slot() -> crate::table::Slot {
     let mut table = Table::new(ResourceVersion(1), 9, 0);
     table.apply(super::rig::create("n", "a")).expect("created");
@@ -129,8 +129,8 @@ fn every_entry_comes_back_as_it_was() {
     }
 }
 
-/// Goal: reading never panics. Method: real values with some changed bytes, sealed again so that their checksum is
-/// valid.
+/// Goal: reading never panics. Method: real values with some changed bytes. The values are sealed again, so that their
+/// checksums are valid.
 #[test]
 fn bytes_that_were_never_written_give_an_error_or_a_value() {
     let (mut random, slot) = (Rng::with_seed(4), slot());

@@ -26,7 +26,7 @@ fn a_new_store_goes_on_where_the_old_one_stopped() {
     let rig = filled();
     let (old, version) = (rig.store.stored(), rig.table.version());
     let new = Store::default();
-    // The remains of an interrupted attempt.
+    // A chunk that an interrupted migration left.
     let stray = Write::PutChunk { snapshot: SnapshotId(1), index: 70, bytes: b"stray".to_vec() };
     new.clone().commit(vec![stray], &mut |_| ()).expect("a commit");
     let moved = migrate(place(&rig.store), place(&new)).expect("moved");

@@ -10,7 +10,7 @@ use crate::table::event_log::Event;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 
-/// Returns a random change of one of a few keys without a change in flight.
+/// Returns a random change of one of a few Leases. Returns `None` if a change of this Lease is in flight.
 fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
     let (namespace, name) = (["n", "kube-node-lease"][random.usize(..2)], format!("{}", random.u8(..12)));
     if rig.journal.in_flight(namespace, &name).is_some() {
@@ -29,12 +29,12 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
     })
 }
 
-/// The history of all versions.
+/// The Leases at each version, and the event of each version.
 #[derive(Debug, Default)]
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Acknowledged version by number of commits.
+    /// Version that was acknowledged after each number of commits.
     acknowledged: Vec<u64>,
 }
 
@@ -50,7 +50,8 @@ impl Past {
         self.acknowledged[commits] = version.0;
     }
 
-    /// Starts from stored content, acknowledged up to a version.
+    /// Starts from stored content and checks the Leases and the watch window. All changes up to version `acknowledged`
+    /// were acknowledged.
     fn check(&self, stored: &Stored, acknowledged: u64, window: usize) {
         let rig = load(stored, window).unwrap_or_else(|error| panic!("{error}"));
         let version = rig.table.version().0;
@@ -76,7 +77,7 @@ impl Past {
     }
 }
 
-/// Goal: a crash loses nothing that was acknowledged, and a watch resumes after it. Method: random changes with small
+/// Goal: a crash loses no acknowledged change, and a watch resumes after the crash. Method: random changes with small
 /// limits, which cause snapshots, new bases, truncations and deletions of chunks. The test starts from the store's
 /// content after each commit.
 #[test]
@@ -149,7 +150,7 @@ fn a_large_store_is_loaded_from_many_chunks() {
         let tickets: Vec<_> = (0..1_000)
             .map(|n| {
                 let mut lease = rig::lease("n", &format!("{round}-{n}"));
-                // Incompressible bytes make chunks of some size.
+                // Random bytes do not compress well. So the chunks have some size.
                 lease.spec.strategy = Some(format!("{:x}", Rng::with_seed(round * 1_000 + n).u128(..)).into());
                 rig.submit(Change::Create(Box::new(lease)))
             })

@@ -138,7 +138,8 @@ fn a_batch_that_is_repeated_is_applied_once() {
     let deletion = replicas[1].deletion("a");
     drop(replicas[1].submit(deletion));
     settle(&mut replicas);
-    // The first attempt arrives late. Its key is deleted by now, so nothing in the store refuses it.
+    // The first attempt of the commit arrives late. Its entry has been deleted, so nothing in the store refuses the
+    // attempt.
     store.append_again(Position(1));
     settle(&mut replicas);
     drop(replicas[1].submit(create("n", "b")));
@@ -179,7 +180,8 @@ fn lost(replica: &mut Replica) -> String {
 
 #[test]
 fn an_entry_that_does_not_come_is_noticed() {
-    // The gap shows in the writer's sequence, and in the entries that another writer had applied.
+    // The gap shows in the sequence of the entry's own writer. It also shows in the entries that another writer had
+    // applied.
     for second in [0, 1] {
         let (store, mut replicas) = two();
         drop(replicas[0].submit(create("n", "a")));
@@ -204,7 +206,7 @@ fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
     replicas[1].turn();
     store.change_last(|payload| {
         payload.truncate(payload.len() - SEAL_BYTES);
-        // The chain of the header.
+        // The byte of the chain in the header.
         payload[34] ^= 1;
         seal::seal(payload);
     });
@@ -217,7 +219,7 @@ fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
     assert_eq!(again.table.len(), 3);
 }
 
-/// Replicas of two releases share a store, and the newer one is the first to write its own format.
+/// Replicas of two releases share a store. The newer replica is the first to write its own format.
 #[test]
 fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
     let store = SharedStore::default();
@@ -291,7 +293,7 @@ fn another_writer_takes_over_the_claim_of_one_that_is_gone() {
     replicas[0].now_ms += 100_001;
     settle(&mut replicas);
     assert_eq!(store.claims(), 2);
-    // The paused replica continues as if nothing had happened.
+    // The paused replica continues with what it knew before the pause.
     for _ in 0..200 {
         paused.turn();
         replicas[0].turn();

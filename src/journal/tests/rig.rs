@@ -1,4 +1,4 @@
-//! A table, its journal and a store, driven by single turns of the event loop, with a history of all versions.
+//! A test rig: a table, its journal and a store. Tests run single turns of the event loop.
 
 use super::super::testing::{Store, Stored};
 use super::super::{CallPort, Config, Journal, Limits, Outcome, Refusal, Ticket, Worker};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Version of the table in a new store.
 pub(super) const FIRST_VERSION: u64 = 1_700_000_000_000_000;
 
-/// All Leases of a table: key to number, version and Lease.
+/// All Leases of a table: maps the key to the number, the version and the Lease.
 pub(super) type Dump = BTreeMap<String, (u64, u64, Lease)>;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Rig {
         assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Loading));
         let mut calls = 0;
         while rig.journal.is_loading() {
-            // Small steps cause every kind of interruption.
+            // Small steps interrupt the loading at every kind of place.
             let advanced = rig.journal.advance(&mut rig.table, 0, 3)?;
             assert_eq!(advanced.has_loaded, !rig.journal.is_loading());
             calls += 1;
@@ -62,7 +62,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Ends as after a crash, and opens the stored content again.
+    /// Drops the rig as in a crash, and opens the stored content again.
     pub(super) fn restart(self, limits: Limits, writer: u64) -> Self {
         let Self { store, window, .. } = self;
         Self::open(&store, limits, window, writer)
@@ -79,7 +79,7 @@ impl Rig {
         self.journal.end_turn(&self.table, self.now_ms);
     }
 
-    /// Makes turns until there is no more work.
+    /// Runs turns until no work is left.
     pub(super) fn settle(&mut self) {
         self.turn();
         let mut turns = 0;
@@ -142,7 +142,8 @@ pub(super) fn dump(table: &Table) -> Dump {
     all
 }
 
-/// Events of a log by version: key, whether it was deleted, and the later state.
+/// Returns the events of a table's log, in order: the version, the key, whether the Lease was deleted, and the Lease
+/// after the change.
 pub(super) fn log(table: &Table) -> Vec<(u64, String, bool, Lease)> {
     let events = table.log().since(table.log().floor()).expect("from the floor");
     events

@@ -1,4 +1,4 @@
-//! The worker on its own thread, and the cost of a change for the event loop.
+//! Tests of the worker on its own thread, and a measurement of what a change costs the event loop.
 
 use super::super::testing::Store;
 use super::super::{Config, Journal, Limits, Outcome, ThreadPort, Worker};

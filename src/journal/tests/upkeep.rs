@@ -80,7 +80,7 @@ fn a_journal_over_its_budget_goes_before_the_watch_window_has_passed() {
         renew_all(&mut rig, micros);
         largest = largest.max(rig.journal.stats().journal_bytes);
     }
-    // The entries of one round are appended before the next check.
+    // A check comes only after the entries of a round are appended. So the size may exceed its limit by one round.
     assert!(largest < 40 * 1024, "{largest} bytes");
     let dump = rig.dump();
     let rig = rig.restart(limits, 2);
@@ -152,7 +152,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
     let found = manifest(&rig.store.stored());
     let newer = found.newer.clone().expect("a snapshot");
     assert!(newer.chunks > 2 && newer.version < rig.table.version());
-    // First with the snapshot as the base, then with the empty table.
+    // Starts first with the snapshot as the base, and then with the empty table as the base.
     let dump = rig.dump();
     let mut stored = rig.store.stored();
     stored.manifest = Some(Manifest { base: Base::Snapshot(newer), newer: None, ..found }.encode(FORMAT));

@@ -58,7 +58,7 @@ fn a_batch_of_many_changes_is_held_back_while_each_turn_brings_more() {
     let limits = Limits { gathered_changes_min: 3, gather_ms_max: 4, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
     let mut tickets = Vec::new();
-    // Ends a turn at `now_ms` with `changes` new changes; returns the number of entries.
+    // Submits `changes` new changes and ends the turn at `now_ms`. Returns the number of entries in the store.
     let mut turn = |rig: &mut Rig, now_ms, changes| {
         let first = tickets.len();
         tickets.extend((first..first + changes).map(|n| rig.submit(create("n", &format!("{n}")))));
@@ -125,7 +125,7 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
 
-/// A single process cannot cause this, since no other process writes. So the test changes the table past the journal.
+/// No other process writes to this store. So the test itself changes the table without the journal.
 #[test]
 fn a_change_of_what_has_changed_meanwhile_is_rejected() {
     let mut rig = rig();
@@ -266,7 +266,7 @@ fn a_new_store_gets_its_version_once() {
     assert_eq!(rig.table.version().0, super::rig::FIRST_VERSION);
     assert!(matches!(rig.store.commits()[0][..], [Write::PutManifest(_)]));
     rig.write(create("n", "a"));
-    // The clock of the next start is behind this version, and is not used.
+    // The clock at the next start is behind this version. So the version continues, and the clock is not used.
     let rig = rig.restart(Limits::default(), 2);
     assert_eq!((rig.table.version().0, rig.store.commits().len()), (super::rig::FIRST_VERSION + 1, 2));
 }

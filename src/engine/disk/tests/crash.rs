@@ -1,17 +1,17 @@
-//! The power fails at any moment. Afterwards the store has every acknowledged commit. It has any other commit
-//! completely or not at all.
+//! The power fails at any moment. Afterwards the store has every acknowledged commit. It has every unacknowledged
+//! commit completely or not at all.
 
 use super::fake::{Change, Cut};
 use super::*;
 
-/// Returns a disk image after a power failure. It has each unsynced change completely, in part or not at all.
+/// Returns a disk image after a power failure. The image has each unsynced change completely, in part or not at all.
 fn image(random: &mut fastrand::Rng, cut: &Cut) -> Vec<u8> {
     let mut bytes = cut.synced.clone();
     let style = random.u8(..4);
     let prefix = random.usize(..=cut.unsynced.len());
     for (index, change) in cut.unsynced.iter().enumerate() {
         let survives = match style {
-            // A prefix of the changes, the last of them torn.
+            // Only the first changes, the last of them incomplete.
             0 => index <= prefix,
             // All changes but one.
             1 => index != prefix,
@@ -47,8 +47,8 @@ fn run(seed: u64, commits: usize, images: usize) {
         content.apply(&writes, &mut next);
         let delivered = commit(&mut disk, writes).unwrap();
         assert_eq!(delivered.len() as u64, next - before_next, "{context}");
-        // Before the commit's last sync, the store may have the commit or not. After it, the store must have the
-        // commit.
+        // If the power fails before the commit's last sync, the store may have the commit or not. After this sync, the
+        // store must have the commit.
         let cuts = fake.take_earlier_cuts().into_iter().map(|cut| (cut, true)).chain([(fake.cut(), false)]);
         let mut survivor = None;
         for (cut, is_open) in cuts {
@@ -59,10 +59,10 @@ fn run(seed: u64, commits: usize, images: usize) {
                 let found = Content::of(&mut disk).unwrap();
                 let is_old = is_open && found == before;
                 assert!(is_old || found == content, "{context}: neither the state before nor the one after");
-                // The store continues from its state.
+                // The store continues after the commits that it has.
                 let position = append(&mut disk, &[b"next"])[0];
                 let expected = if is_old { before_next } else { next };
-                // Two states may have equal content, but differ in deleted entries.
+                // The stores before and after the commit may have equal content, and differ only in the next position.
                 assert!(position == expected || (before == content && position == next), "{context}");
                 if survivor.is_none() && random.u8(..100) == 0 {
                     let mut content = found;
@@ -74,7 +74,7 @@ fn run(seed: u64, commits: usize, images: usize) {
         match survivor {
             Some(survivor) => (fake, disk, content, next) = survivor,
             None if random.u8(..30) == 0 => {
-                // Closing and opening the store also write.
+                // The power can also fail while the store closes or opens.
                 fake.take_earlier_cuts();
                 drop(disk);
                 disk = fake.open();

@@ -1,8 +1,8 @@
-//! The file changes on the disk. An open notices the damage, unless it was in unused bytes.
+//! The file changes on the disk. The next open notices the damage, unless only unused bytes have changed.
 
 use super::*;
 
-/// A store, its content, and its content before the last commit.
+/// The bytes of a store, the content of the store, and its content before the last commit.
 struct Sample {
     bytes: Vec<u8>,
     last: Content,
@@ -28,7 +28,7 @@ fn sample(seed: u64, is_clean: bool) -> Sample {
 }
 
 impl Sample {
-    /// Returns whether the damage is noticed. The test fails unless the open returns an error or the right content.
+    /// Returns whether the open returns an error. The test fails if the open returns wrong content.
     fn is_refused(&self, bytes: Vec<u8>, context: &str) -> bool {
         let fake = Fake::new(bytes);
         let mut disk = match Disk::attach(Arc::new(fake), "fake", Absent::Refuse, None) {
@@ -37,7 +37,7 @@ impl Sample {
             Err(error) => panic!("{context}: {error:?}"),
         };
         let found = Content::of(&mut disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-        // After a crash, a damaged page of the last commit looks like one that did not reach the disk.
+        // After a crash, a damaged page of the last commit looks like a page that did not reach the disk.
         assert!(found == self.last || (!self.is_clean && found == self.previous), "{context}: other content");
         append(&mut disk, &[b"more"]);
         false

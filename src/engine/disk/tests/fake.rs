@@ -1,4 +1,4 @@
-//! A backend in memory for tests: it fails on demand, and remembers unsynced changes.
+//! A backend in memory for tests. It fails on demand, and remembers unsynced changes.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ pub(super) struct Fake(Arc<Mutex<State>>);
 struct State {
     /// Content that reads return.
     bytes: Vec<u8>,
-    /// State that the next power failure may leave.
+    /// What the disk may hold if the power fails now.
     now: Cut,
-    /// States that power failures before earlier syncs could have left.
+    /// What the disk could have held if the power had failed before each of the earlier syncs.
     earlier: Vec<Cut>,
     syncs: u64,
     faults: Faults,
@@ -24,7 +24,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Faults {
-    /// Number of next writes that succeed before all fail.
+    /// Number of further writes that succeed before all writes fail.
     write: Option<(u64, io::ErrorKind)>,
     /// Whether a failing write still takes effect.
     is_done: bool,
@@ -78,12 +78,12 @@ impl Fake {
         self.state().bytes.clone()
     }
 
-    /// Returns the state that a power failure can leave now.
+    /// Returns what the disk may hold if the power fails now.
     pub(super) fn cut(&self) -> Cut {
         self.state().now.clone()
     }
 
-    /// Returns the states that power failures could have left, one for each sync since the last call.
+    /// Returns what the disk could have held if the power had failed, one value for each sync since the last call.
     pub(super) fn take_earlier_cuts(&self) -> Vec<Cut> {
         std::mem::take(&mut self.state().earlier)
     }
@@ -114,9 +114,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Ends all faults. Before a test calls this, the disk engine has erased a record and opened the database again
-    /// after a full disk. So faults of writes spare the log and the header of the database, whose places on the disk
-    /// are allocated.
+    /// Ends all faults. A test calls this after the disk engine has handled a full disk: it has erased a record and
+    /// opened the database again. So writes to the log and to the database's header never fail. Their places on the
+    /// disk are already allocated.
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }

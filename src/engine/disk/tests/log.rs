@@ -1,8 +1,8 @@
-//! Commits of one entry, which go to the log.
+//! Tests of commits that only append one entry. Such commits go to the log.
 
 use super::*;
 
-/// Commits `count` entries one by one; returns their positions.
+/// Appends `count` entries in one commit each, and returns their positions.
 fn append_each(disk: &mut Disk, count: u64, bytes: usize) -> Vec<u64> {
     (0..count).flat_map(|number| append(disk, &[&vec![number.to_le_bytes()[0]; bytes]])).collect()
 }
@@ -126,7 +126,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
             Err(error) => panic!("bit {bit}: {error}"),
         }
     }
-    // A later entry in the database shows that the last record is missing too.
+    // If a later entry is in the database, the loss of the log's last record is noticed too.
     append(&mut disk, &[b"database", b"database"]);
     let mut bytes = fake.bytes();
     bytes[end - 64 + 48] ^= 1;
@@ -134,7 +134,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
 }
 
-/// Goal: a refused open changes only redb's header, which then marks the file as open.
+/// Goal: an open that fails changes only redb's header. The header then marks the file as open.
 #[test]
 fn a_store_that_is_refused_stays_as_it_is() {
     let fake = Fake::default();
@@ -184,7 +184,8 @@ fn a_stop_on_a_full_disk_leaves_the_log_with_an_end() {
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3, 4, 5, 6]);
 }
 
-/// After a crash, a page of only the database's last commit may be damaged. redb then returns to the previous commit.
+/// After a crash, a page that only the database's last commit uses may be damaged. redb then returns to the previous
+/// commit.
 #[test]
 fn a_lost_commit_of_the_database_is_seen_by_the_log() {
     let fake = Fake::default();

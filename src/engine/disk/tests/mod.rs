@@ -33,7 +33,7 @@ impl Content {
             manifest: disk.manifest()?,
         };
         for snapshot in disk.snapshots()? {
-            // The snapshots of these tests have no more chunks.
+            // The snapshots of these tests have at most four chunks.
             for index in 0..4 {
                 content.chunks.extend(disk.chunk(snapshot, index)?.map(|bytes| (snapshot.0, index, bytes)));
             }
@@ -41,7 +41,7 @@ impl Content {
         Ok(content)
     }
 
-    /// Applies the writes of a commit.
+    /// Applies the writes of a commit to this content.
     fn apply(&mut self, writes: &[Write], next: &mut u64) {
         for write in writes {
             match write {
