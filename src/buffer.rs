@@ -1,9 +1,9 @@
-//! Byte buffers: [`ByteBuf`] holds a connection's received bytes, [`Pool`] lends memory. Idle connections own none of
-//! it.
+//! Byte buffers: [`ByteBuf`] holds a connection's received bytes, and [`Pool`] lends memory for buffers. Idle
+//! connections own no buffer memory.
 
 use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 
-/// Received bytes that were not consumed yet.
+/// Received bytes that are not consumed yet: the "waiting bytes".
 ///
 /// ```text
 ///   data: | consumed | filled | spare |
@@ -11,7 +11,7 @@ use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 /// ```
 ///
 /// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory. A buffer with
-/// waiting bytes owns at most [`POOLED_BYTES_MAX`] or four times its waiting bytes.
+/// waiting bytes owns at most [`POOLED_BYTES_MAX`] bytes or four times its waiting bytes, whichever is more.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -20,18 +20,18 @@ pub struct ByteBuf {
 }
 
 impl ByteBuf {
-    /// Returns the bytes not consumed yet.
+    /// Returns the waiting bytes.
     #[must_use]
     pub fn filled(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
 
-    /// Returns the bytes not consumed yet, for decoding in place.
+    /// Returns the waiting bytes, for decoding in place.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         &mut self.data[self.start..self.end]
     }
 
-    /// Returns the number of bytes not consumed yet.
+    /// Returns the number of waiting bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.end - self.start
@@ -53,8 +53,8 @@ impl ByteBuf {
         }
     }
 
-    /// Returns room for 1 to [`BUFFER_BYTES`] bytes; takes memory from `pool` or doubles the buffer. The upper bound
-    /// keeps a read from going far beyond the end of a long message.
+    /// Returns spare memory for 1 to [`BUFFER_BYTES`] bytes. Takes memory from `pool` or doubles the buffer if needed.
+    /// The upper bound keeps one read from going far beyond the end of a long message.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
             self.data = pool.take_filled();
@@ -73,7 +73,7 @@ impl ByteBuf {
         &mut self.data[self.end..end]
     }
 
-    /// Marks `bytes` of the spare room as filled.
+    /// Marks the first `bytes` of the spare memory as filled.
     pub fn fill(&mut self, bytes: usize) {
         assert!(bytes <= self.data.len() - self.end, "filled more than there was room for");
         self.end += bytes;
@@ -87,8 +87,8 @@ impl ByteBuf {
         self.end -= gap;
     }
 
-    /// Returns the memory to `pool` if no byte waits. A short rest of a long message moves to a smaller buffer. The
-    /// large buffer would otherwise stay as long as the rest waits, for example until a watch ends.
+    /// Returns the memory to `pool` if no byte waits. If few bytes wait in a large buffer, moves them to a smaller
+    /// buffer. The large buffer would otherwise stay as long as these bytes wait, for example until a watch ends.
     pub fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.data.is_empty() {
             pool.give_filled(std::mem::take(&mut self.data));
@@ -106,8 +106,8 @@ impl ByteBuf {
 /// Longest buffer that a pool takes back, in bytes.
 const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Buffers of [`BUFFER_BYTES`], or up to [`POOLED_BYTES_MAX`] if they have grown. A waiting connection holds none, so a
-/// hundred thousand idle connections cost no buffer memory.
+/// Buffers of [`BUFFER_BYTES`] bytes, or up to [`POOLED_BYTES_MAX`] bytes if they have grown. An idle connection holds
+/// no buffer, so a hundred thousand idle connections cost no buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {
     /// Empty buffers, to append to.

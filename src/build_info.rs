@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::env::consts::{ARCH, OS};
 use std::sync::LazyLock;
 
-/// The Kubernetes version whose Lease API this is, with the version of this program as build metadata.
+/// The Kubernetes version whose Lease API this program serves. The build metadata is the version of this program.
 const GIT_VERSION: &str = concat!("v1.37.2+coordination-apiserver-", env!("CARGO_PKG_VERSION"));
 
 /// The fields of apimachinery's `version.Info`, in the same order.
@@ -25,15 +25,15 @@ pub struct BuildInfo {
     pub min_compatibility_major: &'static str,
     /// Oldest minor version with which this program is compatible.
     pub min_compatibility_minor: &'static str,
-    /// Version of Kubernetes, then of this program after a plus sign.
+    /// Version of Kubernetes, a plus sign, and the version of this program.
     pub git_version: &'static str,
-    /// Commit of the sources; empty if the build did not name it.
+    /// Commit of the sources; empty if the build did not name a commit.
     pub git_commit: &'static str,
-    /// `clean` if the build named a commit, which promises a clean tree; else empty.
+    /// `clean` if the build named a commit, else empty. A build may name a commit only if the tree is clean.
     pub git_tree_state: &'static str,
     /// Always the Unix epoch, so that builds are reproducible.
     pub build_date: &'static str,
-    /// Version of Go: empty, since this is not a Go program.
+    /// Version of Go; empty, since this is not a Go program.
     pub go_version: &'static str,
     /// Name of the compiler.
     pub compiler: &'static str,

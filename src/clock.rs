@@ -1,5 +1,5 @@
-//! The time, read once per turn of the event loop and passed down, so all decisions of a turn use the same time. Only
-//! code that bounds the work of a turn reads the clock again (`server`, `serve::pace`).
+//! The time. The event loop reads the clock once per turn and passes the time down, so all decisions of a turn use the
+//! same time. Only code that limits the duration of a turn reads the clock again (`server`, `serve::pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,14 +35,15 @@ impl Clock {
     }
 }
 
-/// Returns the wall-clock time in µs since the epoch, at which resourceVersions start.
+/// Returns the wall-clock time in µs since the Unix epoch. The first `resourceVersion` of an empty table is such a
+/// time.
 #[must_use]
 pub fn wall_micros() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the processor time of the calling thread, in µs. Costs a system call.
+/// Returns the CPU time that the calling thread has used, in µs. Costs a system call.
 #[must_use]
 pub fn thread_cpu_micros() -> u64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -50,7 +51,7 @@ pub fn thread_cpu_micros() -> u64 {
     u64::try_from(spent.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// An IMF-fixdate (RFC 9110 §5.6.7), formatted once a second.
+/// The `Date` of responses: an IMF-fixdate (RFC 9110 §5.6.7), formatted once a second.
 #[derive(Debug)]
 pub struct HttpDate {
     of: Time,
@@ -66,7 +67,7 @@ impl Default for HttpDate {
 }
 
 impl HttpDate {
-    /// Updates the text to `wall`.
+    /// Formats `wall`, unless the text already shows this time.
     pub fn update(&mut self, wall: Time) {
         if self.of == wall {
             return;

@@ -1,4 +1,4 @@
-//! Feature gates: behaviour of kube-apiserver that is off unless the operator switches it on.
+//! Feature gates. A gate names behaviour of kube-apiserver that is off unless the operator switches it on.
 
 /// The feature gates, with kube-apiserver's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ impl FeatureGates {
     /// ignored.
     ///
     /// # Errors
-    /// The first wrong setting, as an error message (component-base `featuregate`, `Set`).
+    /// An error message about the first wrong setting, as in kube-apiserver (component-base `featuregate`, `Set`).
     pub fn parse(settings: &[impl AsRef<str>]) -> Result<Self, String> {
         let mut gates = Self::default();
         for setting in settings.iter().map(AsRef::as_ref).filter(|setting| !setting.is_empty()) {

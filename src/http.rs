@@ -42,15 +42,15 @@ impl Method {
     }
 }
 
-/// Whether `byte` may stand in a token (RFC 9110 §5.6.2), such as a method or a field name.
+/// Whether `byte` may occur in a token (RFC 9110 §5.6.2), such as a method or a field name.
 #[must_use]
 pub fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether `target` may stand in a request line. Spaces and control characters are refused, since they would end the
-/// target in HTTP/1.1. Each `%` in the path must begin an escape (RFC 3986 §2.1). Go checks escapes in the query later
-/// and drops invalid ones. Bytes beyond ASCII are accepted.
+/// Whether `target` is allowed as a request target. Spaces and control characters are refused, since they would end
+/// the target in an HTTP/1.1 request line. Each `%` in the path must begin an escape (RFC 3986 §2.1). Escapes in the
+/// query are not checked here: Go checks them later and drops invalid ones. Bytes beyond ASCII are accepted.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
     // Checks all bytes without a branch for each byte.
@@ -83,7 +83,7 @@ pub trait FieldLines {
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
-/// A request without further field lines.
+/// Field lines of a request that has none.
 #[cfg(test)]
 pub(crate) struct NoLines;
 
@@ -101,7 +101,7 @@ pub struct RequestHead<'a> {
     pub path: &'a str,
     /// Query of the target without its `?`, percent-encoded as received.
     pub query: &'a str,
-    /// `Accept`; the first line of that name.
+    /// `Accept`: the value of the first field line of that name.
     pub accept: Option<&'a [u8]>,
     /// `Content-Type`.
     pub content_type: Option<&'a [u8]>,
@@ -134,7 +134,7 @@ pub struct Response<B> {
     pub retry_after_seconds: u32,
     /// `Cache-Control`.
     pub cache_control: CacheControl,
-    /// Further fields, which few responses have. Names are lower case; values hold no control characters.
+    /// Further fields. Few responses have any. Names are lower case; values hold no control characters.
     pub fields: Vec<(&'static str, String)>,
     /// The body.
     pub body: B,
@@ -161,7 +161,8 @@ impl<B> Response<B> {
         self.warnings.is_empty() && self.retry_after_seconds == 0 && self.fields.is_empty() && self.has_content_fields()
     }
 
-    /// Whether the head describes content. A 304 does not, since it sends none (RFC 9110 §15.4.5).
+    /// Whether the head has fields that describe content. The head of a 304 has none, since a 304 has no content (RFC
+    /// 9110 §15.4.5).
     #[must_use]
     pub fn has_content_fields(&self) -> bool {
         self.status != 304

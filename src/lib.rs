@@ -2,10 +2,11 @@
 //! memory.
 //!
 //! `docs/architecture.md` shows the path of a request, the job of each module, and the layers of dependencies. The
-//! protocol modules do not depend on the API, nor the API on them. `serve` connects them and has no rules of the API.
+//! protocol modules (HTTP, HPACK, TLS) do not depend on the API. The API does not depend on the protocol modules.
+//! `serve` connects both and contains no rules of the API.
 //!
-//! The public items are those that the program, the tests and the tools use, and those that their documentation links
-//! to.
+//! An item is public if the program, the tests or the tools use it, or if the documentation of a public item links to
+//! it.
 
 pub mod api;
 pub mod api_error;

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Length of the accept queue. The kernel caps it at its `somaxconn`.
+/// Length of the accept queue. The kernel caps this length at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Returns the TCP keepalive settings, which detect silent peers.
@@ -26,7 +26,7 @@ pub(crate) struct Listener {
     local_addr: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     readable: bool,
-    /// End of the listener's pause, in ms.
+    /// End of the listener's pause, in ms; `None` if the listener is not paused.
     resume_ms: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Accepted {
     /// No connection is waiting.
     Nothing,
     /// The process or the system is out of descriptors or memory. No edge-triggered event reports the end of the
-    /// shortage, and retries would spin. So the listener pauses.
+    /// shortage, and immediate retries would be a busy loop. So the listener pauses.
     Exhausted(io::Error),
 }
 
@@ -82,7 +82,7 @@ impl Listener {
         self.tls.is_some()
     }
 
-    /// Registers the socket.
+    /// Registers the listening socket with the poll.
     ///
     /// # Errors
     /// The error of the system.
@@ -90,7 +90,7 @@ impl Listener {
         registry.register(&mut self.socket, token, Interest::READABLE)
     }
 
-    /// Notes that connections may be waiting.
+    /// Notes that connections may be waiting in the accept queue.
     pub(crate) fn on_readable(&mut self) {
         self.readable = true;
     }
@@ -101,7 +101,8 @@ impl Listener {
         self.readable && self.resume_ms.is_none()
     }
 
-    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will report the next one.
+    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will report the next
+    /// connection.
     #[must_use]
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.resume_ms.or_else(|| self.readable.then_some(0))
@@ -120,8 +121,8 @@ impl Listener {
         while self.readable {
             match self.socket.accept() {
                 Ok((socket, _)) => {
-                    // Responses are written whole. Nagle's algorithm would delay a response by 40 ms until the peer
-                    // acknowledges the previous one.
+                    // Each response is written in one call. Nagle's algorithm would hold a response back until the
+                    // peer acknowledges the previous response, often for 40 ms.
                     let _ = socket.set_nodelay(true);
                     // Keepalive detects a peer that vanished silently within minutes, even on a watch without events.
                     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive());
@@ -135,7 +136,7 @@ impl Listener {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
-                // The peer has already disconnected, or a signal came (accept(2)).
+                // The peer has already disconnected, or a signal interrupted the call (accept(2)).
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
                     self.resume_ms = Some(now_ms + ACCEPT_PAUSE_MS);
@@ -147,7 +148,7 @@ impl Listener {
     }
 }
 
-/// Creates a socket bound to `addr`. If that is ::, it takes IPv4 too.
+/// Creates a socket bound to `addr`. A socket bound to :: accepts IPv4 connections too.
 fn bound(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {

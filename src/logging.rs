@@ -1,7 +1,7 @@
 //! The log: text or JSON lines on standard error, written by a separate thread.
 //!
-//! The event loop must never wait for a terminal or a pipe that nobody reads. So lines go to a bounded queue. When it
-//! is full, lines are dropped and counted, and the count is logged as soon as there is room.
+//! The event loop must never wait for a terminal or a pipe that nobody reads. So lines go to a bounded queue. While
+//! the queue is full, lines are dropped and counted. The log's thread then logs the count.
 
 use crate::limits::LOG_LINES_QUEUED_MAX;
 use std::io::{self, IsTerminal, Write};
@@ -26,7 +26,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log of this process. It ends when the guard is dropped, which waits a moment for queued lines.
+/// Starts the log of this process. The log ends when the guard is dropped. The drop waits a moment until queued lines
+/// are written.
 ///
 /// # Errors
 /// The thread cannot be started, or the process has a log already.
@@ -38,12 +39,12 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let log = tracing_subscriber::registry().with(lines.with_filter(targets_of(verbosity)));
-    // tracing-subscriber's `init()` would also take the `log` records of libraries.
+    // tracing-subscriber's `init()` would also log the records of libraries that use the `log` crate.
     tracing::subscriber::set_global_default(log).map_err(io::Error::other)?;
     Ok(guard)
 }
 
-/// Returns the level of each target. Targets of this program have the level of the verbosity. Below
+/// Returns the level of each log target. Targets of this program have the level that the verbosity means. Below
 /// [`LIBRARIES_VERBOSITY`], libraries log only warnings and errors, and [`TOLD_OURSELVES`] is off.
 fn targets_of(verbosity: u8) -> Targets {
     let level = level_of(verbosity);
@@ -55,15 +56,15 @@ fn targets_of(verbosity: u8) -> Targets {
         .with_target(env!("CARGO_CRATE_NAME"), level)
 }
 
-/// Target in which kube logs each failed request to the cluster. Module `cluster` logs these failures with their
-/// reason.
+/// Target under which the kube library logs each failed request to the cluster. Module `cluster` already logs these
+/// failures, with their reason.
 const TOLD_OURSELVES: &str = "kube_client::client::builder";
 
-/// Verbosity from which libraries log their work ("Logging Conventions", `-v`: 8 is for the content of requests).
+/// Lowest verbosity at which libraries log their work ("Logging Conventions", `-v`: 8 is for the content of requests).
 const LIBRARIES_VERBOSITY: u8 = 8;
 
-/// Converts Kubernetes' verbosity to a level. By its conventions ("Logging Conventions", `-v`), 0 to 3 are for
-/// operators, 4 and 5 for debugging, and more for tracing.
+/// Converts Kubernetes' verbosity to a level. In its conventions ("Logging Conventions", `-v`), 0 to 3 are for
+/// operators, 4 and 5 for debugging, and higher numbers for tracing.
 #[must_use]
 pub fn level_of(verbosity: u8) -> LevelFilter {
     match verbosity {
@@ -89,7 +90,7 @@ pub struct LogGuard {
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// Acknowledged once all lines before it are written.
+    /// A request to acknowledge that all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
@@ -105,7 +106,7 @@ impl LineQueue {
 }
 
 impl Write for LineQueue {
-    /// Takes one whole line; never blocks and never fails.
+    /// Takes one whole line. Never blocks and never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.lines.try_send(Message::Line(line.to_vec())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -142,8 +143,8 @@ impl Drop for LogGuard {
     }
 }
 
-/// Runs the log's thread, which alone may block on `out`. A failed write loses its line; there is no other place to
-/// report it.
+/// Runs the log's thread, which alone may block on `out`. A failed write loses its line. There is no other place to
+/// report the failure.
 fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU64) {
     while let Ok(message) = queue.recv() {
         match message {
@@ -155,14 +156,14 @@ fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            // This line goes through the queue too, so that it has the log's format. If the queue is full again, the
-            // line is lost and counts for the next one.
+            // This warning goes through the queue too, so that it has the log's format. If the queue is full again,
+            // the warning is lost, and counts as a dropped line.
             tracing::warn!(lines = lost, "log lines were dropped because standard error was not read fast enough");
         }
     }
 }
 
-/// Longest wait for the queue at the end of the process.
+/// Longest wait for queued lines to be written when the log ends.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -171,7 +172,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use tracing::Level;
 
-    /// A sink that reports each write, and then waits for permission.
+    /// A sink that reports each write, and then waits until the test permits the write.
     struct Gate {
         reached: mpsc::Sender<()>,
         open: Receiver<()>,

@@ -1,6 +1,7 @@
-//! The program: command line, log, certificates, listeners, and the event loop until a signal.
+//! The program: reads the command line, starts the log, loads the certificates, opens the listeners, and runs the
+//! event loop until a signal.
 //!
-//! A failed start prints one line on standard error. The exit status is 2 if the command line is wrong, else 1.
+//! A failed start prints one line on standard error. Its exit status is 2 if the command line is wrong, else 1.
 
 use coordination_apiserver::cli::{
     self, Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
     };
     let outcome = run(&args);
-    // The final line comes after everything that was logged before it.
+    // Dropping the log writes all queued log lines. So the failure's line is the last on standard error.
     drop(log);
     outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
@@ -107,7 +108,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     .map_err(Failure::at_runtime)?;
 
     let certs = tls.as_ref().and_then(|tls| tls.admin.as_ref());
-    // Held until the end, so that no other server overwrites the file.
+    // The program holds the kubeconfig file until it ends, so that no other server overwrites the file.
     let kubeconfig = server
         .secure_addr()
         .zip(certs)
@@ -131,7 +132,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     server.run().map_err(Failure::at_runtime)
 }
 
-/// Prints the content of a store. Exit status 1 if it is damaged.
+/// Prints the content of a store. The exit status is 1 if the store is damaged.
 fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let store = match args.etcd.etcd_servers.is_empty() {
         true => Store::Disk(data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?),
@@ -165,7 +166,7 @@ fn switched(run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), SwitchError>) -
     run(&mut say).map_or_else(|error| Failure::at_runtime(error).report(), |()| ExitCode::SUCCESS)
 }
 
-/// Returns the data folder that the user named, or the one beside the certificates.
+/// Returns the data folder that the user named. Otherwise returns the data folder beside the certificates.
 ///
 /// # Errors
 /// The user named no folder, and has no home folder.
@@ -188,7 +189,7 @@ fn notify(state: NotifyState<'_>) {
     }
 }
 
-/// Resources of the cluster that the flags name.
+/// Resources of the cluster that the flags name, each with its watch.
 struct OfCluster {
     authentication: Option<Followed>,
     namespaces: Option<Followed>,
@@ -243,8 +244,8 @@ impl Tls {
     }
 }
 
-/// Returns the certificates that the command line names, and those of the certificate folder for the rest. The folder
-/// is untouched if the server needs no file of it.
+/// Returns the sources of the certificates. The certificate folder supplies each certificate that the command line
+/// does not name. The function does not touch the folder if the server needs no file from the folder.
 fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     let wrong_folder = |e: PkiError| match (&args.cert_dir, e.is_of_folder()) {
         (Some(_), true) => Failure::wrong(format!("--cert-dir {e}")),
@@ -303,8 +304,9 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
     }
 }
 
-/// Stops the server gracefully on the first SIGTERM or SIGINT, and at once on the second. The exit status is then 128
-/// plus the signal's number, as in a shell. SIGHUP, SIGUSR1 and SIGUSR2 are ignored, since they would end the process.
+/// Stops the server gracefully on the first SIGTERM or SIGINT. The second one ends the process at once, with exit
+/// status 128 plus the signal's number, as in a shell. SIGHUP, SIGUSR1 and SIGUSR2 are ignored. By default these
+/// signals would end the process.
 fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {
@@ -327,13 +329,14 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
-/// Returns `wanted`, or fewer if the limit of open files is lower. At the connection limit the server evicts a peer in
-/// time (`Server::make_place`), while a failing `accept` keeps all peers out. Raises the soft limit to the hard one;
-/// the soft one is only low for `select(2)`.
+/// Returns the maximum number of connections: `wanted`, or fewer if the limit of open files is lower. At the
+/// connection limit the server evicts a peer (`Server::make_place`). Without file descriptors `accept` fails, and no
+/// new peer gets in. Raises the soft limit of open files to the hard limit. The soft limit is low only for the sake of
+/// `select(2)`.
 fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    // `None` is no limit.
+    // `None` means that there is no limit of open files.
     let Some(files) = (if is_lifted { maximum } else { current }) else { return wanted };
     let allowed = usize::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(usize::MAX).max(1);
     if allowed < wanted {
@@ -378,7 +381,7 @@ impl Failure {
 
 /// Name of the data folder beside the certificates.
 const DATA_DIR: &str = "data";
-/// Exit status of a failure with a correct command line.
+/// Exit status of a failure if the command line is correct.
 const STATUS_FAILED: u8 = 1;
 /// Open files that are not connections: standard streams, listeners, the poll and its waker, the signals' pipe.
 const FILES_RESERVED: u64 = 32;

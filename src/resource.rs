@@ -1,4 +1,5 @@
-//! Names of the only resource in each version of its group, versions of `meta.k8s.io`, and the resourceVersion.
+//! Names of Lease, the only resource, in each version of its API group; versions of `meta.k8s.io`; and
+//! [`ResourceVersion`].
 
 use std::fmt;
 
@@ -18,15 +19,15 @@ pub const RESOURCE: &str = "leases";
 /// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself. Usually only its components may write there, so ordinary Leases there do not count
-/// towards the quota.
+/// Namespaces of the cluster itself. Usually only components of the cluster may write there. So ordinary Leases in
+/// these namespaces do not count towards the quota.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
-/// A version of [`GROUP`] in which Leases are served, whatever version they were written in. All versions have the same
-/// fields, so a Lease is stored once, and only its `apiVersion` differs.
+/// A version of [`GROUP`]. Each Lease is served in every version, whatever version a client wrote it in. All versions
+/// have the same fields, so a Lease is stored once. Only its `apiVersion` depends on the requested version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ApiVersion {
-    /// `v1`, the version of storage.
+    /// `v1`, the version in which Leases are stored.
     #[default]
     V1,
     /// `v1beta1`, for old clients.
@@ -37,7 +38,7 @@ impl ApiVersion {
     /// All versions, the preferred one first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
 
-    /// Returns the version of this name.
+    /// Returns the version called `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
@@ -82,11 +83,13 @@ impl MetaVersion {
     }
 }
 
-/// End of the versions of kube-apiserver's built-in storage, exclusive. etcd counts from 1 and would need a thousand
-/// years to reach it. A table begins far above, at the wall clock.
+/// Exclusive upper bound of a `resourceVersion` from kube-apiserver's built-in storage. etcd revisions count from 1
+/// and would need a thousand years to reach this bound. A `resourceVersion` of this server is far above the bound,
+/// since it starts at the wall clock.
 pub const BUILT_IN_VERSIONS_END: u64 = 1 << 49;
 
-/// Version of a state of the table: each change takes the next one. Starts at the wall clock in microseconds.
+/// The API's `resourceVersion`. Each change of a Lease takes the next number. The numbers start at the wall clock in
+/// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 

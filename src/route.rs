@@ -10,14 +10,14 @@ use std::borrow::Cow;
 pub enum Probe {
     /// `/healthz`, the oldest probe, without a defined purpose.
     Healthz,
-    /// `/livez`: whether a restart would help.
+    /// `/livez`: fails if a restart would help.
     Livez,
-    /// `/readyz`: whether to send requests to this server.
+    /// `/readyz`: passes if clients may send requests to this server.
     Readyz,
 }
 
 impl Probe {
-    /// First segment of the probe's paths.
+    /// Returns the first segment of the probe's paths.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl<'a> VersionedRoute<'a> {
 pub enum Route<'a> {
     /// `/apis`
     ApiGroups {
-        /// Whether a slash follows: another handler serves that path in kube-apiserver.
+        /// Whether the path has a trailing slash. In kube-apiserver a different handler serves `/apis/`.
         has_slash: bool,
     },
     /// `/apis/coordination.k8s.io`
@@ -88,20 +88,20 @@ pub enum Route<'a> {
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below a probe's path. The response has the reason of a failure, so it is not public.
+    /// One check, below a probe's path. The response tells why the check fails, so this route is not public.
     HealthCheck {
         /// The probe.
         probe: Probe,
         /// The check's name.
         name: Cow<'a, str>,
     },
-    /// Leases of one namespace, whose name may be empty.
+    /// Leases of one namespace. The namespace's name may be empty.
     Namespace(Cow<'a, str>),
     /// Leases of all namespaces.
     AllNamespaces,
     /// One Lease.
     Lease {
-        /// Namespace of the Lease, which may be empty.
+        /// Namespace of the Lease; may be empty.
         namespace: Cow<'a, str>,
         /// Name of the Lease.
         name: Cow<'a, str>,
@@ -116,7 +116,7 @@ pub enum Route<'a> {
     OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
-    /// `/watch/…`: changes of the Leases that the rest of the path names. The deprecated form of `watch=true`.
+    /// `/watch/…`: a watch of the Leases that the rest of the path names. It is the deprecated form of `watch=true`.
     Watch {
         /// Namespace of the Leases; `None` for all namespaces.
         namespace: Option<Cow<'a, str>>,
@@ -134,14 +134,14 @@ impl<'a> Route<'a> {
         VersionedRoute::of(path).route
     }
 
-    /// Whether the route concerns Leases.
+    /// Whether the route names Leases, not a document.
     #[must_use]
     pub fn is_resource(&self) -> bool {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether HEAD is allowed like GET. For resources and most documents, kube-apiserver registers methods one by one,
-    /// without HEAD; its other handlers ignore the method.
+    /// Whether HEAD is allowed like GET. For resources and most documents, kube-apiserver registers methods one by
+    /// one, and does not register HEAD. The other handlers of kube-apiserver ignore the method.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(
@@ -157,7 +157,7 @@ impl<'a> Route<'a> {
         )
     }
 
-    /// Whether clients without a certificate may request it.
+    /// Whether clients without a certificate may request this route.
     #[must_use]
     pub fn is_public(&self) -> bool {
         matches!(self, Self::Health(_) | Self::Version)
@@ -176,7 +176,8 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Routes of kube-apiserver's router, which allows a trailing slash, and documents of one version.
+    /// Returns the route of a discovery document. kube-apiserver serves these paths with a router that allows a
+    /// trailing slash.
     fn of_discovery(path: &str) -> Option<Self> {
         let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
         match path.strip_suffix('/').unwrap_or(path) {
@@ -222,7 +223,7 @@ impl<'a> Route<'a> {
         let namespace = Cow::Borrowed(namespace);
         match rest.strip_prefix("leases/") {
             None if rest == "leases" => Self::Namespace(namespace),
-            // Subresources do not exist.
+            // Leases have no subresources.
             Some(name) if !name.is_empty() && memchr(b'/', name.as_bytes()).is_none() => {
                 Self::Lease { namespace, name: Cow::Borrowed(name) }
             }

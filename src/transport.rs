@@ -1,7 +1,8 @@
 //! One socket, with or without TLS: reads and writes plaintext, and keeps the socket's readiness.
 //!
-//! mio reports readiness as an edge; each direction keeps its readiness until the kernel says `WouldBlock`. Bytes held
-//! within TLS raise no event, so all decrypted bytes are returned by the call that read them.
+//! mio reports readiness once, as an edge. So the transport keeps the readiness of each direction until a system call
+//! returns `WouldBlock`. No event reports decrypted bytes inside the TLS session. So a read returns all bytes that it
+//! has decrypted.
 
 use crate::buffer::{ByteBuf, Pool};
 use crate::limits::READ_BYTES_PER_TURN;
@@ -18,11 +19,12 @@ pub(crate) struct Transport {
     tls: Option<Box<ServerConnection>>,
     readable: bool,
     writable: bool,
-    /// An event has reported that the peer closed its direction. EOF is not read yet, and no further edge reports it.
+    /// An event has reported that the peer closed its direction. The server has not read EOF yet, and no further event
+    /// will report it.
     is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
-    /// The first bytes of a TLS connection.
+    /// The first bytes that the peer sent on a TLS connection.
     first: First,
     /// The peer speaks cleartext HTTP on a TLS port.
     is_misdirected: bool,
@@ -43,9 +45,9 @@ impl First {
         self.len += taken;
     }
 
-    /// Whether these bytes begin a cleartext request (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`). Fewer
-    /// than five bytes suffice: rustls may refuse a record before its header is complete. No TLS record begins with a
-    /// letter.
+    /// Whether these bytes are the beginning of a cleartext request (Go, `net/http/server.go`,
+    /// `tlsRecordHeaderLooksLikeHTTP`). Fewer than five bytes suffice, because rustls may refuse a record before the
+    /// record's header is complete. No TLS record begins with a letter.
     fn begins_like_http(&self) -> bool {
         let begun = &self.bytes[..self.len];
         !begun.is_empty()
@@ -53,7 +55,8 @@ impl First {
     }
 }
 
-/// Bytes of plaintext encrypted at once; the socket must take them before more are encrypted.
+/// Maximum bytes of plaintext encrypted at once. No more plaintext is encrypted until the socket has taken the
+/// encrypted bytes.
 const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
 
 /// Response of Go's server to cleartext HTTP on a TLS port (`net/http/server.go`, `conn.serve`).
@@ -81,19 +84,19 @@ impl Transport {
         }
     }
 
-    /// Returns a TLS transport, as the server.
+    /// Returns a TLS transport in which this program is the TLS server.
     ///
     /// # Errors
     /// If rustls refuses the configuration.
     pub(crate) fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(config).map_err(tls_error)?;
-        // rustls needs no limit: nothing is encrypted before the previous encrypted bytes are sent, and the connection
-        // bounds its output.
+        // rustls needs no limit of its own. The transport encrypts nothing until the previous encrypted bytes are
+        // sent, and the connection bounds its output.
         session.set_buffer_limit(None);
         Ok(Self { tls: Some(Box::new(session)), ..Self::cleartext(socket) })
     }
 
-    /// Returns the socket, to be registered.
+    /// Returns the socket, so that the caller can register it.
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
@@ -105,7 +108,7 @@ impl Transport {
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// Whether a read may find something.
+    /// Whether a read may return bytes or EOF.
     #[must_use]
     pub(crate) fn is_readable(&self) -> bool {
         self.readable && !self.is_eof
@@ -129,7 +132,7 @@ impl Transport {
         self.tls.as_ref().is_some_and(|tls| tls.protocol_version().is_some())
     }
 
-    /// Whether the peer has closed its direction, perhaps after unread bytes.
+    /// Whether the peer has closed its direction. Unread bytes may still come before EOF.
     #[must_use]
     pub(crate) fn is_end_near(&self) -> bool {
         self.is_end_near
@@ -147,25 +150,26 @@ impl Transport {
         self.tls.as_ref()?.alpn_protocol()
     }
 
-    /// Returns the peer's certificates, its own first, after the handshake. Empty if the peer sent no certificate.
+    /// Returns the peer's certificate chain after the handshake, the peer's own certificate first. Empty if the peer
+    /// sent no certificate.
     #[must_use]
     pub(crate) fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
     }
 
-    /// Reads once and appends plaintext to `input`. Returns the number of bytes from the socket. 0 means none now,
-    /// which clears the readiness, or EOF, which sets [`Transport::is_eof`].
+    /// Reads once and appends plaintext to `input`. Returns the number of bytes read from the socket. 0 means
+    /// `WouldBlock`, which clears the readiness, or EOF, which sets [`Transport::is_eof`].
     ///
     /// # Errors
-    /// An error of the socket or of TLS, after which the connection is useless. rustls has queued an alert that says
-    /// why.
+    /// An error of the socket or of TLS. The connection is then useless. After an error of TLS, rustls has queued an
+    /// alert with the reason.
     pub(crate) fn read(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             let spare = input.spare_mut(pool);
             let room = spare.len();
             let read = read_socket(&self.socket, spare, &mut self.readable, &mut self.is_eof)?;
             input.fill(read);
-            // A short read has emptied the socket; the next edge reports more (epoll(7)).
+            // A short read has emptied the socket; the next event reports further bytes (epoll(7)).
             self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
@@ -205,7 +209,8 @@ impl Transport {
         Ok(read)
     }
 
-    /// Sends `output` as far as the socket takes it, and removes the sent bytes. `Ok(true)` if nothing is left to send.
+    /// Sends as much of `output` as the socket takes, and removes the sent bytes. Returns `Ok(true)` if nothing is
+    /// left to send.
     ///
     /// # Errors
     /// An error of the socket.
@@ -232,7 +237,8 @@ impl Transport {
                     Err(e) => return Err(e),
                 }
             }
-            // Bytes are encrypted only once the previous ones are sent, so most plaintext stays in `output`, bounded.
+            // Plaintext is encrypted only when the previous encrypted bytes are sent. So most plaintext stays in
+            // `output`, whose size is bounded.
             if output.is_empty() || tls.is_handshaking() {
                 return Ok(output.is_empty());
             }
@@ -242,18 +248,18 @@ impl Transport {
         }
     }
 
-    /// Closes the server's direction: close_notify, then the socket's FIN.
+    /// Closes the server's direction: sends close_notify, then FIN.
     pub(crate) fn close_write(&mut self, output: &mut Output) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // A close_notify that cannot be sent now is dropped: the peer gets FIN or RST.
+            // A close_notify that the socket does not take now is dropped. The peer then sees only FIN or RST.
             let _ = self.write(output);
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert of a failed session, as far as the socket takes it, and closes the server's direction. A peer
-    /// that speaks cleartext HTTP gets an HTTP response.
+    /// Sends as much of the alert of a failed TLS session as the socket takes, and closes the server's direction. A
+    /// peer that speaks cleartext HTTP gets an HTTP response.
     pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
@@ -263,7 +269,8 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as a turn of the event loop allows. `Ok(true)` at EOF.
+    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as one turn of the event loop allows. Returns
+    /// `Ok(true)` at EOF.
     ///
     /// # Errors
     /// An error of the socket.
@@ -309,14 +316,15 @@ impl Output {
             self.data.clear();
         }
         if self.start > 0 {
-            // A partly sent output is rarely large. Moving the rest to the front lets all other code count from 0.
+            // Moves the unsent bytes to the front, so that other code can count from 0. A partly sent output is rarely
+            // large.
             self.data.drain(..self.start);
             self.start = 0;
         }
         &mut self.data
     }
 
-    /// Removes the first `bytes`.
+    /// Removes the first `bytes` waiting bytes.
     pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "consumed more than waits");
         self.start += bytes;
@@ -331,7 +339,8 @@ impl Output {
     }
 }
 
-/// Reads once, and again if a signal interrupts it. Returns 0 at EOF or `WouldBlock`, for which it changes a flag.
+/// Reads once, and again if a signal interrupts the read. Returns 0 at `WouldBlock`, which clears `readable`, or at
+/// EOF, which sets `is_eof`.
 fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_eof: &mut bool) -> io::Result<usize> {
     loop {
         match socket.read(into) {
@@ -350,7 +359,7 @@ fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_
     }
 }
 
-/// Writes once, and again if a signal interrupts it. Returns 0 if the socket is full.
+/// Writes once, and again if a signal interrupts the write. Returns 0 if the socket's buffer is full.
 fn write_socket(mut socket: &TcpStream, bytes: &[u8], writable: &mut bool) -> io::Result<usize> {
     loop {
         match socket.write(bytes) {
@@ -381,7 +390,8 @@ impl Read for SocketReader<'_> {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
             read => {
                 self.first.push(&into[..read]);
-                // A short read means that the socket is empty, as in cleartext. The next read would find nothing.
+                // A short read means that the socket is empty, as in cleartext. The next read would return
+                // `WouldBlock`.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)
             }

@@ -21,15 +21,15 @@ pub enum Verb {
     Patch,
     /// PUT.
     Update,
-    /// GET without a name that asks to watch, and any method below `/watch/`.
+    /// GET without a name if the query asks to watch, and any method below `/watch/`.
     Watch,
     /// Any other method.
     Unknown,
 }
 
 impl Verb {
-    /// Returns the verb of a request whose path names a resource. `asks_to_watch` says whether the query asks to watch;
-    /// it is called only for a list.
+    /// Returns the verb of a request whose path names a resource. `asks_to_watch` returns whether the query asks to
+    /// watch. It is called only for a GET without a name.
     pub fn of(method: Method, route: &Route<'_>, asks_to_watch: impl FnOnce() -> bool) -> Option<Self> {
         if !route.is_resource() {
             return None;
@@ -70,7 +70,8 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the object that its path names. A creation does not: the name is in its body.
+    /// Whether the verb changes the object that its path names. Create does not: the name of the new object is in the
+    /// body.
     #[must_use]
     pub fn changes(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Patch | Self::Update)

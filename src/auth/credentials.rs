@@ -1,8 +1,8 @@
-//! A peer's proof of its identity, for one connection, and the caller of each request.
+//! Credentials of a connection's peer, and the caller of each request on the connection.
 //!
-//! The proof is renewed when it expires or when the trust changes. So removed CAs, expired certificates and resumed
-//! sessions are treated as in kube-apiserver, which checks the chain on every request. Invariant: field lines are
-//! believed only from a proven front proxy.
+//! The peer's certificates are evaluated again when the result expires or when the trusted CAs change. So the effect
+//! of removed CAs, expired certificates and resumed sessions is as in kube-apiserver, which checks the chain on every
+//! request. Invariant: only a proven front proxy may name users in field lines.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 /// The credentials of a connection's peer.
 pub struct Credentials {
     kind: Kind,
-    /// User that the front proxy named last; the next request reuses its memory.
+    /// The user that the front proxy named last. The next request reuses the memory of this value.
     spoken_for: Cell<Option<Rc<Identity>>>,
 }
 
 enum Kind {
-    /// Cleartext on loopback: full rights.
+    /// The peer uses cleartext on loopback. It has full rights.
     Insecure,
-    /// TLS before the first evaluation of the peer's certificates.
+    /// The peer uses TLS, and its certificates have not been evaluated yet.
     Unproven,
-    /// TLS, with the proof of the peer's certificates under this trust.
+    /// The peer uses TLS. `proof` is what its certificates prove under `trust`.
     Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
 }
 
@@ -53,8 +53,8 @@ impl Credentials {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Evaluates the certificates again if the proof is out of date. Call it before serving requests; `chain` is the
-    /// peer's chain, its own certificate first, or empty.
+    /// Evaluates the certificates again if the proof is out of date. Call `refresh` before serving requests. `chain`
+    /// is the peer's certificate chain, the peer's own certificate first. It may be empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         match &self.kind {
             Kind::Insecure => return,
@@ -77,9 +77,9 @@ impl Credentials {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has proven no identity with rights, or none yet. A user without more rights
-    /// than an anonymous peer counts as anonymous, since a cluster's CA may issue many certificates. A front proxy
-    /// never counts as anonymous, even if one of its requests names no user.
+    /// Whether the peer is anonymous: it has not proven an identity that has rights. A user without more rights than
+    /// an anonymous peer counts as anonymous, since a cluster's CA may issue many certificates. A front proxy never
+    /// counts as anonymous, even if one of its requests names no user.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {
@@ -92,8 +92,9 @@ impl Credentials {
     /// Determines the caller of a request with these field lines.
     ///
     /// # Errors
-    /// [`ApiError::Unauthorized`] if a front proxy's lines are unreadable, or another peer's lines claim a user: an
-    /// attack or a misconfigured aggregator. kube-apiserver ignores such lines; a refusal is noticed sooner.
+    /// [`ApiError::Unauthorized`] if the field lines of a front proxy are unreadable. Also if the lines of any other
+    /// peer claim a user, because this is an attack or a misconfigured aggregator. kube-apiserver ignores such lines,
+    /// but an operator notices a refusal sooner.
     pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),
@@ -102,7 +103,7 @@ impl Credentials {
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
-            // If a caller still holds the last identity, make a new one.
+            // If a caller still uses the last identity, makes a new identity.
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }
@@ -172,7 +173,8 @@ mod tests {
         assert_eq!(user(&EVE), Ok(("eve".into(), vec![])));
         assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
-        // Without a named user the caller is the certificate's own user, which is anonymous here.
+        // If the front proxy names no user, the caller is the user of the certificate. This certificate names none, so
+        // the caller is anonymous.
         assert!(matches!(proxy.caller(&PLAIN), Ok(Caller::Anonymous)));
     }
 

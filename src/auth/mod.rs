@@ -1,10 +1,10 @@
 //! Authentication and authorization of callers.
 //!
-//! kube-apiserver has authorized the requests that its front proxy forwards, but its admission did not run. So only
-//! [NodeRestriction](node) remains to be checked for them. Direct callers are checked more strictly: the Leases keep a
-//! cluster's nodes alive, so a certificate of the client CA is not enough. Members of `system:masters` may do
-//! everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as RBAC
-//! allows in every cluster. Anybody else has no rights. The messages are kube-apiserver's
+//! kube-apiserver authorizes the requests that its front proxy forwards, but does not run admission for them. So for
+//! such requests this module checks only [NodeRestriction](node). This module is stricter with direct callers. The
+//! Leases keep a cluster's nodes alive, so a certificate of the client CA is not enough. Members of `system:masters`
+//! may do everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as
+//! RBAC allows in every cluster. Anybody else has no rights. The messages are kube-apiserver's
 //! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
@@ -27,18 +27,19 @@ use std::rc::Rc;
 /// The sender of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// A caller without a proven identity, which may read only health and version.
+    /// A caller without a proven identity. It may read only health and version.
     Anonymous,
-    /// A caller on the cleartext port, which is on loopback and grants full rights.
+    /// A caller on the cleartext port. The port is on loopback and grants full rights.
     Insecure,
-    /// A user named by the front proxy; kube-apiserver has authorized the request.
+    /// A user that the front proxy named. kube-apiserver has authorized the request.
     Proxied(Rc<Identity>),
-    /// The bearer of a verified certificate.
+    /// The user named by a verified certificate.
     User(Rc<Identity>),
 }
 
 impl Caller {
-    /// Returns the requester whose share of concurrent work a request of this caller takes.
+    /// Returns the requester to which a request of this caller counts. Each requester may use only a part of the
+    /// permits for concurrent work.
     #[must_use]
     pub fn requester(&self) -> Requester<'_> {
         match self {
@@ -52,8 +53,8 @@ impl Caller {
     }
 }
 
-/// Whether a user is one of the cluster's own: a component, a node, a service account of `kube-system`, or a member of
-/// `system:masters`. Anybody may own another service account.
+/// Whether a user belongs to the cluster itself: a component, a node, a service account of `kube-system`, or a member
+/// of `system:masters`. Service accounts of other namespaces may belong to anybody.
 fn is_of_cluster(identity: &Identity) -> bool {
     let component = |rest: &str| match rest.strip_prefix("serviceaccount:") {
         Some(account) => account.starts_with("kube-system:"),
@@ -66,11 +67,12 @@ fn is_of_cluster(identity: &Identity) -> bool {
 /// the same name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is the verb on the resource.
+/// Checks that `caller` may send `method` to `path`. `route` is the route of `path`, and `verb` is the verb on the
+/// resource.
 ///
 /// # Errors
-/// [`ApiError::Unauthorized`] for anonymous callers. For others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`]
-/// if the route is not one of Leases.
+/// [`ApiError::Unauthorized`] for anonymous callers. For other callers [`ApiError::Forbidden`], or
+/// [`ApiError::ForbiddenPath`] if the route does not name Leases.
 pub fn authorize(
     caller: &Caller,
     method: Method,
@@ -109,13 +111,13 @@ pub fn authorize(
     Err(forbidden(identity, verb, namespace, name, &why))
 }
 
-/// Whether a direct caller has more rights than an anonymous one, by the rules of [`authorize`].
+/// Whether a direct caller has more rights than an anonymous caller, by the rules of [`authorize`].
 fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
-/// Checks that `caller` may write the hand-over Lease, if the request concerns it. That Lease decides who may write in
-/// the whole cluster, so the right to write Leases in its namespace is not enough.
+/// If the request would write the hand-over Lease, checks that `caller` may do so. The hand-over Lease decides who may
+/// write Leases in the whole cluster. So the right to write Leases in its namespace is not enough.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
@@ -135,7 +137,8 @@ fn authorize_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) ->
     }
 }
 
-/// Checks that `caller` may create a Lease of this name; `generate_name` is its name prefix until it has one.
+/// Checks that `caller` may create a Lease `name`. If `name` is empty, the server will make the name from the prefix
+/// `generate_name`.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
@@ -151,7 +154,7 @@ pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_n
 }
 
 /// Returns why a node that connects directly may not send a request (`plugin/pkg/auth/authorizer/node`,
-/// `authorizeLease`). A creation has the name in its body; [`authorize_create`] checks it.
+/// `authorizeLease`). The name of a new Lease is in the body of the request, so [`authorize_create`] checks it.
 fn node_refusal(node: &str, verb: Verb, namespace: Option<&str>, name: &str) -> Option<String> {
     if !matches!(verb, Verb::Create | Verb::Delete | Verb::Get | Verb::Patch | Verb::Update) {
         return Some("can only get, create, update, patch, or delete a node lease".to_owned());
@@ -271,7 +274,7 @@ mod tests {
         assert!(authorize_create(&node, "kube-node-lease", "n1", "").is_ok());
         assert!(authorize_create(&node, "kube-node-lease", "n2", "").is_err());
         assert!(authorize_create(&node, "kube-node-lease", "", "n1").is_err());
-        // The name alone is not enough: the group says that it is a node.
+        // The user name alone does not make a node: the group is needed too.
         assert_eq!(ask(&user("system:node:n1", &[]), Method::Get, OWN), Err(403));
     }
 

@@ -1,8 +1,8 @@
-//! NodeRestriction: a node writes its own heartbeat and no other Lease.
+//! NodeRestriction: a node may write its own heartbeat and no other Lease.
 //!
-//! kube-apiserver's admission does not run for requests that its aggregator forwards. So this module applies the
-//! plugin's rules to nodes, forwarded or direct (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`).
-//! Admission does not concern reads.
+//! kube-apiserver's admission does not run for requests that its aggregator forwards. So this module applies the rules
+//! of the NodeRestriction plugin to requests of nodes, forwarded or direct (`plugin/pkg/admission/noderestriction`,
+//! `pkg/auth/nodeidentifier`). Admission does not concern reads.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -16,7 +16,7 @@ const GROUP_NODES: &str = "system:nodes";
 /// Prefix of a node's user name.
 const NODE_USER_PREFIX: &str = "system:node:";
 
-/// Returns the node's name if the user is a node; empty if the name is missing.
+/// Returns the node's name if the user is a node. The name is empty if the user name has only the prefix.
 pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     let name = identity.user.strip_prefix(NODE_USER_PREFIX)?;
     identity.is_in(GROUP_NODES).then_some(name)
@@ -27,13 +27,13 @@ pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Rout
     let is_change = verb.is_some_and(Verb::changes);
     match route {
         Route::Lease { namespace, name } if is_change => admit(identity, namespace, name, name),
-        // NodeRestriction refuses every deletecollection, since it names no Lease.
+        // NodeRestriction refuses every deletecollection, since such a request names no Lease.
         Route::Namespace(namespace) if is_change => admit(identity, namespace, "", UNKNOWN),
         _ => Ok(()),
     }
 }
 
-/// Checks that a node may create a Lease of this name; the error shows `generate_name` if there is no name yet.
+/// Checks that a node may create a Lease `name`. If `name` is empty, the error shows `generate_name`.
 pub(super) fn admit_create(
     identity: &Identity,
     namespace: &str,
@@ -64,12 +64,12 @@ fn refusal(identity: &Identity, node: &str, namespace: &str, shown: &str) -> Api
     ApiError::Forbidden { name: shown.to_owned(), message }
 }
 
-/// Message of admission and of the node authorizer for a Lease in another namespace.
+/// Message of admission and of the node authorizer for a Lease outside the namespace of heartbeats.
 pub(super) fn only_namespace() -> String {
     format!("can only access leases in the \"{NODE_LEASE_NAMESPACE}\" system namespace")
 }
 
-/// Message of admission and of the node authorizer for another node's Lease.
+/// Message of admission and of the node authorizer for a Lease that is not the node's own.
 pub(super) const ONLY_OWN_NAME: &str = "can only access node lease with the same name as the requesting node";
 
 /// Admission's name for an object without a name (apiserver `admission/errors.go`).

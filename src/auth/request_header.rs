@@ -1,7 +1,8 @@
 //! Users named by the front proxy in field lines.
 //!
-//! kube-apiserver's aggregator proves itself with the front-proxy certificate and names the user in `X-Remote-*`
-//! (Kubernetes, "Configure the Aggregation Layer"). The caller of this module decides whether the peer may do so.
+//! kube-apiserver's aggregator authenticates itself with the front-proxy certificate. It names the user in
+//! `X-Remote-*` fields (Kubernetes, "Configure the Aggregation Layer"). The code that calls this module decides
+//! whether the peer may name users.
 
 use crate::http::FieldLines;
 use crate::tls::identity::Identity;
@@ -18,7 +19,7 @@ pub(super) enum Unnamed {
 
 /// The meaning of a field line.
 enum Role {
-    /// The user, with the position of the matching name.
+    /// The user name, with the position of the matching field name in the configuration.
     Username(usize),
     /// A group.
     Group,
@@ -26,8 +27,9 @@ enum Role {
     Other,
 }
 
-/// Whether the field lines claim a user or an attribute of one. Impersonation is such a claim too (Kubernetes, "User
-/// impersonation"): served under the sender's own name, the request could do more than was asked for.
+/// Whether the field lines claim a user or an attribute of a user. An impersonation field is such a claim too
+/// (Kubernetes, "User impersonation"). If the server ignored this field, the request would run with the sender's own
+/// rights, which may be greater.
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
     fields.for_each(&mut |name, _| {
@@ -36,11 +38,11 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Reads the user named by the field lines into `identity`, whose memory is reused. Names for a user beyond the 64th
-/// are ignored.
+/// Reads the user that the field lines name into `identity`, and reuses the memory of `identity`. Only the first 64
+/// configured field names for the user name count.
 ///
 /// # Errors
-/// [`Unnamed`]; `identity` then names no user.
+/// [`Unnamed`]. Then `identity` names no user.
 pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
     let mut reading = Reading { is_claim: false, is_text: true, username: FirstLines::default(), groups: 0 };
     identity.user.clear();
@@ -74,12 +76,13 @@ fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix))
 }
 
-/// State of reading one request's field lines.
+/// What was read so far from one request's field lines.
 struct Reading {
     is_claim: bool,
     is_text: bool,
     username: FirstLines,
-    /// Number of this request's groups, which come first in the identity's groups.
+    /// Number of groups read from this request. They are the first ones in `Identity::groups`; later elements are left
+    /// from an earlier request.
     groups: usize,
 }
 
@@ -98,19 +101,19 @@ impl Reading {
     }
 }
 
-/// The field names that have had a line, and the name whose value is used.
+/// Which configured field names have had a line, and which name's value is used.
 #[derive(Default)]
 struct FirstLines {
-    /// A bit for each name; names beyond 64 are ignored.
+    /// A bit for each configured name. Names after the 64th are ignored.
     seen: u64,
-    /// Position of the name whose value was taken.
+    /// Position of the configured name whose value is used.
     taken: Option<usize>,
 }
 
 impl FirstLines {
-    /// Keeps the value of the name that comes first in the configuration. Only the first line of a name counts: if it
-    /// is empty, the next name is tried, not the next line (apiserver `headerrequest`, `headerValue`, and Go's
-    /// `Header.Get`).
+    /// Keeps the value of the field name that comes first in the configuration. Only the first line of each name
+    /// counts. If this line is empty, the next name is used, not the next line of the same name (apiserver
+    /// `headerrequest`, `headerValue`, and Go's `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;
@@ -123,7 +126,7 @@ impl FirstLines {
     }
 }
 
-/// Returns the string at `at`, cleared; appends a new string if `at` is beyond the end.
+/// Clears and returns the string at position `at`. Appends a new string if `at` is beyond the end.
 fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
     if at >= strings.len() {
         strings.push(String::new());

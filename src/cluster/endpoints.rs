@@ -29,7 +29,7 @@ const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coo
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Name of the Service's port.
 const PORT_NAME: &str = "https";
-/// HTTP status codes for a slice that has changed or was deleted since it was read.
+/// HTTP status codes for a slice that was changed or deleted after this replica read it.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 /// Interval of the checks while the slices are correct.
@@ -89,7 +89,7 @@ impl fmt::Display for ReplicaEndpoint {
     }
 }
 
-/// Endpoints of the replicas, as the event loop last set them.
+/// The endpoints of the replicas that the event loop has set last.
 #[derive(Clone, Debug, Default)]
 struct Said {
     /// Number of changes of the endpoints.
@@ -128,7 +128,7 @@ impl EndpointsSender {
 
 /// Maintains the slices of `service` while the sender exists. An empty list of endpoints leaves the slices unchanged:
 /// either this replica does not know which replicas are alive, or this replica was the last one and may return at the
-/// same address. Reports the generation that the slices hold to `published`.
+/// same address. Reports the generation of the endpoints in the slices to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,
@@ -169,7 +169,7 @@ pub(super) async fn keep_endpoints(
     }
 }
 
-/// Changes the slices to hold exactly `wanted`.
+/// Changes the slices so that they contain exactly `wanted`.
 async fn reconcile(
     api: &Api<EndpointSlice>,
     service: &ServiceName,

@@ -24,13 +24,13 @@ pub(super) enum Seen<K> {
 }
 
 /// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So a
-/// working connection is silent for at most this time.
+/// connection that works is silent for at most this time.
 const WATCH_SECONDS: u32 = 50;
 /// Longest silence before the connection counts as dead. Until then new namespaces may go unnoticed. The value equals
 /// kube-apiserver's longest time for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// Shortest duration of a regular watch. A shorter watch did not end by its timeout.
+/// Shortest duration of a regular watch. A watch that ends sooner did not end because of its timeout.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Pause after the first failure; each further failure doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -86,7 +86,7 @@ pub fn told(error: &dyn Error) -> String {
 
 /// Why following ended without an error.
 enum End {
-    /// The resourceVersion has expired: list again.
+    /// The `resourceVersion` has expired, so a new list is needed.
     Expired,
     /// `apply` wants no more changes.
     Unwanted,

@@ -6,7 +6,7 @@ use crate::tls::config_map::CONFIG_MAP;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A followed resource and the time of the last report on it. Clones share that time.
+/// A followed resource and the time of the last report on it. All clones share the time.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Name of the resource in the log and in `/metrics`.
@@ -16,19 +16,19 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Creates the state for the cluster's authentication settings.
+    /// Creates the value for the cluster's authentication settings.
     #[must_use]
     pub fn authentication() -> Self {
         Self { what: CONFIG_MAP, last_heard: Arc::default() }
     }
 
-    /// Creates the state for the namespaces.
+    /// Creates the value for the namespaces.
     #[must_use]
     pub fn namespaces() -> Self {
         Self { what: "namespaces", last_heard: Arc::default() }
     }
 
-    /// Creates the state for the EndpointSlices of this server's Service.
+    /// Creates the value for the EndpointSlices of this server's Service.
     #[must_use]
     pub fn endpoints() -> Self {
         Self { what: "endpointslices", last_heard: Arc::default() }

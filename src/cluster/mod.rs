@@ -30,7 +30,7 @@ use std::sync::mpsc;
 use std::thread;
 use tokio::runtime::{self, Runtime};
 
-/// A client of the cluster's kube-apiserver, which has sent no request yet.
+/// A client of the cluster's kube-apiserver that has not sent any request yet.
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     /// Starts a thread that follows the cluster's authentication settings and namespaces, and maintains the
-    /// EndpointSlices of a Service. Each task ends with its receiver.
+    /// EndpointSlices of a Service. Each task ends when the receiver of its results is dropped.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -166,7 +166,7 @@ async fn follow_authentication(client: Client, followed: &Followed, sender: mpsc
             Seen::Present(config_map) => Some(config_map),
             Seen::Gone(_) => None,
         };
-        // kube-apiserver creates a missing ConfigMap again. Until then the last settings stay valid.
+        // If the ConfigMap is missing, kube-apiserver creates it again. Until then the last settings stay valid.
         let Some(config_map) = config_map else {
             tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
             return true;

@@ -2,8 +2,8 @@
 //!
 //! That plugin does not run for requests that the aggregator forwards. So this module applies its rules for creations
 //! (apiserver `admission/plugin/namespace/lifecycle`). Until the first list every namespace counts as existing: nodes
-//! must renew while the cluster starts, and `/readyz` reports that the server is not ready. Changes of namespaces reach
-//! this module after some milliseconds.
+//! must renew while the cluster starts, and `/readyz` reports that the server is not ready. This module learns of a
+//! change of a namespace some milliseconds after the change.
 
 use crate::api_error::ApiError;
 use crate::resource::NODE_LEASE_NAMESPACE;
@@ -16,10 +16,10 @@ pub struct Namespaces(NamespaceList);
 
 #[derive(Clone, Debug, Default)]
 enum NamespaceList {
-    /// Namespaces are not watched: all count as existing.
+    /// The server does not watch namespaces: all count as existing.
     #[default]
     Unwatched,
-    /// The first list is awaited: all count as existing.
+    /// The first list has not arrived yet: all namespaces count as existing.
     Awaited,
     /// The namespaces in this map exist, and so do the [`SYSTEM_NAMESPACES`].
     Known(HashMap<CompactString, NamespacePhase, foldhash::fast::RandomState>),
@@ -50,13 +50,13 @@ pub enum NamespaceChange {
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", NODE_LEASE_NAMESPACE, "kube-public", "kube-system"];
 
 impl Namespaces {
-    /// Creates the state before the first list of a watch.
+    /// Creates the value for a server that watches namespaces and has not received the first list.
     #[must_use]
     pub fn awaited() -> Self {
         Self(NamespaceList::Awaited)
     }
 
-    /// Whether the first list is awaited.
+    /// Whether the first list has not arrived yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.0, NamespaceList::Awaited)
@@ -72,7 +72,7 @@ impl Namespaces {
             (NamespaceChange::Gone(name), NamespaceList::Known(known)) => {
                 known.remove(&name);
             }
-            // Before the first list there is no state to which a change could apply.
+            // Before the first list there is nothing to which a change could apply.
             (_, NamespaceList::Awaited | NamespaceList::Unwatched) => {}
         }
     }

@@ -27,20 +27,21 @@ pub(crate) struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// Error of [`Conn::read_ahead`], until the connection is served.
+    /// Error of [`Conn::read_ahead`], kept until the connection is served.
     read_error: Option<io::Error>,
-    /// Open watches with more events than there was room for.
+    /// Open watches with further events, for which the output had no room.
     behind: Vec<WatcherKey>,
-    /// Start of the peer's time to show a certificate, in ms: the accept, plus the time for which its handshake waited
-    /// for this server.
+    /// Start of the peer's time to show a certificate, in ms. This is the time of the accept, plus the time for which
+    /// the handshake waited for this server.
     began_ms: u64,
-    /// Start of the peer's current deadline, in ms: for reading output, or else for sending the rest of a message.
+    /// Start of the peer's current deadline, in ms. If output waits, this is the deadline for reading output.
+    /// Otherwise it is the deadline for sending the rest of a message.
     owed_since_ms: u64,
     /// Bytes of output sent since `owed_since_ms`.
     gone_bytes: usize,
-    /// Whether the socket has not taken all output. With TLS, the rest is no longer in `output`.
+    /// Whether the socket has not taken all output. With TLS, the unsent rest is inside rustls, not in `output`.
     is_unsent: bool,
-    /// When the next step of its TLS handshake began to wait for its turn, in ms.
+    /// Time at which the next step of the TLS handshake was queued, in ms.
     handshake_queued_ms: Option<u64>,
 }
 
@@ -56,10 +57,11 @@ enum Phase {
     Handshake,
     /// Requests are served.
     Open,
-    /// The queued output is sent, then the server's direction is closed.
+    /// The server sends the queued output, and then closes its direction.
     Closing,
-    /// The server's direction is closed. The peer's input is read and dropped for a moment. Closing with unread bytes
-    /// would reset the connection and could destroy unread output (RFC 9112 §9.6).
+    /// The server's direction is closed. The server reads and drops the peer's input for a moment. Closing a socket
+    /// with unread bytes would reset the connection, and the peer could lose output that it has not read (RFC 9112
+    /// §9.6).
     Lingering,
     /// The connection is dropped at the end of the turn of the event loop.
     Closed,
@@ -68,7 +70,7 @@ enum Phase {
 /// Why serving stopped while there was more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// Serving did not stop: the peer must act.
+    /// There is nothing more to do until the peer acts.
     No,
     /// The budget is used up; other connections come first.
     Budget,
@@ -76,19 +78,20 @@ enum Stopped {
     Room,
 }
 
-/// State of a connection after a call.
+/// How a connection continues after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The connection waits for an event or a timer.
     Wait,
-    /// The connection can continue at once, after the other connections.
+    /// The connection can continue without an event, after the other connections.
     Again,
-    /// The connection is over.
+    /// The connection must be closed.
     Close,
 }
 
 impl Conn {
-    /// Returns a connection whose peer has shown no certificate. A cleartext peer needs no certificate.
+    /// Returns a new connection. A TLS peer is anonymous until it shows a certificate. A cleartext peer needs no
+    /// certificate.
     #[must_use]
     pub(crate) fn new(transport: Transport, now: Now) -> Self {
         let (credentials, phase) = if transport.is_tls() {
@@ -119,27 +122,28 @@ impl Conn {
         &mut self.transport
     }
 
-    /// Whether the peer is anonymous. Every peer is until its handshake is complete.
+    /// Whether the peer is anonymous. Every TLS peer is anonymous until its handshake is complete.
     #[must_use]
     pub(crate) fn is_anonymous(&self) -> bool {
         self.credentials.is_anonymous()
     }
 
-    /// Whether the connection uses TLS and its handshake is not complete. If it is closed now, the handshake has
-    /// failed, whichever side gave up.
+    /// Whether the connection uses TLS and its handshake is not complete. If the connection closes now, the handshake
+    /// has failed, whichever side gave up.
     #[must_use]
     pub(crate) fn is_before_handshake_end(&self) -> bool {
         self.transport.is_tls() && matches!(self.protocol, Protocol::Undecided)
     }
 
-    /// Whether the connection carries the requests of many clients. Then one slow request does not mark it as slow.
+    /// Whether the connection carries the requests of many clients. Then a slow request does not make the connection
+    /// slow.
     #[must_use]
     pub(crate) fn speaks_for_many(&self) -> bool {
         self.credentials.is_front_proxy()
     }
 
-    /// Returns the start of an anonymous peer's time to show a certificate, in ms. `None` while its handshake waits for
-    /// this server, which is not the peer's time.
+    /// Returns the start of an anonymous peer's time to show a certificate, in ms. `None` while the handshake waits
+    /// for this server. Such a wait does not count against the peer.
     pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {
         match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => None,
@@ -154,15 +158,16 @@ impl Conn {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
-    /// Notes that the next step of the handshake is queued, which is not the peer's time. Returns whether the server
-    /// has processed the ClientHello. Such handshakes come first, or the work would be lost at the peer's deadline.
+    /// Notes that the next step of the handshake is queued. The time in the queue does not count against the peer.
+    /// Returns whether the server has processed the ClientHello. The caller puts such handshakes first. Otherwise the
+    /// work on the ClientHello would be lost if the peer gave up.
     pub(crate) fn note_queued_handshake(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
-    /// Reads from the socket, if [`Conn::on_ready`] would do so first. Returns the prefetch key of the next request, if
-    /// it is known.
+    /// Reads from the socket, if [`Conn::on_ready`] would begin with a read. Returns the prefetch key of the next
+    /// request, if the key is known.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -186,9 +191,9 @@ impl Conn {
             self.owed_since_ms += waited_ms;
             self.began_ms += waited_ms;
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
-                // The peer gave up while its handshake was queued, so the handshake is not worth the work. After the
-                // ClientHello is processed, the peer may have sent a request with its last step, and have no more to
-                // send.
+                // The peer closed its direction before the server processed the ClientHello, so the handshake is not
+                // worth the work. Later, a closed direction need not mean that the peer gave up: it may have sent its
+                // last handshake message and a whole request.
                 self.phase = Phase::Closed;
                 return;
             }
@@ -197,8 +202,8 @@ impl Conn {
             self.drop_work(service);
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
-                // The peer's TLS is not acceptable. rustls has an alert that says why, and the peer gets a moment to
-                // read it.
+                // The peer's TLS is not acceptable. rustls has an alert with the reason, and the peer gets a moment to
+                // read the alert.
                 self.transport.send_alert();
                 self.phase = Phase::Lingering;
                 self.stopped = Stopped::Budget;
@@ -208,13 +213,14 @@ impl Conn {
             }
         }
         if !matches!(self.phase, Phase::Handshake | Phase::Open) {
-            // Unserved requests are dropped.
+            // Drops unserved requests.
             self.input.consume(self.input.len());
         }
         self.input.release(pool);
     }
 
-    /// Sends the queued output and returns what comes next. Call it after everything that may have queued output.
+    /// Sends the queued output and returns how the connection continues. Call `flush` after every method that may have
+    /// queued output.
     pub(crate) fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match (self.phase, self.stopped) {
             (Phase::Closed, _) => return Next::Close,
@@ -264,8 +270,8 @@ impl Conn {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// Takes one step of a list or collection deletion, if there is room for it. Another can follow at once if [one is
-    /// runnable](Conn::has_job_step) and there is [still room](Conn::has_room).
+    /// Runs one step of a list or collection deletion, if the output has room. The next step can follow at once if [a
+    /// step is runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if !self.has_room() {
             self.stopped = Stopped::Room;
@@ -283,15 +289,16 @@ impl Conn {
                 self.phase = Phase::Closing;
                 self.drop_work(service);
             }
-            // Requests behind the job, or the end of the connection, waited for it to end.
+            // The job has ended. Later requests of this connection, or its close, waited for the end of the job.
             AfterStep::GoOn if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             AfterStep::GoOn if !self.has_room() => self.stopped = Stopped::Room,
-            // The changes wake the connection.
+            // The connection is woken when the journal reports the outcome of the job's changes.
             AfterStep::Wait | AfterStep::GoOn => {}
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`, as far as there is room. Returns `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`, as far as the output has room. Returns `None` if it is not
+    /// open.
     pub(crate) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -315,24 +322,24 @@ impl Conn {
         Some(fill)
     }
 
-    /// Restarts the time of the peer's deadline at `now`.
+    /// Restarts the peer's deadline at `now`.
     fn note_owed(&mut self, now: Now) {
         self.owed_since_ms = now.ms;
         self.gone_bytes = 0;
     }
 
-    /// Whether output waits for the socket, and so for the peer to read.
+    /// Whether output waits for the socket, and thus for the peer to read.
     fn is_output_waiting(&self) -> bool {
         self.is_unsent || !self.output.is_empty()
     }
 
-    /// Parks a watcher until there is room again.
+    /// Parks a watcher until the output has room again.
     fn put_behind(&mut self, key: WatcherKey, service: &mut Service) {
         service.watchers.park(key);
         self.behind.push(key);
     }
 
-    /// Returns the bytes of output that wait for the socket or for the window of a stream.
+    /// Returns the bytes of output that wait for the socket or for the flow-control window of a stream.
     #[must_use]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.output.len() + self.protocol.unsent_bytes()
@@ -344,13 +351,13 @@ impl Conn {
         self.input.len() + self.protocol.received_bytes()
     }
 
-    /// Whether there is room for more events, or more of a list.
+    /// Whether the output has room for more events, or for more of a list.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.output.len() < QUEUED_BYTES_HIGH
     }
 
-    /// Drops all work in progress: the connection is over.
+    /// Drops all work in progress, because the connection closes.
     pub(crate) fn drop_work(&mut self, service: &mut Service) {
         self.protocol.drop_work(&mut service.watchers);
     }
@@ -367,7 +374,7 @@ impl Conn {
         self.protocol.has_job()
     }
 
-    /// Begins to close at shutdown: requests in progress finish, no other begins.
+    /// Begins to close because the server stops. Requests in progress finish, and no other request begins.
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
@@ -376,7 +383,7 @@ impl Conn {
                 if was_idle {
                     self.phase = Phase::Closing;
                 } else {
-                    // The connection closes itself once the work in progress has ended.
+                    // The connection closes once its work in progress has ended.
                     self.stopped = Stopped::Budget;
                 }
             }
@@ -407,7 +414,7 @@ impl Conn {
             || self.is_output_waiting()
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));
         if is_over {
-            // The protocol's last frames are sent as far as the socket takes them.
+            // Sends as much of the protocol's last frames as the socket takes.
             let _ = self.transport.write(&mut self.output);
             self.phase = Phase::Closed;
         }
@@ -433,14 +440,16 @@ impl Conn {
                 Phase::Lingering => return self.linger(pool),
                 Phase::Handshake | Phase::Open => {}
             }
-            // Received input is served before more is read. So TCP flow control slows down a peer that sends too fast.
+            // The server reads no more until it has served the received input. So TCP flow control slows down a peer
+            // that sends too fast.
             if self.phase == Phase::Open
                 && self.input.len() >= BUFFER_BYTES
                 && self.serve_input(connection, service, pool, now, &mut budget).is_break()
             {
                 return Ok(());
             }
-            // During a long response, later requests stay in the kernel, and so with the peer.
+            // During a long response, the server does not read later requests. So TCP flow control stops a peer that
+            // sends more.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
                 read_bytes += self.read_once(&mut service.pace, pool, now)?;
@@ -456,18 +465,18 @@ impl Conn {
                 && self.phase == Phase::Open
                 && (self.protocol.is_waiting() || self.protocol.has_job_step())
             {
-                // EOF is checked again after the response.
+                // The connection checks for EOF again after the response.
                 return Ok(());
             }
-            // During a watch at most a buffer is read, so EOF could stay unseen behind unread input.
+            // During a watch at most one buffer of input is read. So EOF could stay unseen behind unread input.
             let is_hidden_end = !may_read && self.transport.is_end_near() && self.protocol.is_watching();
             if self.transport.is_eof() || is_hidden_end {
-                // All complete requests have their responses; a watch has lost its reader.
+                // All complete requests have their responses. If a watch is open, nobody reads it any more.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
                 self.drop_work(service);
                 return Ok(());
             }
-            // A handshake has its own time budget, and its messages are bounded.
+            // This limit is not for handshakes: they have their own time budget, and their messages are bounded.
             let is_open = self.phase == Phase::Open;
             let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
             if is_much {
@@ -495,7 +504,7 @@ impl Conn {
         Ok(read)
     }
 
-    /// Serves the input. Returns [`ControlFlow::Break`] if that is all for this turn.
+    /// Serves the input. Returns [`ControlFlow::Break`] if the connection has no more to do in this turn.
     fn serve_input(
         &mut self,
         connection: Token,
@@ -511,7 +520,7 @@ impl Conn {
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };
         let served = self.protocol.serve_requests(&mut Context { service, from, now, output }, &mut self.input, budget);
-        // A complete frame begins the time of the next one.
+        // The end of a frame starts the deadline of the next frame.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.output_bytes_max;
         if owed_nothing && (is_frame_done || !output.is_empty()) {

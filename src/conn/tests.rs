@@ -1,4 +1,4 @@
-//! A connection over a real socket, with a clock that the test moves.
+//! Tests a connection over a real socket, with a clock that the test moves.
 
 use super::*;
 use crate::api::{Api, Storage};
@@ -49,7 +49,7 @@ impl World {
         Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
     }
 
-    /// Returns a world whose Leases are kept in a journal.
+    /// Returns a world that stores Leases in a journal.
     fn with_journal() -> Self {
         let mut world = Self::new();
         let worker = Worker::new(Box::new(Store::default()), "memory");
@@ -61,9 +61,9 @@ impl World {
         world
     }
 
-    /// Settles the journal's changes, and returns how often the connection is woken.
+    /// Makes the journal report the outcome of all changes. Returns how often the connection was woken.
     fn settle(&mut self) -> u32 {
-        // The first call may hold the batch back for more.
+        // The first call may hold the batch back to collect more changes.
         self.service.send_changes(self.now);
         self.service.send_changes(self.now);
         let mut woken = 0;
@@ -82,13 +82,13 @@ impl World {
         self.conn.read_ahead(&self.service.table, &mut self.service.pace, &mut self.pool, self.now).is_some()
     }
 
-    /// Speaks HTTP/2 with the settings that the protocol begins with.
+    /// Begins HTTP/2 with the protocol's initial settings.
     fn begin_http2(&mut self) {
         self.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
         self.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
     }
 
-    /// Returns the output of some turns.
+    /// Returns the output of several turns of the event loop.
     fn answers(&mut self) -> String {
         let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         for _ in 0..4 {
@@ -105,11 +105,11 @@ impl World {
         self.conn.flush(&mut self.service, &mut self.pool, self.now);
     }
 
-    /// Sends requests until the server has so much output that it takes no more.
+    /// Sends requests without reading, until the server has so much output that it reads no more requests.
     fn ask_and_read_nothing(&mut self) {
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
         let mut rest = &requests[..];
-        // Sends whole requests, so that the next bytes begin one.
+        // Sends whole requests, so that the next bytes begin a new request.
         let bytes_max = self.service.output_bytes_max(&self.conn.credentials);
         while self.conn.waiting_bytes() < bytes_max || rest.len() < requests.len() {
             let written = self.peer.write(rest).unwrap_or(0);
@@ -163,7 +163,7 @@ fn get_version(stream: u32) -> Vec<u8> {
 fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
     let mut world = World::new();
     world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    // SETTINGS, and a window for all responses.
+    // SETTINGS, and a WINDOW_UPDATE that is enough for all responses.
     world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
     let (mut asked, mut rest) = (0, Vec::new());
     while world.conn.waiting_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
@@ -213,8 +213,8 @@ fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     [frame(1, 0x04, &block), frame(0, 0x01, body.as_bytes())].concat()
 }
 
-/// One batch settles all writes. The output has room for only some responses at once, and no further frame of the peer
-/// triggers the rest.
+/// Goal: all writes of one batch get their responses. The output has room for only some of the responses at once, and
+/// the peer sends no further frame that would trigger the rest.
 #[test]
 fn settled_writes_are_answered_although_the_peer_sends_no_more() {
     const WRITES: u32 = 100;
@@ -244,7 +244,7 @@ fn settled_writes_are_answered_although_the_peer_sends_no_more() {
 fn small_requests_find_room_beside_large_ones_that_wait() {
     const LARGE: usize = 16_000;
     let mut world = World::with_journal();
-    // All connections together hold so much that this one has little room.
+    // All connections together hold so many received bytes that this connection may hold few.
     world.service.received_bytes = RECEIVED_BYTES_TOTAL_HIGH;
     world.begin_http2();
     let mut answers = Vec::new();
@@ -299,7 +299,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(answers(&mut world), (0, 1), "the second is late");
     world.now.ms += WRITE_WAIT_MS_MAX - 1_000;
     assert_eq!(answers(&mut world), (0, 1), "the third is late");
-    // The late requests have their responses, and their changes are still in flight.
+    // The late requests have got their responses. Their changes are still in flight.
     world.peer.write_all(&create_lease(9)).expect("room");
     assert_eq!(answers(&mut world), (0, 0));
     world.settle();
@@ -380,14 +380,14 @@ fn a_refused_request_is_reset_when_its_answer_has_gone() {
         bytes
     };
     world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    // SETTINGS with no window for streams.
+    // SETTINGS with an initial window of 0 for streams.
     world.peer.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]).expect("room");
     let block = b"\x83\x86\x01\x01h\x04\x08/version\x0f\x0d\x0899999999";
     let head = [0, 0, u8::try_from(block.len()).expect("short"), headers, 0x04, 0, 0, 0, 1];
     world.peer.write_all(&[&head[..], block].concat()).expect("room");
     let answer = received(&mut world);
     assert!(types(&answer).contains(&headers) && !types(&answer).contains(&data), "{:?}", types(&answer));
-    // More than half of its window, which is not extended.
+    // Sends more than half of the stream's window. The server does not extend this window.
     let body = [&[0, 0x40, 0, data, 0, 0, 0, 0, 1][..], &[b' '; 0x4000]].concat();
     for _ in 0..40 {
         world.peer.write_all(&body).expect("room in the kernel");
@@ -427,7 +427,7 @@ fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     let read = world.peer.read(&mut answers).expect("answers");
     let answers = String::from_utf8_lossy(&answers[..read]);
     assert_eq!(answers.matches("HTTP/1.1 404").count(), 3, "{answers}");
-    // Closing on unread bytes resets the connection.
+    // Closing a socket with unread bytes resets the connection.
     world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
     world.turn();
     world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
@@ -491,7 +491,7 @@ fn a_crowd_leaves_each_little_room() {
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
     assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
-    // Once less output is queued on all connections, there is room again, as soon as an event arrives.
+    // Once all connections together have less queued output, this connection has room again when an event arrives.
     world.service.queued_bytes = 0;
     world.turn();
     world.turn();
@@ -547,7 +547,7 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
         if is_anonymous {
             world.conn.credentials = Credentials::unproven();
         }
-        // Only a line without an end is longer than an anonymous peer's request.
+        // Only a line without an end is longer than the longest request of an anonymous peer.
         world
             .peer
             .write_all(&[&b"GET /"[..], &[b'a'; ANONYMOUS_READ_BYTES_PER_TURN]].concat())
@@ -566,7 +566,8 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
     }
 }
 
-/// Returns an HTTP/2 patch of a Lease in `ns`, refused once all of the Lease is read and written.
+/// Returns an HTTP/2 patch of a Lease in `ns`. The server refuses the patch only after it has read and written the
+/// whole Lease.
 fn patch(stream: u32, name: &str) -> Vec<u8> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}");
     let mut block = b"\x02\x05PATCH\x86\x01\x01h\x04".to_vec();
@@ -615,12 +616,12 @@ fn requests_that_take_long_wait_for_the_others_of_their_connection() {
     let large = |streams: &[u32]| streams.iter().flat_map(|stream| patch(*stream, "large")).collect::<Vec<_>>();
     let requests = [large(&[1, 3]), get_version(5), large(&[7]), get_version(9)].concat();
     assert_eq!(exchange(&requests, std::time::Instant::now), [5, 9, 1, 3, 7]);
-    // Other requests that use up every turn do not block long ones for ever.
+    // Other requests that use up the time of every turn do not block long requests for ever.
     let others: Vec<_> = (19..59).step_by(2).flat_map(|stream| patch(stream, "missing")).collect();
     let long_ago = || std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
     let order: Vec<_> = (19..53).step_by(2).chain([15, 53, 55, 57, 17]).collect();
     assert_eq!(exchange(&[large(&[15, 17]), others].concat(), long_ago), order);
-    // Nothing is left of reset streams.
+    // After the reset of streams, the server keeps nothing about them.
     let reset = |stream: u32| [&[0, 0, 4, 3, 0][..], &stream.to_be_bytes(), &[0, 0, 0, 8]].concat();
     let streams: Vec<_> = (59..459).step_by(2).collect();
     let resets: Vec<_> = streams.iter().flat_map(|stream| reset(*stream)).collect();

@@ -1,7 +1,9 @@
-//! The forms of a response: an object, a list or an event; in JSON, YAML or protobuf; whole, as metadata, or as a
-//! Table. See Kubernetes API concepts, "Resource versions" and "Receiving resources as Tables".
+//! Writes responses in their form. A response is an object, a list or an event. Its form is JSON, YAML or protobuf,
+//! and the whole object, partial metadata or a Table. See Kubernetes API concepts, "Resource versions" and "Receiving
+//! resources as Tables".
 //!
-//! The common forms are plain encodings. An [`Object`] already holds one of them; all others are made on demand.
+//! The common forms are plain encodings: the whole object in JSON or protobuf. An [`Object`] already contains one of
+//! them. All other forms are made on demand.
 
 mod response;
 
@@ -26,20 +28,21 @@ use std::borrow::Cow;
 /// The form of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Form {
-    /// The negotiated form.
+    /// Format and transformation, as negotiated with the client.
     pub representation: Representation,
     /// Content of each row of a Table besides its cells.
     pub include: IncludeObject,
-    /// Version of the group in which Leases are shown. Partial metadata and Tables have a version of `meta.k8s.io`.
+    /// API version in which Leases are shown. Partial metadata and Tables have a version of `meta.k8s.io` instead.
     pub version: ApiVersion,
 }
 
-/// A state of a Lease to write, in the table or not.
+/// A Lease to write, either as stored in the table or as a separate value.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseState<'a> {
-    /// A state in the table.
+    /// A Lease as stored in the table.
     Stored(&'a Object),
-    /// A state outside the table: the result of a dry run, the state before a Lease left a selection, a bookmark.
+    /// A Lease that is not in the table: the result of a dry run, the last value before a Lease stopped matching a
+    /// selector, or a bookmark. The second element is its `resourceVersion`.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -51,7 +54,7 @@ impl LeaseState<'_> {
         }
     }
 
-    /// The Lease, whose renewal times may be out of date.
+    /// Returns the Lease. Its renewal times may be out of date.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),
@@ -97,7 +100,7 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the format if the form is a plain encoding, which is written unchanged.
+    /// Returns the format if the form is a plain encoding, so that the stored bytes can be written unchanged.
     #[inline]
     #[must_use]
     pub fn as_encoded(self) -> Option<Format> {
@@ -148,7 +151,8 @@ impl Form {
         self.representation.content_type(true)
     }
 
-    /// Whether a list must be complete before its first byte is sent: protobuf puts lengths first.
+    /// Whether a list must be complete before its first byte is sent. In protobuf this is so, since lengths come
+    /// before the content.
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
         self.representation.format == Format::Protobuf
@@ -164,8 +168,8 @@ impl Form {
         }
     }
 
-    /// Appends the part of a list before its items. `items_len` is the length of all items in bytes, by
-    /// [`Form::list_item_len`]; it matters only if [`Form::needs_whole_list`].
+    /// Appends the part of a list before its items. `items_len` is the sum of [`Form::list_item_len`] of all items, in
+    /// bytes. It is used only if [`Form::needs_whole_list`].
     pub fn push_list_head(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, items_len: usize) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len }.push(out);
@@ -196,7 +200,8 @@ impl Form {
         }
     }
 
-    /// Bytes that [`Form::push_list_item`] appends, for forms that need to know it in advance; else 0.
+    /// Returns the number of bytes that [`Form::push_list_item`] will append, if the form needs this number in
+    /// advance; else 0.
     #[must_use]
     pub fn list_item_len(self, object: &Object) -> usize {
         match (self.representation.format, self.representation.transform) {
@@ -225,7 +230,8 @@ impl Form {
             if is_first {
                 out.push(b'\n');
             }
-            // A list under a key is not indented, so it looks like a whole document.
+            // In YAML, the items of a list under a key are not indented. So the items look the same as a whole
+            // document.
             let mut json = vec![b'['];
             self.push_item_json(&mut json, object, now);
             json.push(b']');
@@ -253,7 +259,7 @@ impl Form {
         }
     }
 
-    /// Appends the part of a list after its items; `meta` must be that of the head.
+    /// Appends the part of a list after its items. `meta` must be the same as for [`Form::push_list_head`].
     pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
@@ -278,8 +284,8 @@ impl Form {
         }
     }
 
-    /// Returns an empty list in YAML, and the position after the key of its items. The keys are sorted, so some follow
-    /// the items.
+    /// Returns an empty list in YAML, and the position after the key of its items. Keys are sorted, so some keys come
+    /// after the items.
     fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
         let key: &[u8] = match self.representation.transform {
             Transform::Table(_) => b"\nrows:",
@@ -293,7 +299,8 @@ impl Form {
         (yaml, items_at)
     }
 
-    /// Appends an event of a watch. `columns` says whether a Table carries its columns: only the first one does.
+    /// Appends an event of a watch. `columns` tells whether a Table has its column definitions. Only the first Table
+    /// of a watch has them.
     pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: LeaseState<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
             protobuf::push_watch_event(out, kind, |out| match state {
@@ -352,8 +359,8 @@ impl Form {
         }
     }
 
-    /// Calls `with` with the JSON object for a row of a Table. It has this form's version if the row carries the whole
-    /// object.
+    /// Calls `with` with the JSON object for a row of a Table. If the row contains the whole object, the object has
+    /// this form's API version.
     fn with_row_json(self, state: LeaseState<'_>, with: impl FnOnce(&[u8])) {
         state.with_json(|json| match (self.include, self.version) {
             (IncludeObject::Object, ApiVersion::V1Beta1) => {
@@ -378,7 +385,7 @@ impl Form {
         }
     }
 
-    /// Makes a body of complete JSON or protobuf.
+    /// Makes a response body from complete JSON or protobuf.
     fn finished(self, mut body: Vec<u8>) -> Vec<u8> {
         match (self.representation.format, self.representation.pretty) {
             (Format::Protobuf, _) => body,

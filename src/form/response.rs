@@ -32,12 +32,13 @@ impl Response {
 pub enum Body {
     /// Finished bytes.
     Bytes(Bytes),
-    /// A Lease of the table, in JSON or protobuf, written from its template when it is sent.
+    /// A Lease of the table, in JSON or protobuf. The bytes are written from the Lease's template when the response is
+    /// sent.
     Lease(Object, Format),
 }
 
 impl Body {
-    /// Returns the bytes; those of a Lease are written to `scratch`.
+    /// Returns the bytes of the body. The bytes of a Lease are written to `scratch` first.
     #[must_use]
     pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         match self {
@@ -50,7 +51,8 @@ impl Body {
         }
     }
 
-    /// Returns owned bytes from `start` on; `bytes` is the result of [`Body::bytes`].
+    /// Returns the bytes of the body from position `start` on, as an owned value. `bytes` must be the result of
+    /// [`Body::bytes`].
     #[must_use]
     pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
         match self {
@@ -59,7 +61,7 @@ impl Body {
         }
     }
 
-    /// Returns owned bytes.
+    /// Returns the bytes of the body as an owned value.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         match self {
@@ -72,7 +74,7 @@ impl Body {
         }
     }
 
-    /// Maximum number of bytes, for a check whether there is room.
+    /// Returns an upper limit of the body's length in bytes, without writing the body.
     #[must_use]
     pub fn len_max(&self) -> usize {
         match self {

@@ -9,17 +9,18 @@ use std::fmt;
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable<Traits>,
-    /// The table size that we allowed; the peer's updates may not exceed it.
+    /// The table size that our SETTINGS allow. The peer's size updates may not exceed this size.
     table_size_limit: usize,
     limits: DecoderLimits,
 }
 
-/// Bounds of a decoded field list, in the size of RFC 9113 §6.5.2.
+/// Limits of a decoded field list. Sizes are as defined in RFC 9113 §6.5.2.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderLimits {
-    /// Above this list size, fields are decoded to keep the table in step, but not kept.
+    /// Fields above this list size are decoded so that the dynamic table stays the same on both sides. They are not
+    /// stored in the list.
     pub list_size_max: usize,
-    /// Decoding fails above this size: few octets of input that expand to this size are an attack.
+    /// Decoding fails above this list size. Input that expands so much is an attack.
     pub list_size_abort: usize,
 }
 
@@ -28,11 +29,12 @@ pub struct DecoderLimits {
 pub enum Decoded {
     /// All fields are present.
     Whole,
-    /// The list exceeded `list_size_max`; only its first fields are present. The table is in step.
+    /// The list exceeded `list_size_max`, so only its first fields are present. The dynamic table is correct.
     Oversized,
 }
 
-/// Why a field block cannot be decoded. All are connection errors, since the table is out of step afterwards.
+/// Why a field block cannot be decoded. All are connection errors, since the dynamic tables of the two sides then
+/// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// A Huffman string contains EOS (RFC 7541 §5.2).
@@ -76,7 +78,7 @@ impl Decoder {
             } else if first & 0xc0 == 0x40 {
                 self.decode_literal(first, 0x3f, after, &mut list)?
             } else if first & 0xe0 == 0 {
-                // Without indexing and never indexed are the same to an endpoint that forwards nothing.
+                // "Without indexing" and "never indexed" are the same to an endpoint that forwards nothing.
                 self.decode_literal(first, 0x0f, after, &mut list)?
             } else {
                 return Err(DecodeError::TableSizeLate);
@@ -117,8 +119,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a literal; a `prefix_max` of 0x3f means incremental indexing (RFC 7541 §6.2). Its octets are decoded in
-    /// place in the list, and stay there if the list has room.
+    /// Decodes a literal; a `prefix_max` of 0x3f means incremental indexing (RFC 7541 §6.2). The octets are decoded
+    /// directly into the list. They are removed if the field exceeds `list_size_max`.
     fn decode_literal<'b>(
         &mut self,
         first: u8,
@@ -169,7 +171,7 @@ impl Decoder {
         let entry = self.table.entry(age).ok_or(DecodeError::Index)?;
         let name = entry.octets.get(..entry.name_len).unwrap_or_default();
         out.extend_from_slice(name);
-        // The entry may be ill-formed only because of its value.
+        // If the entry is ill-formed, the cause may be its value, not its name.
         let well_formed = entry.note.well_formed || entry.note.name != NameId::UNKNOWN || is_name_well_formed(name);
         Ok((entry.note.name, well_formed, rest))
     }
@@ -188,16 +190,16 @@ impl Decoder {
     }
 }
 
-/// The unfinished list and its bounds.
+/// The unfinished list and its limits.
 struct List<'f> {
     fields: &'f mut FieldBuf,
-    /// Size of all fields, kept or not.
+    /// Size of all fields decoded so far, stored or not.
     size: usize,
     limits: DecoderLimits,
 }
 
 impl List<'_> {
-    /// Counts a field of `octets`; returns whether to keep it.
+    /// Counts a field of `octets`. Returns whether to store the field in the list.
     #[inline]
     fn count_field(&mut self, octets: usize) -> Result<bool, DecodeError> {
         self.size += octets + FIELD_OVERHEAD;
@@ -211,7 +213,8 @@ impl List<'_> {
     }
 }
 
-/// Appends the string at the front of `rest` (RFC 7541 §5.2); returns the octets after it.
+/// Decodes the string at the front of `rest` (RFC 7541 §5.2) and appends it to `out`. Returns the octets after the
+/// string.
 fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
     let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
     let (len, rest) = integer::decode(first, 0x7f, rest)?;
@@ -231,8 +234,8 @@ fn is_name_well_formed(name: &[u8]) -> bool {
 }
 
 /// Whether a value has no NUL, CR or LF (RFC 9113 §8.2.1). The RFC also forbids a space or tab at either end. Go's
-/// clients send those and Go's servers accept them. If we reset the stream, a Go proxy would retry its client's request
-/// for ever.
+/// clients send such values, and Go's servers accept them. If we reset the stream, a Go proxy would retry its client's
+/// request for ever.
 fn is_value_well_formed(value: &[u8]) -> bool {
     memchr::memchr3(0, b'\r', b'\n', value).is_none()
 }

@@ -1,20 +1,20 @@
-//! The dynamic table (RFC 7541 §2.3.2 and §4): first in, first out, bounded by size.
+//! The dynamic table (RFC 7541 §2.3.2 and §4): first in, first out, with a limited size.
 //!
-//! All octets lie in one arena, oldest entry first. So an insertion is two copies without allocation, and an eviction
-//! moves an index. Invariant: entries are adjacent and in order; the first begins at `head`, the last ends at the
-//! arena's end.
+//! All octets are in one vector, the arena, with the oldest entry first. So an insertion copies name and value without
+//! allocation, and an eviction only advances `head`. Invariant: entries are adjacent and in order. The oldest entry
+//! begins at `head`, and the newest entry ends at the arena's end.
 //!
 //! ```text
 //!  arena  |-- evicted --|-- oldest --|-- … --|-- newest --|
 //!         0            head                            arena.len()
 //! ```
-//! Once more than half of the arena is evicted, the rest moves to its start. That moves at most as many octets as were
-//! evicted since the last move, so the cost of an insertion stays constant.
+//! Once more than half of the arena is evicted, the remaining entries move to the start of the arena. This moves at
+//! most as many octets as were evicted since the last move. So the average cost of an insertion stays constant.
 
 use super::FIELD_OVERHEAD;
 use std::collections::VecDeque;
 
-/// The table. `T` is the owner's data about each entry.
+/// The table. `T` is what the encoder or decoder notes about each entry.
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,
@@ -72,7 +72,7 @@ impl<T: Copy> DynamicTable<T> {
         self.check_invariants();
     }
 
-    /// Returns the entry of `age`; 0 is the newest.
+    /// Returns the entry of age `age`. The newest entry has age 0.
     #[inline]
     pub(super) fn entry(&self, age: usize) -> Option<EntryRef<'_, T>> {
         let at = self.entries.len().checked_sub(age + 1)?;
@@ -87,8 +87,8 @@ impl<T: Copy> DynamicTable<T> {
         self.entries.iter().rev().map(|entry| &entry.note)
     }
 
-    /// Evicts entries to make room for a new one and inserts it. An entry larger than the table empties the table (RFC
-    /// 7541 §4.4). Returns whether the entry was inserted.
+    /// Evicts entries until the new entry fits, and inserts the new entry. An entry larger than the table only empties
+    /// the table (RFC 7541 §4.4). Returns whether the entry was inserted.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], note: T) -> bool {
         let entry_size = name.len() + value.len() + FIELD_OVERHEAD;
         let Some(rest_max) = self.size_max.checked_sub(entry_size) else {

@@ -6,24 +6,25 @@ use super::{FIELD_OVERHEAD, FieldName, NameId, TABLE_SIZE_DEFAULT, huffman, inte
 
 /// The encoder of one direction of a connection.
 ///
-/// A block is [`begin_block`](Self::begin_block) followed by the fields, appended to a buffer of the caller.
+/// To encode a block, call [`begin_block`](Self::begin_block) and then encode each field. The calls append to a buffer
+/// of the caller.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable<Hashes>,
-    /// Largest table size used, whatever the peer allows.
+    /// Upper limit of the table size, even if the peer allows more.
     table_size_cap: usize,
     size_update: Option<SizeUpdate>,
     changes: u64,
 }
 
-/// How much of a field the encoder may keep.
+/// How much of a field the encoder may put in the dynamic table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// The value recurs: name and value enter the table, and later take one or two octets.
+    /// The value recurs. Name and value enter the table, so the next such field takes one or two octets.
     Value,
-    /// The value differs each time: only the name is worth an entry.
+    /// The value differs each time. Only the name is worth an entry.
     Name,
-    /// The value is a secret: it enters no table, here or at a proxy (RFC 7541 §7.1.3).
+    /// The value is a secret. It enters no table, neither here nor at a proxy (RFC 7541 §7.1.3).
     Never,
 }
 
@@ -38,7 +39,7 @@ struct Hashes {
 /// Table size changes not yet signalled to the peer (RFC 7541 §4.2).
 #[derive(Clone, Copy, Debug)]
 struct SizeUpdate {
-    /// The smallest size among them.
+    /// The smallest of these sizes.
     lowest: usize,
     last: usize,
 }
@@ -51,7 +52,8 @@ enum Found {
 }
 
 impl Encoder {
-    /// Creates an encoder with the protocol's default table size. It follows the peer's size up to `table_size_cap`.
+    /// Creates an encoder with the protocol's default table size. The table size follows the peer's SETTINGS, up to
+    /// `table_size_cap`.
     #[must_use]
     pub fn new(table_size_cap: usize) -> Self {
         let mut encoder =
@@ -74,8 +76,8 @@ impl Encoder {
         self.size_update = Some(SizeUpdate { lowest, last: size_max });
     }
 
-    /// Returns a counter that grows whenever a block changes the table or signals its size. While it is unchanged,
-    /// equal fields give equal blocks.
+    /// Returns a counter that grows whenever a block changes the table or signals a new table size. While the counter
+    /// is unchanged, equal fields give equal blocks.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> u64 {

@@ -2,8 +2,8 @@
 
 use super::{FIELD_OVERHEAD, NameId};
 
-/// A decoded field list. The caller owns it and lends it to the decoder. Its capacity stays until it is trimmed, so the
-/// steady state allocates nothing.
+/// A decoded field list. The caller owns the list and lends it to the decoder. The list keeps its memory for the next
+/// block, until [`trim`](Self::trim). So decoding usually allocates nothing.
 ///
 /// ```text
 /// octets  :method PUT :path /apis/… accept application/json …
@@ -26,7 +26,7 @@ struct Span {
     traits: Traits,
 }
 
-/// Properties of a field, known without reading its octets again; the decoder's table keeps them with each entry.
+/// Properties of a field. The decoder's table keeps them with each entry, so that nobody has to read the octets again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) name: NameId,
@@ -43,8 +43,8 @@ pub struct Field<'f> {
     pub name: &'f [u8],
     /// The value.
     pub value: &'f [u8],
-    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A leading colon of the name also counts as
-    /// well-formed, as do blanks at the ends of the value.
+    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A colon at the start of the name is also
+    /// allowed, and so are blanks at the ends of the value.
     pub well_formed: bool,
 }
 
@@ -86,21 +86,22 @@ impl FieldBuf {
         self.spans.iter().filter_map(|span| self.resolve(span))
     }
 
-    /// Returns the size that `SETTINGS_MAX_HEADER_LIST_SIZE` bounds (RFC 9113 §6.5.2).
+    /// Returns the size that `SETTINGS_MAX_HEADER_LIST_SIZE` limits (RFC 9113 §6.5.2).
     #[must_use]
     pub fn list_size(&self) -> usize {
         self.list_size
     }
 
-    /// Returns the memory held, used or not, in bytes.
+    /// Returns the size of the allocated memory, used or not, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.octets.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Frees memory left by longer lists, if it exceeds `spare_bytes`.
+    /// Frees memory that longer lists have left, if it exceeds `spare_bytes`.
     pub fn trim(&mut self, spare_bytes: usize) {
-        // Vectors double, and a span takes as much as [`FIELD_OVERHEAD`] counts for it.
+        // A vector grows by doubling, so it may have twice the needed memory. A span needs no more memory than
+        // [`FIELD_OVERHEAD`].
         if self.memory_bytes() > spare_bytes + 2 * self.list_size {
             self.octets.shrink_to_fit();
             self.spans.shrink_to_fit();
@@ -131,27 +132,27 @@ impl FieldBuf {
         self.record(Span { start, name_len, value_len: octets.len().saturating_sub(name_len), traits });
     }
 
-    /// Returns the vector that takes the octets of an unfinished field. They belong to no field until
-    /// [`commit`](Self::commit); [`discard`](Self::discard) removes them.
+    /// Returns the vector to which the decoder appends the octets of an unfinished field. [`commit`](Self::commit)
+    /// makes a field of these octets, and [`discard`](Self::discard) removes them.
     #[inline]
     pub(super) fn scratch(&mut self) -> &mut Vec<u8> {
         &mut self.octets
     }
 
-    /// Returns the octets since `start`, of an unfinished field.
+    /// Returns the octets of an unfinished field, from position `start` on.
     #[inline]
     pub(super) fn uncommitted(&self, start: usize) -> &[u8] {
         self.octets.get(start..).unwrap_or_default()
     }
 
-    /// Makes a field from the octets since `start`.
+    /// Makes a field from the octets from position `start` on.
     #[inline]
     pub(super) fn commit(&mut self, start: usize, name_len: usize, traits: Traits) {
         let value_len = self.octets.len().saturating_sub(start + name_len);
         self.record(Span { start, name_len, value_len, traits });
     }
 
-    /// Drops the octets since `start`.
+    /// Drops the octets from position `start` on.
     pub(super) fn discard(&mut self, start: usize) {
         self.octets.truncate(start);
     }

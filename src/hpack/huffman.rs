@@ -1,17 +1,18 @@
 //! The Huffman code of RFC 7541 §5.2 and Appendix B.
 //!
-//! Decoding looks up [`FAST_BITS`] bits at a time. An entry of [`FAST`] holds the symbol at the start of those bits,
-//! and the next symbol if it is complete too. Letters and digits of header fields have five to eight bits, so most
-//! look-ups yield two symbols. Longer codes are rare and go through [`decode_long`]. It needs no tree, since the code
-//! is canonical: all codes of one length are consecutive numbers. All tables are computed from [`CODES`] at compile
-//! time.
+//! Decoding looks up [`FAST_BITS`] bits at a time. An entry of [`FAST`] has the symbol at the start of those bits, and
+//! also the next symbol if its code is complete. Letters and digits of header fields have five to eight bits, so most
+//! look-ups yield two symbols. Longer codes are rare and go through [`decode_long`]. That function needs no tree,
+//! since the code is canonical: all codes of one length are consecutive numbers. All tables are computed from
+//! [`CODES`] at compile time.
 
 use super::DecodeError;
 
-/// Appends the decoded `src`. After an error `out` may hold a part of it.
+/// Decodes `src` and appends the result to `out`. After an error, `out` may end with a part of the result.
 pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    // No code is shorter than five bits. Two more octets, since an entry is always written as a pair.
+    // No code is shorter than five bits. Two more octets are needed, since the loop always writes both symbols of an
+    // entry.
     out.resize(start + src.len() * 8 / 5 + 2, 0);
     let written = decode_to_slice(src, out.get_mut(start..).unwrap_or_default())?;
     out.truncate(start + written);
@@ -25,7 +26,7 @@ pub(super) fn encoded_len(src: &[u8]) -> usize {
     bits.div_ceil(8)
 }
 
-/// Appends `src` encoded, padded with the first bits of EOS.
+/// Encodes `src`, pads it with the first bits of EOS, and appends the result to `out`.
 pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
     // The lowest `bits` bits of `acc` are pending: at most 31 before a symbol of at most 30 is added.
     let mut acc = 0_u64;
@@ -48,7 +49,7 @@ pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The loop of [`decode_into`]; returns the number of octets written to `dst`.
+/// The loop of [`decode_into`]. Returns the number of octets written to `dst`.
 /// ```text
 ///  acc   |<---- bits: not yet decoded ---->|<- nothing yet, or a part of the next octet ->|
 ///        63                                                                               0
@@ -95,8 +96,8 @@ fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
             bits -= used;
         }
     }
-    // Fewer bits remain than a look-up takes: complete short codes, then padding of fewer than eight ones (RFC 7541
-    // §5.2).
+    // Fewer bits remain than a look-up takes. They are complete short codes, and then padding of fewer than eight ones
+    // (RFC 7541 §5.2).
     loop {
         let entry = FAST[(fill_with_ones(acc, bits) >> (64 - FAST_BITS)) as usize];
         let used = u32::from(entry.first_bits);
@@ -113,8 +114,9 @@ fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
     if bits < 8 && fill_with_ones(acc, bits) == u64::MAX { Ok(at) } else { Err(DecodeError::HuffmanPadding) }
 }
 
-/// Decodes the symbol at the top of `acc` whose code is longer than [`FAST_BITS`]; returns it with the code's length.
-/// `acc` holds `bits` bits; if they are fewer than [`CODE_BITS_MAX`], no more follow.
+/// Decodes the symbol at the top of `acc` if its code is longer than [`FAST_BITS`]. Returns the symbol and the length
+/// of its code. The upper `bits` bits of `acc` are valid. If they are fewer than [`CODE_BITS_MAX`], they are the last
+/// bits of the input.
 #[cold]
 fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
     for used in FAST_BITS + 1..=CODE_BITS_MAX.min(bits) {
@@ -135,7 +137,7 @@ fn fill_with_ones(acc: u64, bits: u32) -> u64 {
     acc | u64::MAX.checked_shr(bits).unwrap_or(0)
 }
 
-/// Bits of one look-up. With 11, a table of 12 KiB yields two symbols most of the time.
+/// Number of bits of one look-up. With 11 bits, the table has 12 KiB, and most look-ups yield two symbols.
 const FAST_BITS: u32 = 11;
 
 /// Bits of the longest code.
@@ -171,7 +173,7 @@ static LENGTHS: [LengthRow; CODE_BITS_MAX as usize + 1] = length_rows();
 /// All symbols, ordered by code length, then by code. 256 is EOS.
 static SYMBOLS: [u16; 257] = symbols_by_code();
 
-/// Code lengths of [`CODES`] alone: fewer cache lines for [`encoded_len`].
+/// Only the code lengths of [`CODES`], so that [`encoded_len`] reads fewer cache lines.
 static CODE_BITS: [u8; 256] = code_bits();
 
 #[expect(clippy::cast_possible_truncation, reason = "a symbol below 256; `try_from` is not const")]
@@ -195,7 +197,7 @@ const fn fast_table() -> [FastEntry; 1 << FAST_BITS] {
         }
         symbol += 1;
     }
-    // The second symbol follows the first, if all of it lies within the looked-up bits.
+    // The entry has a second symbol if the whole code of that symbol is within the looked-up bits.
     let mut index = 0;
     while index < size {
         let first_bits = table[index].first_bits;

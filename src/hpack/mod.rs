@@ -1,11 +1,12 @@
 //! HPACK (RFC 7541): header compression for HTTP/2, as two state machines over slices.
 //!
 //! [`Decoder`] turns a whole field block into fields in a [`FieldBuf`]; [`Encoder`] appends representations to a
-//! `Vec<u8>`. The caller owns and reuses both buffers. Decoder and encoder know no frames, streams or sockets. The
-//! steady state allocates nothing: the tables are rings over one arena of octets, and the buffers keep their capacity.
+//! `Vec<u8>`. The caller owns and reuses both buffers. Decoder and encoder do not depend on frames, streams or
+//! sockets. They usually allocate no memory: each table reuses one vector of octets, and the buffers keep their
+//! memory.
 //!
-//! Everything that a peer can make large has a bound: the dynamic table by its agreed size, an integer by four
-//! continuation octets, the decoded list by [`DecoderLimits`].
+//! Everything that a peer can make large is limited. The agreed size limits the dynamic table. An integer has at most
+//! four continuation octets. [`DecoderLimits`] limits the decoded list.
 
 mod decoder;
 mod dynamic_table;

@@ -1,7 +1,8 @@
 //! Known field names as small numbers, which compare faster than octets.
 
-/// Id of a field name of the static table or of one with a rule in RFC 9113 §8.2.2, or unknown. A name has exactly one
-/// id, so an unknown name differs from every known one.
+/// Id of a known field name. Known are the names of the static table and the names with a rule in RFC 9113 §8.2.2. A
+/// known name has exactly one id. All other names have the id [`NameId::UNKNOWN`], so they differ from every known
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
@@ -254,7 +255,7 @@ impl NameId {
     }
 }
 
-/// The name of a field to send, prepared for the encoder. Made once, best in a `const`.
+/// The name of a field to send, prepared for the encoder. It should be made once, best in a `const`.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldName<'n> {
     octets: &'n [u8],
@@ -263,7 +264,7 @@ pub struct FieldName<'n> {
 }
 
 impl<'n> FieldName<'n> {
-    /// Prepares `octets`, which are in lower case (RFC 9113 §8.2.1).
+    /// Prepares the name `octets`, which must be in lower case (RFC 9113 §8.2.1).
     #[must_use]
     pub const fn new(octets: &'n [u8]) -> Self {
         Self { octets, id: NameId::of(octets), hash: hash(0, octets) }
@@ -276,8 +277,8 @@ impl<'n> FieldName<'n> {
     }
 }
 
-/// Computes a fast hash by which most unequal fields differ before their octets are compared. `seed` chains name and
-/// value.
+/// Computes a fast hash, so that the octets of most unequal fields need not be compared. `seed` is the hash of the
+/// name for the hash of a whole field.
 #[inline]
 pub(super) const fn hash(seed: u32, octets: &[u8]) -> u32 {
     let mut state = seed as u64 ^ octets.len() as u64;

@@ -21,7 +21,7 @@ pub(super) fn name_id(index: usize) -> NameId {
 #[inline]
 pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
     let first = name.static_index()?;
-    // Entries of one name are adjacent, and only seven names have a value at all.
+    // Entries with the same name are adjacent. Only seven names have an entry with a value.
     ENTRIES
         .iter()
         .enumerate()
@@ -31,7 +31,7 @@ pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
         .map(|(at, _)| at + 1)
 }
 
-/// Name ids, indexed by index - 1, so that a look-up compares no octets.
+/// Name id of each entry, in the table's order, so that a look-up compares no octets.
 static NAME_IDS: [NameId; LEN] = name_ids();
 
 const fn name_ids() -> [NameId; LEN] {

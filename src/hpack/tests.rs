@@ -1,4 +1,4 @@
-//! The vectors of RFC 7541 Appendix C, and encoder against decoder.
+//! Tests the examples of RFC 7541 Appendix C, and that the decoder reads what the encoder writes.
 
 use super::{Decoded, Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Indexing};
 
@@ -7,7 +7,7 @@ const LIMITS: DecoderLimits = DecoderLimits { list_size_max: 1 << 20, list_size_
 #[test]
 fn vectors_of_appendix_c() {
     for (at, story) in STORIES.iter().enumerate() {
-        // C.5 and C.6 have a table of 256 octets.
+        // The examples in C.5 and C.6 have a table of 256 octets.
         let mut decoder = Decoder::new(if at >= 6 { 256 } else { 4096 }, LIMITS);
         let mut fields = FieldBuf::new();
         for vector in *story {
@@ -21,7 +21,8 @@ fn vectors_of_appendix_c() {
     }
 }
 
-/// Goal: whatever the encoder writes, the decoder reads, with the same table, while the size goes up and down.
+/// Goal: the decoder reads whatever the encoder writes, and both have the same table, while the table size goes up and
+/// down.
 #[test]
 fn encoder_and_decoder_agree_with_random_table_sizes() {
     for seed in 1..=200 {
@@ -82,7 +83,7 @@ fn random_field(random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (name, value)
 }
 
-/// xorshift64: enough for tests, and the same everywhere.
+/// A pseudo-random generator (xorshift64). It is good enough for tests, and gives the same numbers everywhere.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -113,7 +114,7 @@ fn octets_of_hex(hex: &str) -> Vec<u8> {
 struct Vector {
     block: &'static str,
     fields: &'static [&'static str],
-    /// After decoding, newest first.
+    /// The dynamic table after decoding, newest entry first.
     table: &'static [&'static str],
     table_size: usize,
 }

@@ -1,20 +1,21 @@
-//! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder over slices, and the chunk head for writers.
+//! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder that works on slices, and a function that
+//! writes chunk heads.
 //!
-//! The decoder owns the position in the coding and the unused part of its bounds. The caller owns the bytes. The
-//! decoder takes received bytes, cut anywhere, and packs the payload at the front of the same buffer.
+//! The decoder keeps its position in the coding, and how much of each limit is left. The caller owns the bytes. The
+//! decoder takes received bytes, which may end anywhere, and moves the payload to the front of the same buffer.
 //!
-//! Anything that two readers could read differently is refused, since it allows request smuggling. Every line ends with
-//! CRLF, a size is hexadecimal digits only, and CRLF follows a chunk's data. Trailer fields are checked for their form
-//! and dropped, as RFC 9110 §6.5.1 allows.
+//! The decoder refuses every body that two readers could read differently, since such a body allows request smuggling.
+//! Every line must end with CRLF. A size may contain only hexadecimal digits. CRLF must follow the data of a chunk.
+//! The decoder checks the form of trailer fields and drops the fields, as RFC 9110 §6.5.1 allows.
 
 use crate::http::is_token_byte;
 use std::fmt;
 
-/// Decodes one body. The decoder is spent after an error, or once [`Progress::done`] was reported.
+/// Decodes one body. Do not use the decoder after an error, or after it has reported [`Progress::done`].
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     state: State,
-    /// Payload bytes accepted before the body is too large.
+    /// Payload bytes that are still accepted.
     body_bytes_left: usize,
     /// Bytes left for chunk extensions, over all chunks.
     extension_bytes_left: usize,
@@ -25,9 +26,10 @@ pub struct ChunkedDecoder {
 /// Outcome of one call of [`ChunkedDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Source bytes read. All of them, unless the body is done: the rest belongs to the next message.
+    /// Source bytes read. These are all source bytes, unless the body is done. The remaining bytes then belong to the
+    /// next message.
     pub consumed: usize,
-    /// Payload bytes now at the front of the buffer. Never more than `consumed`.
+    /// Number of payload bytes that this call put at the front of the buffer. Never more than `consumed`.
     pub produced: usize,
     /// The last chunk and the trailer section were read.
     pub done: bool,
@@ -38,17 +40,17 @@ pub struct Progress {
 pub enum ChunkError {
     /// The coding is malformed: respond 400 and close, since the start of the next message is unknown.
     Malformed,
-    /// The payload exceeds the bound: respond 413 and close.
+    /// The payload exceeds the limit: respond 413 and close.
     TooLarge,
 }
 
-/// Position in the coding. A chunk is `size [BWS ; extension] CR LF data CR LF`. The chunk of size 0 has no data;
-/// trailer lines, `name : value CR LF`, and an empty line follow it.
+/// Position in the coding. A chunk is `size [BWS ; extension] CR LF data CR LF`. The chunk of size 0 has no data.
+/// After it come trailer lines, `name : value CR LF`, and an empty line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Within the digits of the size; `digits` counts those read.
+    /// Within the digits of the size; `digits` is the number of digits read.
     Size { size: usize, digits: u8 },
-    /// In blanks between the size and the semicolon.
+    /// In the blanks between the size and the semicolon.
     SizeBlank { size: usize },
     /// In an extension, up to its CR.
     Extension { size: usize },
@@ -75,8 +77,8 @@ enum State {
 }
 
 impl ChunkedDecoder {
-    /// Creates a decoder for one body of at most `body_bytes_max` payload bytes. `usize::MAX` sets no bound, for a
-    /// stream that is not collected.
+    /// Creates a decoder for one body of at most `body_bytes_max` payload bytes. `usize::MAX` means no limit, for a
+    /// caller that does not collect the body.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
@@ -87,7 +89,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Decodes `buf` from `gap` on, and packs the payload at the front.
+    /// Decodes `buf` from position `gap` on, and moves the payload to the front.
     ///
     /// ```text
     ///   before   | gap bytes, free | 5 CRLF h e l l o CRLF 3 CRLF w o |
@@ -97,9 +99,10 @@ impl ChunkedDecoder {
     ///            ^ 0             ^ produced                           ^ gap + consumed
     /// ```
     ///
-    /// A caller that collects a body passes the buffer from the end of the payload so far. The next gap is then `gap +
-    /// consumed - produced`, or 0 if the caller closes it. A caller that streams passes gap 0 and takes
-    /// `buf[..produced]`. An incomplete body is no error: `done` is false, and the next call continues.
+    /// A caller that collects the body passes the buffer from the end of the collected payload on. The gap of the next
+    /// call is then `gap + consumed - produced`, or 0 if the caller removes the gap. A caller that does not collect
+    /// the body passes gap 0 and takes `buf[..produced]`. An incomplete body is no error: `done` is false, and the
+    /// next call continues.
     ///
     /// # Errors
     /// See [`ChunkError`]. The contents of `buf` are then unspecified.
@@ -193,9 +196,9 @@ impl fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// Appends the line that opens a chunk of `bytes_len` bytes. The writer puts [`CRLF`] after the data and [`LAST_CHUNK`]
-/// after the last chunk. A chunk of size 0 would end the body, so 0 writes nothing, and the caller must omit the CRLF
-/// too.
+/// Appends the line that opens a chunk of `bytes_len` bytes. The writer puts [`CRLF`] after the data and
+/// [`LAST_CHUNK`] after the last chunk. A chunk of size 0 would end the body. So for 0 this function writes nothing,
+/// and the caller must omit the CRLF too.
 pub fn push_chunk_head(out: &mut Vec<u8>, bytes_len: usize) {
     let digits = (usize::BITS - bytes_len.leading_zeros()).div_ceil(4);
     for digit in (0..digits).rev() {
@@ -207,12 +210,12 @@ pub fn push_chunk_head(out: &mut Vec<u8>, bytes_len: usize) {
     }
 }
 
-/// Ends every line of the coding, and the data of a chunk.
+/// The end of every line of the coding, and of the data of a chunk.
 pub const CRLF: &[u8] = b"\r\n";
 /// The chunk of size 0 and an empty trailer section, which end a body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Uses one byte of a bound on framing.
+/// Subtracts one byte from a limit on framing.
 fn take_one(bytes_left: &mut usize) -> Result<(), ChunkError> {
     *bytes_left = bytes_left.checked_sub(1).ok_or(ChunkError::Malformed)?;
     Ok(())
@@ -226,26 +229,28 @@ fn hex_value(digit: u8) -> usize {
     })
 }
 
-/// Whether `byte` may stand in a field value or an extension: HTAB, SP, VCHAR, obs-text (RFC 9110 §5.5). No CR, LF,
-/// NUL.
+/// Whether `byte` may occur in a field value or an extension: HTAB, SP, VCHAR, obs-text (RFC 9110 §5.5). CR, LF and
+/// NUL may not.
 fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// Maximum digits of a chunk size: enough for 64 bits; more digits could only be leading zeros.
+/// Maximum number of digits of a chunk size. 16 digits are enough for 64 bits; more digits could only be leading
+/// zeros.
 const SIZE_DIGITS_MAX: u8 = 16;
-/// Maximum bytes of the extensions of all chunks of a body, like the bound of Go's `net/http` on chunk overhead.
+/// Maximum bytes of the extensions of all chunks of a body, like the limit of Go's `net/http` on chunk overhead.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
-/// Maximum bytes of the trailer section, whose fields are dropped.
+/// Maximum bytes of the trailer section.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Feeds `source` in pieces that end at `cuts`, collecting as the server does: payload packed at the front, the gap
-    /// carried along. Returns the payload and the number of source bytes used.
+    /// Feeds `source` in pieces that end at `cuts`. Collects the payload as the server does: the payload is at the
+    /// front, and the gap follows it. Returns the payload, the number of source bytes used, and whether the body is
+    /// done.
     fn decode_cut(source: &[u8], cuts: &[usize], body_bytes_max: usize) -> Result<(Vec<u8>, usize, bool), ChunkError> {
         let mut decoder = ChunkedDecoder::new(body_bytes_max);
         let mut buf: Vec<u8> = Vec::new();

@@ -1,8 +1,9 @@
-//! The client's side of HTTP/1.1 (RFC 9112): a parser for the responses of one connection, kept alive and pipelined.
-//! The load generator uses it.
+//! The client's side of HTTP/1.1 (RFC 9112): a parser for the responses of one connection, with keep-alive and
+//! pipelining. The load generator uses this module.
 //!
-//! The parser owns the position in the stream of responses. The caller owns the socket and the buffer. The caller also
-//! knows which request a response answers, since responses come in request order (RFC 9112 §9.3.2).
+//! The parser keeps the position in the stream of responses. The caller owns the socket and the buffer. The caller
+//! also keeps track of which request a response belongs to: responses come in the order of the requests (RFC 9112
+//! §9.3.2).
 
 use super::chunked::{ChunkError, ChunkedDecoder};
 use std::fmt;
@@ -10,10 +11,11 @@ use std::ops::Range;
 
 /// Parses the responses of one connection from a buffer that the caller owns.
 ///
-/// The caller appends received bytes and calls one of two functions until it asks for more. [`Self::poll_whole`]
-/// returns a complete response. [`Self::poll_piece`] returns pieces of it, for a watch, which is never complete. The
-/// caller then drops the reported `consumed` bytes from the front of the buffer, and drops nothing before that. The two
-/// functions must not be mixed within one response. The caller calls [`Self::handle_eof`] at the end of the stream.
+/// The caller appends received bytes, and calls one of two functions until that function needs more bytes.
+/// [`Self::poll_whole`] returns a complete response. [`Self::poll_piece`] returns pieces of a response, for example of
+/// a watch, which never completes. The caller then drops the reported `consumed` bytes from the front of the buffer,
+/// and drops nothing before that. The two functions must not be mixed within one response. The caller calls
+/// [`Self::handle_eof`] at the end of the stream.
 #[derive(Debug)]
 pub struct ResponseParser {
     state: ResponseState,
@@ -50,7 +52,7 @@ struct WholeProgress {
 pub struct ResponseHead {
     /// Status code; never 1xx, since those are skipped.
     pub status: u16,
-    /// Whether another response can follow on this connection.
+    /// Whether a further response can follow on this connection.
     pub keep_alive: bool,
 }
 
@@ -61,7 +63,7 @@ pub struct WholeResponse {
     pub head: ResponseHead,
     /// Position of the body in the buffer.
     pub body: Range<usize>,
-    /// Bytes of the buffer used by the response.
+    /// Number of bytes at the front of the buffer that belong to the response, and that the caller drops.
     pub consumed: usize,
 }
 
@@ -81,23 +83,23 @@ pub enum Piece {
 pub enum ResponseError {
     /// The stream ended within a response.
     EndedEarly,
-    /// The bytes are no response, or one whose end is ambiguous.
+    /// The bytes are not a response, or are a response whose end is ambiguous.
     Malformed,
-    /// Head or body exceeds its limit.
+    /// The head or the body exceeds its limit.
     TooLarge,
 }
 
 impl ResponseParser {
-    /// Creates a parser for a new connection. A body larger than `body_bytes_max` is an error; `usize::MAX` sets no
-    /// bound, for bodies that are streamed.
+    /// Creates a parser for a new connection. A body larger than `body_bytes_max` is an error. `usize::MAX` means no
+    /// limit, for a caller that does not collect bodies.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { state: ResponseState::Head, body_bytes_max }
     }
 
-    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` marks the response to a HEAD request,
-    /// which has no body whatever its fields say. A body that ends with the connection completes only in
-    /// [`Self::handle_eof`].
+    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` tells that the request was HEAD. The
+    /// response then has no body, whatever its fields say. [`Self::handle_eof`] returns a response whose body ends
+    /// with the connection.
     ///
     /// # Errors
     /// See [`ResponseError`].
@@ -180,7 +182,7 @@ impl ResponseParser {
         Ok((piece, consumed))
     }
 
-    /// Handles the end of the stream, with `buf` as its last bytes. This completes a response of [`Self::poll_whole`]
+    /// Handles the end of the stream. `buf` has the last bytes. This completes a response of [`Self::poll_whole`]
     /// whose body ends with the connection. For a response read in pieces the result has an empty body.
     ///
     /// # Errors
@@ -212,7 +214,7 @@ impl ResponseParser {
             let status = response.code.ok_or(ResponseError::Malformed)?;
             let end = start + head_len;
             match status {
-                // 101 is the response to an `Upgrade`, which the callers never send.
+                // 101 is the response to an `Upgrade` request. The callers never send such a request.
                 101 => return Err(ResponseError::Malformed),
                 100..=199 => start = end,
                 _ => return self.parsed_head(&response, status, to_head, end).map(Some),
@@ -220,7 +222,7 @@ impl ResponseParser {
         }
     }
 
-    /// Determines where the body ends, and refuses a head from which the end is unclear.
+    /// Determines where the body ends. Refuses a head that leaves the end of the body unclear.
     fn parsed_head(
         &self,
         response: &httparse::Response<'_, '_>,
@@ -238,7 +240,7 @@ impl ResponseParser {
                     return Err(ResponseError::Malformed);
                 }
             } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
-                // The request named no other coding in TE.
+                // The request offered no other coding in TE.
                 if chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
                     return Err(ResponseError::Malformed);
                 }
@@ -253,7 +255,7 @@ impl ResponseParser {
                 }
             }
         }
-        // RFC 9112 §6.3, in its order.
+        // The rules of RFC 9112 §6.3, in the same order.
         let framing = if to_head || status == 204 || status == 304 {
             Framing::Length { bytes_left: 0 }
         } else if chunked && content_length.is_some() {
@@ -314,7 +316,7 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 
 /// Largest head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of field lines in a head. Each takes a slot on the stack while it is parsed.
+/// Maximum number of field lines in a head. Each line takes memory on the stack while the head is parsed.
 const HEAD_FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -325,8 +327,8 @@ mod tests {
     /// One response as the tests look at it: status, keep-alive, body.
     type Seen = (u16, bool, Vec<u8>);
 
-    /// Reads all responses of `source`, which arrives in pieces that end at `cuts`, whole ones or piece by piece;
-    /// `heads` says which are responses to HEAD requests.
+    /// Reads all responses of `source`. The bytes arrive in parts that end at `cuts`. `pieces` selects
+    /// [`ResponseParser::poll_piece`]. `heads` tells which responses answer HEAD requests.
     fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
         let mut parser = ResponseParser::new(100_000);
         let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);

@@ -1,4 +1,4 @@
-//! Appends response heads and chunks to a connection's output (RFC 9112 §4, §7.1), the server's side.
+//! Appends response heads and chunks to the output of a server's connection (RFC 9112 §4, §7.1).
 
 use crate::http::{Response, reason_phrase};
 
@@ -51,7 +51,7 @@ pub fn push_head<B>(out: &mut Vec<u8>, response: &Response<B>, length: Length, k
     }
     for warning in &response.warnings {
         out.extend_from_slice(b"\r\nWarning: ");
-        // A warning quotes what the client sent; a line break in it would start another line of the head.
+        // A warning quotes what the client sent. A line break in the warning would start a new line of the head.
         out.extend(warning.bytes().filter(|b| !b.is_ascii_control()));
     }
     for (name, value) in &response.fields {
@@ -70,7 +70,7 @@ pub fn push_head<B>(out: &mut Vec<u8>, response: &Response<B>, length: Length, k
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// A chunk whose size is unknown when it begins: the size is filled in at the end.
+/// A chunk whose size is not known at its start. The size is written when the chunk ends.
 ///
 /// ```text
 ///   0 0 0 1 a 4 f 0 CR LF | data | CR LF
@@ -86,7 +86,7 @@ pub struct OpenChunk {
 const SIZE_DIGITS: usize = 8;
 
 impl OpenChunk {
-    /// Bytes before the data.
+    /// Number of bytes of a chunk before its data.
     pub const HEAD_BYTES: usize = SIZE_DIGITS + 2;
 
     /// Begins a chunk at the end of `out`.

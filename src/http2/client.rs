@@ -1,4 +1,4 @@
-//! The client's part: opening streams. Everything else is shared with the server.
+//! What only a client does: opening streams. Client and server share everything else.
 
 use super::connection::{Connection, SendField};
 use super::frame::headers::{begin_headers_into, finish_headers};
@@ -17,7 +17,7 @@ pub struct RequestLine<'r> {
     pub authority: &'r [u8],
     /// `:path`, with the query.
     pub path: &'r [u8],
-    /// How much of the path the encoder may keep. Go's client keeps all of it.
+    /// How much of the path the encoder may put in the dynamic table. Go's client puts the whole path there.
     pub path_indexing: Indexing,
 }
 
@@ -34,7 +34,7 @@ impl Connection {
     /// Sends the head of a request on a new stream.
     ///
     /// # Errors
-    /// [`OpenError`] if no stream can be opened, now or ever.
+    /// [`OpenError`] if no stream can be opened now, or ever on this connection.
     pub fn send_request(
         &mut self,
         request: &RequestLine<'_>,

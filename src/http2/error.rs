@@ -1,12 +1,12 @@
 //! The peer's errors, and the error code sent for each (RFC 9113 §5.4 and §7).
 //!
-//! A [`ConnectionError`] ends the connection with GOAWAY, a [`StreamError`] ends one stream with RST_STREAM. Variants
-//! name the peer's error; only their `code` methods map them to error codes.
+//! A [`ConnectionError`] ends the connection with GOAWAY, a [`StreamError`] ends one stream with RST_STREAM. The
+//! variants name the peer's error. Only the `code` methods map errors to error codes.
 
 use crate::hpack::DecodeError;
 use std::fmt;
 
-/// An error code (RFC 9113 §7). Unknown codes have no meaning but must be preserved.
+/// An error code (RFC 9113 §7). An unknown code has no meaning, but its value must be preserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
@@ -29,7 +29,7 @@ impl ErrorCode {
     pub const REFUSED_STREAM: Self = Self(0x7);
     /// The stream is no longer wanted.
     pub const CANCEL: Self = Self(0x8);
-    /// The field compression state is out of step.
+    /// The field compression states of the two sides differ.
     pub const COMPRESSION_ERROR: Self = Self(0x9);
     /// The connection for a CONNECT request was reset.
     pub const CONNECT_ERROR: Self = Self(0xa);
@@ -40,7 +40,7 @@ impl ErrorCode {
     /// HTTP/1.1 is required.
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 
-    /// Returns the name in the registry.
+    /// Returns the code's name in the IANA registry.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -96,11 +96,11 @@ pub enum ConnectionError {
     ContinuationFlood,
     /// A CONTINUATION frame without an incomplete field block.
     ContinuationUnexpected,
-    /// More frames of a kind than its [`Allowance`](super::limits::Allowance).
+    /// More frames of one kind than the [`Allowance`](super::limits::Allowance) of this kind.
     Flood(Flood),
     /// A field block above its size limit.
     FieldBlockSize,
-    /// Another frame within a field block.
+    /// A frame other than CONTINUATION within a field block.
     FieldBlockInterrupted,
     /// The first frame was not SETTINGS.
     FirstFrameNotSettings,
@@ -114,21 +114,21 @@ pub enum ConnectionError {
     Preface,
     /// A PRIORITY frame that makes an idle stream depend on itself.
     PrioritySelfDependency,
-    /// PUSH_PROMISE: a client may not send it, and we disabled it for servers.
+    /// PUSH_PROMISE. A client may not send it, and our SETTINGS forbid servers to send it.
     PushPromise,
-    /// A value that the setting cannot have.
+    /// A SETTINGS frame with a value that is not allowed.
     SettingValue,
     /// An initial window size above 2^31 - 1.
     SettingWindow,
     /// HEADERS on a closed stream.
     StreamClosed,
-    /// A stream's frame on the connection, or the reverse.
+    /// A frame for a stream on stream 0, or a frame for the connection on another stream.
     StreamId,
     /// A frame on an idle stream, or on a stream that the peer may not open.
     StreamIdle,
     /// WINDOW_UPDATE of zero for the connection.
     WindowIncrement,
-    /// The connection's window, or a stream's by SETTINGS, grew above 2^31 - 1.
+    /// The connection's window grew above 2^31 - 1, or SETTINGS made a stream's window grow above it.
     WindowOverflow,
 }
 
@@ -171,10 +171,11 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// Events limited by an allowance; see the constants of the same names in [`limits`](super::limits).
+/// Kinds of frames or resets that an allowance limits. The constants of the same names in [`limits`](super::limits)
+/// explain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
-    /// PING and SETTINGS.
+    /// PING and SETTINGS, which we must acknowledge.
     Answers,
     /// DATA without data.
     EmptyFrames,
@@ -250,15 +251,16 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// Whether the message is invalid in every HTTP version, so a proxy may only have forwarded its client's error. The
-    /// response 400 tells that client (RFC 9113 §8.1.1). After a reset, Go's proxies would retry on new connections for
-    /// ever.
+    /// Whether the message is invalid in every HTTP version. Then the peer may be a proxy that only forwarded an error
+    /// of its client. A 400 response tells that client about the error (RFC 9113 §8.1.1). After a reset, proxies
+    /// written in Go would retry on new connections for ever.
     pub(super) fn is_of_the_client(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path)
     }
 }
 
-/// The stream of a key is closed: it was reset, or both sides have ended it. Unsent data can be dropped.
+/// Error of a call for a closed stream: the stream was reset, or both sides have ended it. The caller can drop unsent
+/// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 

@@ -1,7 +1,7 @@
-//! Counts frames that cost us more than the peer, and fails when there are too many.
+//! Counts frames that cost us more than they cost the peer. Fails when there are too many.
 //!
-//! Each kind has a bucket that refills with time. The clock matters only when a bucket is empty, so a count is usually
-//! one subtraction.
+//! Each kind of frame has a token bucket that refills with time. The code computes the refill only when the bucket is
+//! empty, so a count is usually one subtraction.
 
 use super::error::{ConnectionError, Flood};
 use super::limits::{self, Allowance};
@@ -18,7 +18,7 @@ pub(super) struct FloodGuard {
 
 #[derive(Debug)]
 struct Bucket {
-    /// Count left before the next refill; never above the burst.
+    /// Number of occurrences still allowed before the next refill; at most the burst.
     left: u32,
     /// Time of the last refill, in ms of the caller's clock.
     filled_ms: u64,

@@ -26,7 +26,7 @@ impl SendWindow {
         self.0 > 0
     }
 
-    /// Uses `octets` of the window: at most what is available.
+    /// Subtracts `octets` from the window. `octets` may be at most what is available.
     #[inline]
     pub(super) fn consume(&mut self, octets: usize) {
         debug_assert!(octets <= self.available(), "sent beyond the window");
@@ -51,10 +51,11 @@ impl SendWindow {
     }
 }
 
-/// Octets that the peer may send, and the target we refill them to.
+/// Number of octets that the peer may send, and the size to which we refill the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecvWindow {
-    /// Octets that the peer may still send. Negative while it follows a larger window that we have since reduced.
+    /// Octets that the peer may still send. Negative while the peer still uses a larger window, because it has not
+    /// read our smaller one yet.
     left: i64,
     /// Lowest value allowed for `left`.
     left_min: i64,
@@ -62,18 +63,19 @@ pub(super) struct RecvWindow {
     target: u32,
 }
 
-/// The peer sent more than its window.
+/// The peer sent more than the window allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowExceeded;
 
 impl RecvWindow {
-    /// Creates a window with `left` octets, which updates refill to `target`.
+    /// Creates a window with `left` octets. WINDOW_UPDATEs refill the window to `target`.
     pub(super) fn new(left: u32, target: u32) -> Self {
         Self { left: i64::from(left), left_min: 0, target }
     }
 
-    /// Creates a window of `target` that the peer may take for one of `before`, until it reads our settings. The peer
-    /// may send up to `before`, but we do not rely on it waiting there.
+    /// Creates a window of `target` octets, while the peer has not read our SETTINGS. Until then the peer may believe
+    /// that the window has `before` octets, and may send that many. But the window is refilled as if the peer knew
+    /// `target`.
     pub(super) fn unacknowledged(target: u32, before: u32) -> Self {
         Self { left: i64::from(target), left_min: -i64::from(before.saturating_sub(target)), target }
     }
@@ -86,8 +88,8 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Returns the increment for a WINDOW_UPDATE once half of the window is used. So one update serves many DATA
-    /// frames.
+    /// Returns the increment for a WINDOW_UPDATE once half of the window is used. So one WINDOW_UPDATE serves many
+    /// DATA frames.
     #[inline]
     pub(super) fn poll_update(&mut self) -> Option<u32> {
         let target = i64::from(self.target);

@@ -1,10 +1,10 @@
-//! The rules of malformed messages (RFC 9113 §8.1.1 to §8.3), and where the parts of a head are in a field list.
+//! Checks whether a message is malformed (RFC 9113 §8.1.1 to §8.3), and finds the parts of a head in a field list.
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
 use crate::http::{is_target_well, is_token_byte};
 
-/// A valid request head: positions in the [`FieldBuf`] that it was checked in.
+/// A valid request head: the positions of its parts in the [`FieldBuf`] that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     method: usize,
@@ -45,7 +45,7 @@ impl RequestHead {
         value(fields, self.scheme)
     }
 
-    /// Returns `:authority`, or `host` if that is absent; empty without both.
+    /// Returns `:authority`, or `host` if `:authority` is absent. Empty if both are absent.
     #[must_use]
     pub fn authority<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
         value(fields, self.authority)
@@ -145,7 +145,7 @@ impl ResponseHead {
         Ok(Self { status: status.ok_or(Malformed::Pseudo)?, content_length: regular.content_length })
     }
 
-    /// Whether another head follows this one (RFC 9110 §15.2).
+    /// Whether the response is informational, so that one more head follows (RFC 9110 §15.2).
     #[must_use]
     pub fn is_informational(&self) -> bool {
         self.status < 200
@@ -158,7 +158,7 @@ pub(super) fn check_trailers(fields: &FieldBuf) -> Result<(), Malformed> {
     fields.iter().try_for_each(|field| regular.check(&field))
 }
 
-/// State of the check over regular fields.
+/// What the check of regular fields remembers from the earlier fields.
 #[derive(Default)]
 struct RegularFields {
     count: usize,
@@ -203,7 +203,7 @@ fn parse_status(value: &[u8]) -> Result<u16, Malformed> {
     status.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 100).ok_or(Malformed::Status)
 }
 
-/// Parses digits only: no sign, no space.
+/// Parses a decimal number of digits only: no sign, no space.
 fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,24 +1,24 @@
-//! Every limit of an HTTP/2 connection, in one place.
+//! All limits of an HTTP/2 connection.
 //!
 //! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
-//! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s bound work that costs the
-//! peer less than us. The owner of a body bounds its size.
+//! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit work that costs the
+//! peer less than us. The caller of this module limits the size of bodies.
 
 use super::frame;
 
-/// Largest frame payload that we accept (`SETTINGS_MAX_FRAME_SIZE`, its default) and send, in octets. Larger frames
-/// would delay the connection's other streams.
+/// Largest frame payload that we accept and send, in octets. It is the default of `SETTINGS_MAX_FRAME_SIZE`. Larger
+/// frames would delay the connection's other streams.
 pub const FRAME_SIZE_MAX: usize = 16_384;
 
-/// Smallest read buffer, in octets: it must hold one whole frame.
+/// Smallest allowed size of the read buffer, in octets. The buffer must have space for one whole frame.
 pub const RECV_BUFFER_BYTES_MIN: usize = frame::HEAD_BYTES + FRAME_SIZE_MAX;
 
-/// Maximum number of streams that a client may have open at once. kube-apiserver keeps all its watches on a few
+/// Maximum number of streams that a client may have open at once. kube-apiserver opens all its watches on a few
 /// connections.
 pub const STREAMS_MAX: u32 = 4_096;
 
-/// Maximum number of streams that a client opens before it knows the server's limit: no server should allow fewer (RFC
-/// 9113 §6.5.2).
+/// Maximum number of streams that a client opens before it knows the server's limit. No server should allow fewer
+/// streams (RFC 9113 §6.5.2).
 pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
 /// Initial receive window of a stream, in octets.
@@ -27,7 +27,7 @@ pub const STREAM_WINDOW: u32 = 1 << 20;
 /// Receive window of the connection, in octets.
 pub const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Protocol default of all windows (RFC 9113 §6.9.2), in octets.
+/// The protocol's default size of all windows (RFC 9113 §6.9.2), in octets.
 pub const WINDOW_DEFAULT: u32 = 65_535;
 
 /// Largest flow-control window (RFC 9113 §6.9.1), in octets.
@@ -39,7 +39,7 @@ pub const TABLE_SIZE_MAX: usize = 4_096;
 /// Largest decoded field list that is served (`SETTINGS_MAX_HEADER_LIST_SIZE`), in octets; a larger request gets 431.
 pub const FIELD_LIST_BYTES_MAX: usize = 65_536;
 
-/// Decoded field list that ends the connection, in octets: a list that large is an attack.
+/// Size of a decoded field list that ends the connection, in octets. A list of this size is an attack.
 pub const FIELD_LIST_BYTES_ABORT: usize = 4 * FIELD_LIST_BYTES_MAX;
 
 /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
@@ -49,36 +49,37 @@ pub const FIELD_BLOCK_BYTES_MAX: usize = 65_536;
 /// size.
 pub const CONTINUATION_FRAMES_MAX: u32 = 8;
 
-/// Number of streams reset by us that are remembered by id; the check of frames on earlier streams is lenient.
+/// Number of streams reset by us whose ids are remembered. Frames on streams with lower ids than a forgotten stream
+/// are ignored, not errors.
 pub const RESET_MEMORY: usize = 32;
 
-/// How often a peer may do something that costs us more than the peer.
+/// How often a peer may do something that costs us more than it costs the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
-    /// Count allowed at once.
+    /// Number of occurrences allowed at once.
     pub burst: u32,
-    /// Count allowed per second in the long run.
+    /// Number of occurrences allowed per second in the long run.
     pub per_second: u32,
 }
 
-/// Streams reset by the peer, or by us for the peer's error: rapid reset (CVE-2023-44487) and "made you reset". The
-/// peer may cancel all streams at once. If the peer is a front proxy, each request adds one to the allowance, so this
-/// bounds only resets beyond the requests.
+/// Streams reset by the peer, or by us because of the peer's error. This limits the attacks "rapid reset"
+/// (CVE-2023-44487) and "made you reset" (CVE-2025-8671). The peer may cancel all streams at once. If the peer is a
+/// front proxy, each request adds one to the allowance. So a front proxy may reset every one of its requests.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
-/// PING and SETTINGS frames, which we must acknowledge. Each reset stream adds one, since Go's client sends a PING with
-/// each RST_STREAM.
+/// PING and SETTINGS frames, which we must acknowledge. Each reset stream adds one to the allowance, since Go's client
+/// sends a PING with each RST_STREAM.
 pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 
 /// Empty DATA frames that do not end their stream.
 pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 
-/// WINDOW_UPDATE frames. Each DATA frame sent that no window cut short adds two, and one for each
-/// [`WINDOW_UPDATE_OCTETS`].
+/// WINDOW_UPDATE frames. Each DATA frame that we send without a window cutting it short adds two to the allowance, and
+/// one more for each [`WINDOW_UPDATE_OCTETS`].
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
-/// Octets of DATA that a peer may read before it sends a WINDOW_UPDATE. Go's client sends one for each read, on the
-/// stream and on the connection; its gzip reader reads 4 KiB.
+/// Octets of DATA that a peer may read before it sends a WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for each
+/// read, both on the stream and on the connection. Its gzip reader reads 4 KiB at a time.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
 /// PRIORITY frames, frames of unknown types, frames on closed streams.

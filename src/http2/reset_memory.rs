@@ -1,14 +1,16 @@
-//! Streams that we reset. The peer may have sent frames before it read the reset; those are no error (RFC 9113 §5.1).
+//! Remembers the streams that we reset. The peer may have sent frames on such a stream before it read the reset. These
+//! frames are no error (RFC 9113 §5.1).
 
 use super::limits::RESET_MEMORY;
 use super::stream_id::StreamId;
 
-/// The last [`RESET_MEMORY`] streams reset, and the highest id of all earlier ones. So older streams are treated
-/// leniently rather than wrongly.
+/// The last [`RESET_MEMORY`] streams that we reset, and the highest id of the forgotten ones. Frames on any closed
+/// stream up to this id are ignored. So a few errors of the peer go unnoticed, but no correct frame counts as an
+/// error.
 #[derive(Debug, Default)]
 pub(super) struct ResetMemory {
     recent: [StreamId; RESET_MEMORY],
-    /// Index of the next insertion.
+    /// Index at which the next id is stored.
     next: usize,
     /// Highest stream id that was forgotten.
     forgotten: StreamId,

@@ -1,11 +1,11 @@
-//! The settings that each side has sent the other (RFC 9113 §6.5.2).
+//! The settings of both sides (RFC 9113 §6.5.2).
 
 use super::error::ConnectionError;
 use super::frame::settings::{self, Setting};
 use super::limits;
 use crate::hpack::Encoder;
 
-/// Our settings, where they may differ from [`limits`].
+/// Our settings that may differ from [`limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Maximum number of streams that the peer may have open at once.
@@ -14,8 +14,8 @@ pub struct Config {
     pub stream_window: u32,
     /// Receive window of the connection, in octets; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
-    /// Whether the peer is a front proxy for many clients. One client's cancellations must not count against the
-    /// others, so each request adds one to [`limits::RESETS`].
+    /// Whether the peer is a front proxy for many clients. The cancellations of one client must not count against the
+    /// other clients. So each request adds one to the allowance [`limits::RESETS`].
     pub speaks_for_many: bool,
 }
 
@@ -50,8 +50,8 @@ impl Config {
     }
 }
 
-/// The peer's settings that affect us. Its maximum frame size does not: we send no frame above the smallest possible
-/// maximum.
+/// The peer's settings that affect us. The peer's maximum frame size is not among them, because we send no frame above
+/// the smallest maximum that a peer can set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerSettings {
     /// Send window of a new stream, in octets; at most [`limits::WINDOW_MAX`].
@@ -69,8 +69,8 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Applies the payload of a SETTINGS frame. Returns the change of all streams' windows. It is one change for each
-    /// frame, even if the setting is repeated, since it visits all streams.
+    /// Applies the payload of a SETTINGS frame. Returns the change of the window of every stream. There is only one
+    /// change for each frame, even if the frame repeats the setting, since applying a change visits all streams.
     pub(super) fn apply(
         &mut self,
         payload: &[u8],
@@ -86,7 +86,7 @@ impl PeerSettings {
                 settings::HEADER_TABLE_SIZE => {
                     encoder.set_peer_table_size(usize::try_from(value).unwrap_or(usize::MAX));
                 }
-                // A server may send 0, which changes nothing; only a client may enable push.
+                // A server may send only 0, which changes nothing. Only a client may enable push.
                 settings::ENABLE_PUSH if value > u32::from(!is_from_server) => {
                     return Err(ConnectionError::SettingValue);
                 }
@@ -110,7 +110,7 @@ impl PeerSettings {
 pub struct UpgradeSettings(Vec<u8>);
 
 impl UpgradeSettings {
-    /// Checks the settings; returns `None` if a SETTINGS frame with them would be refused.
+    /// Checks the settings. Returns `None` if a SETTINGS frame with these settings would be refused.
     #[must_use]
     pub fn parse(payload: Vec<u8>) -> Option<Self> {
         let settings = Self(payload);

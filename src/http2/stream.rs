@@ -9,8 +9,8 @@
 //!    │ HEADERS with END_STREAM            ▲                            │
 //!    └────────────────────────────────────┘      RST_STREAM from any ──┘
 //! ```
-//! Idle and closed streams are not kept. An id above the highest seen is idle. Any other id that is not in the store is
-//! closed. No stream is ever reserved, since neither side pushes.
+//! The store keeps neither idle nor closed streams. A stream whose id is above the highest seen id is idle. Any other
+//! stream that is not in the store is closed. No stream is ever in a reserved state, since neither side pushes.
 
 use super::flow_control::{RecvWindow, SendWindow};
 use super::stream_id::StreamId;
@@ -33,15 +33,15 @@ pub(super) struct Stream {
     pub(super) state: StreamState,
     pub(super) send_window: SendWindow,
     pub(super) recv_window: RecvWindow,
-    /// Octets still to come of a body whose length the peer announced.
+    /// Number of octets still to come of the body; `None` if the peer has not announced the body's length.
     pub(super) body_left: Option<u64>,
-    /// Whether the message's head was received; informational heads do not count.
+    /// Whether the head of the peer's message was received. Informational heads do not count.
     pub(super) head_received: bool,
-    /// Whether the message's head was sent; informational heads do not count.
+    /// Whether the head of our message was sent. Informational heads do not count.
     pub(super) head_sent: bool,
-    /// Whether the request was a HEAD: the response has no body, whatever its `content-length` says.
+    /// Whether the method was HEAD, so that the response has no body, whatever its `content-length` says.
     pub(super) is_bodiless: bool,
-    /// Whether data waits for a window. While both windows are open, the stream is in the ready queue.
+    /// Whether data waits for a window. Such a stream is in the write queue while its own window is open.
     pub(super) wants_write: bool,
 }
 
@@ -60,8 +60,8 @@ impl Stream {
         }
     }
 
-    /// Counts `octets` of body against the announced length; `end` marks the end of the body. Returns whether they
-    /// agree.
+    /// Counts `octets` of the body. `end` tells that the body ends. Returns whether the body so far agrees with the
+    /// announced length.
     #[inline]
     pub(super) fn take_body(&mut self, octets: usize, end: bool) -> bool {
         let Some(left) = self.body_left else { return true };

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-/// A stream identifier of 31 bits; 0 is the connection as a whole, the client opens odd ones.
+/// A stream identifier of 31 bits. 0 is the connection as a whole. The client opens streams with odd ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(u32);
 
 impl StreamId {
     /// The connection as a whole.
     pub const CONNECTION: Self = Self(0);
-    /// The client's first stream, also created by an upgrade from HTTP/1.1 (RFC 9113 §3.1 with RFC 7540 §3.2).
+    /// The client's first stream. An upgrade from HTTP/1.1 also creates this stream (RFC 9113 §3.1 with RFC 7540
+    /// §3.2).
     pub const FIRST: Self = Self(1);
     /// The highest possible stream id.
     pub const MAX: Self = Self(MASK);
@@ -38,7 +39,7 @@ impl StreamId {
         self.0 % 2 == 1
     }
 
-    /// Returns the next id of the same side.
+    /// Returns the next id of a stream that the same side opens; `None` after the last one.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(2).filter(|next| *next <= MASK).map(Self)

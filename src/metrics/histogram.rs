@@ -7,7 +7,7 @@ use super::text::Exposition;
 pub(super) struct Histogram<const N: usize> {
     /// Bounds in ascending order, in µs.
     bounds_us: &'static [u64; N],
-    /// Counts of durations up to a bound and above the one before.
+    /// For each bound, the number of durations up to this bound and above the previous bound.
     counts: [u64; N],
     /// Count of durations above all bounds.
     above: u64,
@@ -39,7 +39,7 @@ impl<const N: usize> Histogram<N> {
         self.encode_as(out, name, labels, |us| seconds(us).to_string());
     }
 
-    /// Writes buckets, sum and count of values that are no durations, without conversion.
+    /// Writes buckets, sum and count of values that are not durations, without conversion.
     pub(super) fn encode_counts(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)]) {
         self.encode_as(out, name, labels, |count| count.to_string());
     }
@@ -59,7 +59,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// Converts microseconds to seconds. Exact for longer than any process runs.
+/// Converts microseconds to seconds. The result is exact for all durations that occur.
 pub(super) fn seconds(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64()
 }

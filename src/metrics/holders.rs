@@ -1,7 +1,8 @@
 //! Counts of Leases by namespace and by state of the holder.
 //!
-//! A count needs the whole table, and a million Leases must not stall the event loop. So a count is made in steps, and
-//! begins at a scrape. A small table is counted at once, a large one for the next scrape.
+//! A count examines the whole table, and a million Leases must not stall the event loop. So a count runs in steps. A
+//! scrape begins a count. The first step counts all of a small table. The count of a large table is complete at a
+//! later scrape.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
@@ -12,13 +13,14 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Leases examined in one step: some tenths of a millisecond if none is in the processor's caches.
+/// Number of Leases examined in one step. A step takes some tenths of a millisecond if no Lease is in the CPU caches.
 const KEYS_PER_STEP: usize = 2048;
 
-/// Interval of the steps, in ms. A million Leases take five seconds, and a fiftieth of the loop's time.
+/// Interval of the steps, in ms. The count of a million Leases takes five seconds, and a fiftieth of the event loop's
+/// time.
 const STEP_INTERVAL_MS: u64 = 10;
 
-/// The last complete count, and the one in progress.
+/// The last complete count, and the count in progress.
 #[derive(Debug, Default)]
 pub(super) struct HolderScan {
     known: Option<Known>,
@@ -29,14 +31,14 @@ pub(super) struct HolderScan {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) leases: ByNamespace<HolderCounts>,
-    /// Time at which the count was complete. Changes during the count may or may not be in it.
+    /// Time at which the count was complete. The count may or may not include changes made during the count.
     pub(super) at: Time,
 }
 
 /// Counts of Leases by state of the holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HolderCounts {
-    /// Leases whose holder has renewed in time, or need not.
+    /// Leases whose holder has renewed in time or need not renew.
     pub(super) held: u64,
     /// Leases whose holder has not renewed in time.
     pub(super) expired: u64,
@@ -48,7 +50,7 @@ pub(super) struct HolderCounts {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ByNamespace<T> {
     counts: BTreeMap<CompactString, T>,
-    /// Number of namespaces with their own count, without those of the cluster.
+    /// Number of namespaces with their own count, not counting [`CLUSTER_NAMESPACES`].
     own: usize,
 }
 
@@ -68,9 +70,10 @@ impl<T: Default> ByNamespace<T> {
     }
 }
 
-/// Maximum number of namespaces with their own count, beside those of the cluster: each takes several metric samples.
+/// Maximum number of namespaces with their own count, beside [`CLUSTER_NAMESPACES`]. Each namespace takes several
+/// metric samples.
 const NAMESPACES_MAX: usize = 50;
-/// Label of all other namespaces. No namespace can have this name.
+/// Label value that stands for all namespaces without their own count. No namespace can have this name.
 const OTHER_NAMESPACES: &str = "(others)";
 
 /// A count in progress.
@@ -96,7 +99,7 @@ impl HolderScan {
         }
     }
 
-    /// Takes the next step, if it is due.
+    /// Runs the next step of the count, if the step is due.
     pub(super) fn step(&mut self, table: &Table, now: Now) {
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.due_ms <= now.ms) else { return };
         let left = Snapshot::now(table, Range::All).from_key(&pass.start, None);
@@ -111,7 +114,7 @@ impl HolderScan {
                 true
             });
             left.start().clone_into(&mut pass.start);
-            // A snapshot of the current version needs no log, so it cannot be too old.
+            // A snapshot of the current `resourceVersion` needs no event log, so the snapshot cannot be too old.
             stepped == Ok(Stepped::More)
         });
         pass.due_ms = now.ms + STEP_INTERVAL_MS;
@@ -159,7 +162,7 @@ mod tests {
         for at in 0..leases {
             let mut lease =
                 Lease { spec: spec(Some(100), Some(if at % 3 == 0 { 10 } else { 1000 })), ..Lease::default() };
-            // As client-go leaves a lock that it releases.
+            // An empty holder, as client-go writes it when it releases a lock.
             lease.spec.holder_identity = if at % 5 == 1 { Some("".into()) } else { lease.spec.holder_identity };
             lease.metadata.namespace = "n".into();
             lease.metadata.name = format!("l{at}").into();
@@ -183,7 +186,7 @@ mod tests {
     fn further_namespaces_share_a_count_but_for_those_of_the_cluster() {
         let mut counts = ByNamespace::<u64>::default();
         let further = (0..NAMESPACES_MAX + 10).map(|at| format!("n{at:03}"));
-        // One namespace of the cluster before the others, and one behind them.
+        // One of the cluster's namespaces comes before the other namespaces, and one comes after them.
         let [first, last] = CLUSTER_NAMESPACES.map(str::to_owned);
         for namespace in [first].into_iter().chain(further).chain([last]) {
             *counts.of(&namespace) += 1;
@@ -206,7 +209,7 @@ mod tests {
         assert_eq!(scan.due_ms(), Some(5 + STEP_INTERVAL_MS), "it is neither early nor begun anew");
         let mut steps = 1;
         while let Some(due_ms) = scan.due_ms() {
-            // Changes meanwhile, and events that the log drops, do not stop it.
+            // Changes during the count, and events that the log drops, do not stop the count.
             let (slot, object) = table.find("n", "l0").expect("it is there");
             let lease = object.lease().into_owned();
             for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Metrics of the journal: its commits as they are made, and its state at a scrape.
+//! Metrics of the journal. Commits are counted when they happen. The journal's other values are read at a scrape.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
@@ -12,10 +12,10 @@ const COMMIT_BOUNDS_US: [u64; 14] =
 /// Bounds of the number of changes in a batch.
 const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384];
 
-/// Counts of the journal since the start.
+/// Counts of the journal since the server's start.
 #[derive(Debug)]
 pub(super) struct JournalCounts {
-    /// Reloads of the store.
+    /// Number of reloads of the store.
     reloads: u64,
     durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,
     batches: Histogram<{ BATCH_BOUNDS.len() }>,
@@ -35,7 +35,7 @@ impl JournalCounts {
         self.batches.observe(commit.changes as u64);
     }
 
-    /// Writes the counts and the state of `journal`.
+    /// Writes the counts, and the current values of `journal`.
     pub(super) fn encode(&self, out: &mut Exposition, journal: &Journal) {
         const DURATION: &str = "coordination_journal_commit_duration_seconds";
         const CHANGES: &str = "coordination_journal_commit_changes";

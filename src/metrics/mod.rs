@@ -1,9 +1,10 @@
 //! Metrics, for `/metrics`.
 //!
-//! Counting a request must be cheap, so it is one index into an array, by kind and status. It hashes, allocates and
-//! times nothing. Time is measured once per turn of the event loop. A request takes as long as the turn that responds
-//! to it, from wake-up to last write. If an earlier turn read the request, its time counts from that turn. The API's
-//! rules count nothing: their effects are read at the end of a turn or at a scrape.
+//! Counting a request must be cheap. So it only increments an array element, chosen by kind and status, without
+//! hashing, allocation or a clock. Time is measured once per turn of the event loop. The duration of a request is the
+//! duration of the turn that responds to it, from wake-up to last write. If an earlier turn read the request, the
+//! duration counts from that turn. The code of the API counts nothing. Its effects are read at the end of a turn or at
+//! a scrape.
 
 mod histogram;
 mod holders;
@@ -46,7 +47,7 @@ pub struct Metrics {
     serving_last: Option<Time>,
     followed: Vec<Followed>,
     watches: WatchCounts,
-    /// The watch counts at the end of the previous turn, which match its count of open watches.
+    /// The watch counts at the end of the previous turn. They match the number of open watches in `last`.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -62,12 +63,12 @@ struct WatchCounts {
     timed_out: u64,
 }
 
-/// State at the end of a turn.
+/// What the event loop reports at the end of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnEnd {
     /// Time from wake-up to last write, in µs.
     pub duration_us: u64,
-    /// Processor time of the turn in µs, if it continued work of the previous turn.
+    /// CPU time of the turn in µs; `None` unless the turn continued work of the previous turn.
     pub cpu_us: Option<u64>,
     /// Open connections.
     pub connections: usize,
@@ -79,19 +80,21 @@ pub struct TurnEnd {
     pub watch_events: u64,
     /// Connections with a long response in progress, watches excluded.
     pub connections_with_jobs: usize,
-    /// Long lists, deletions of a collection and watches with initial events in progress.
+    /// Number of long responses in progress: long lists, collection deletions, and watches that still send initial
+    /// events.
     pub long_responses: usize,
-    /// Long responses that were ended since the start, because nobody read them and another user needed their permits.
+    /// Number of long responses that the server has ended since the start, because the peer did not read them and
+    /// another user needed their permits.
     pub long_responses_revoked: u64,
-    /// Bytes of output on all connections that wait for a window or a socket.
+    /// Bytes of output that wait for a flow-control window or a socket, on all connections.
     pub queued_bytes: usize,
     /// Received bytes of unanswered requests on all connections.
     pub received_bytes: usize,
-    /// Requests that wait for the journal, for another change of their Lease, or for a namespace.
+    /// Number of requests that wait for the journal, for an earlier change of the same Lease, or for a namespace.
     pub waiting_requests: usize,
 }
 
-/// Bounds of the durations of turns, in µs: from a turn with one request to one that stalls all others.
+/// Bounds of the durations of turns, in µs: from a turn with one request to a turn that stalls all connections.
 const TURN_BOUNDS_US: [u64; 14] =
     [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
 
@@ -144,7 +147,7 @@ impl Metrics {
         self.requests.count(kind, version, status, waited_ms);
     }
 
-    /// Counts a response that begins; [`Metrics::count_end`] must follow.
+    /// Counts a response that begins. The caller must call [`Metrics::count_end`] at its end.
     pub fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
         self.requests.count_begin(kind, version, status);
     }
@@ -164,7 +167,7 @@ impl Metrics {
         self.connections_accepted += 1;
     }
 
-    /// Counts an accept that failed for want of descriptors or memory.
+    /// Counts an accept that failed because descriptors or memory were exhausted.
     pub fn count_accept_error(&mut self) {
         self.accept_errors += 1;
     }
@@ -205,7 +208,8 @@ impl Metrics {
         self.watches.started += 1;
     }
 
-    /// Counts a watch that the server ended. Watches that end otherwise are the difference.
+    /// Counts a watch that the server ended. Watches that ended for other reasons are not counted: their number is the
+    /// rest of all ended watches.
     pub fn count_watch_end(&mut self, why: WatchEnd) {
         let count = match why {
             WatchEnd::Expired => &mut self.watches.expired,
@@ -237,8 +241,8 @@ impl Metrics {
         self.holders.due_ms()
     }
 
-    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` is whether a hand-over holds
-    /// back clients' writes.
+    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` tells whether a hand-over to
+    /// another storage holds back clients' writes.
     #[must_use]
     pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {
         self.holders.on_asked(table, now);
@@ -293,7 +297,7 @@ impl Metrics {
     }
 
     fn encode_table(&self, out: &mut Exposition, table: &Table) {
-        // Kubernetes has hidden the older name; this server promised to keep it.
+        // Kubernetes has hidden this older name of the metric. This server has promised to keep it.
         out.gauge("apiserver_storage_objects", "Objects in the table.");
         out.sample("apiserver_storage_objects", &[("resource", "leases.coordination.k8s.io")], table.len());
         out.gauge("apiserver_resource_objects", "Objects in the table.");
@@ -501,7 +505,7 @@ mod tests {
             received_bytes: 5,
             waiting_requests: 4,
         });
-        // The current turn is not included, or the numbers would be of two moments.
+        // The counts of the current turn are not included. Otherwise the numbers would be from two different moments.
         metrics.count_watch();
         let text = String::from_utf8(metrics.encode(&table, None, false, Now::default())).expect("text");
         for (series, value) in [

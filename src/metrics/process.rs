@@ -1,12 +1,12 @@
-//! Metrics of the process, under the names that all Prometheus clients use. They are read from `/proc` at a scrape; it
-//! is kernel memory and does not block. Values that a system lacks are left out.
+//! Metrics of the process, under the names that all Prometheus clients use. They are read from `/proc` at a scrape.
+//! Such reads do not block, because `/proc` is not on a disk. Values that the system does not provide are left out.
 
 use super::text::Exposition;
 use crate::timestamp::Time;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
-/// Writes all metrics of the process. `started` is by the wall clock.
+/// Writes all metrics of the process. `started` is the wall-clock time of the process's start.
 pub(super) fn encode(out: &mut Exposition, started: Time) {
     if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {
         out.counter("process_cpu_seconds_total", "User and system processor time, in seconds.");
@@ -35,8 +35,8 @@ pub(super) fn encode(out: &mut Exposition, started: Time) {
 /// Ticks per second in `/proc`, whatever the kernel's own clock (`USER_HZ`, proc_pid_stat(5)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns the sum of `utime` and `stime`, fields 14 and 15. The second field is a name and may hold anything, so
-/// fields are counted from its closing bracket.
+/// Returns the sum of `utime` and `stime`, fields 14 and 15. The second field is a name in brackets and may contain
+/// any character. So fields are counted from its closing bracket.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -50,8 +50,8 @@ fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the number of descriptors. It is the size of the folder since Linux 6.2. Before, that is 0, and they must be
-/// counted.
+/// Returns the number of open descriptors. Since Linux 6.2 this is the size of the folder `/proc/self/fd`. On older
+/// kernels the size is 0, and the descriptors must be counted.
 fn open_fds() -> Option<u64> {
     const FDS: &str = "/proc/self/fd";
     match fs::metadata(FDS).ok()?.len() {

@@ -1,5 +1,5 @@
-//! Metrics of requests by kind and status, with kube-apiserver's names and labels (apiserver `endpoints/metrics`).
-//! Dashboards and alerts for kube-apiserver work with this server.
+//! Metrics of requests by kind and status, with kube-apiserver's names and labels (apiserver `endpoints/metrics`). So
+//! dashboards and alerts for kube-apiserver work with this server.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
@@ -48,7 +48,7 @@ pub enum RequestKind {
     WatchNamespace,
     /// A watch of all namespaces.
     WatchCluster,
-    /// A method that the resource does not take.
+    /// A method that the resource does not support.
     OtherVerb,
     /// `/healthz`.
     Healthz,
@@ -181,7 +181,7 @@ impl RequestKind {
     }
 }
 
-/// Whether a patch is an apply, also one with the refused format `apply-patch+cbor`.
+/// Whether a patch is an apply patch. A patch in the refused format `apply-patch+cbor` counts too.
 fn is_apply(head: &RequestHead<'_>) -> bool {
     head.content_type.is_some_and(|content_type| content_type.starts_with(b"application/apply-patch"))
 }
@@ -193,13 +193,14 @@ const STATUSES: [u16; 21] =
 /// Returns the index of a status in [`STATUSES`], or the length if it is not there.
 fn status_index(status: u16) -> usize {
     match status {
-        // Nearly all responses.
+        // Nearly all responses have this status.
         200 => 0,
         status => STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len()),
     }
 }
 
-/// kube-apiserver's bounds, in µs. The first six are added: they separate a renewal in memory from one on a slow disk.
+/// kube-apiserver's bounds, in µs. The first six bounds are not in kube-apiserver. They separate a renewal in memory
+/// from a renewal on a slow disk.
 const BOUNDS_US: [u64; 29] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000,
     1_250_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000, 15_000_000,
@@ -210,12 +211,13 @@ const BOUNDS_US: [u64; 29] = [
 #[derive(Debug)]
 pub(super) struct RequestCounts {
     by_status: Box<[[u64; STATUSES.len() + 1]; COUNTED]>,
-    /// Counts of this turn, whose duration is only known at its end.
+    /// Counts of this turn of the event loop. They are kept separately, because the turn's duration is known only at
+    /// its end.
     in_turn: [u32; COUNTED],
     /// Bit set of the non-zero counts in `in_turn`.
     kinds_in_turn: u64,
-    /// Requests that this turn ended and an earlier turn may have begun: their index, and the time between the two
-    /// turns in µs.
+    /// Requests that ended in this turn and may have begun in an earlier turn: their index, and the time between the
+    /// two turns in µs.
     ended_in_turn: Vec<(usize, u64)>,
     durations: Box<[Histogram<{ BOUNDS_US.len() }>; COUNTED]>,
 }
@@ -264,12 +266,13 @@ impl RequestCounts {
         at
     }
 
-    /// Counts a response that ends in this turn, which began `waited_ms` after the turn that read the request.
+    /// Counts a response that ends in this turn. `waited_ms` is the time from the turn that read the request to this
+    /// turn.
     pub(super) fn count_end(&mut self, kind: RequestKind, version: ApiVersion, waited_ms: u64) {
         self.ended_in_turn.push((index(kind, version), waited_ms.saturating_mul(1000)));
     }
 
-    /// Counts the turn's duration for its requests.
+    /// Counts the duration of the turn for each request that ended in it.
     pub(super) fn end_turn(&mut self, duration_us: u64) {
         for (at, waited_us) in self.ended_in_turn.drain(..) {
             self.durations[at].observe(duration_us.saturating_add(waited_us));
@@ -389,7 +392,7 @@ mod tests {
         counts.count(RequestKind::Put, ApiVersion::V1, 299, 0);
         counts.end_turn(100);
         counts.end_turn(9_000_000);
-        // The deletion waited for the journal before it was refused.
+        // This deletion waited for the journal before the server refused it.
         counts.count(RequestKind::Delete, ApiVersion::V1, 409, 30);
         counts.count_begin(RequestKind::ListCluster, ApiVersion::V1, 200);
         counts.end_turn(100);

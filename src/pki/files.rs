@@ -17,14 +17,15 @@ pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(MODE_FOLDER).create(dir)
 }
 
-/// The exclusive right to change a folder, until it is dropped.
+/// The exclusive right to change a folder. The right ends when the value is dropped.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Waits for the lock. It is held for milliseconds only, and the kernel releases it if its process dies.
+    /// Waits for the lock. Each process holds the lock only for milliseconds. If the process dies, the kernel releases
+    /// the lock.
     pub(super) fn take(dir: &Path) -> io::Result<Self> {
         let path = dir.join(".lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
@@ -33,14 +34,15 @@ impl FolderLock {
     }
 }
 
-/// The exclusive right to a file of the folder, until it is dropped or the process ends.
+/// The exclusive right to a file of the folder. The right ends when the value is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct FileClaim {
     _file: File,
 }
 
 impl FileClaim {
-    /// Claims the file that `lock` stands for; `None` if another process or this one has claimed it already.
+    /// Claims the file to which the lock file `lock` belongs. Returns `None` if any process, also this one, has
+    /// already claimed the file.
     pub(super) fn try_take(lock: &Path) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(lock)?;
         match file.try_lock() {
@@ -51,14 +53,15 @@ impl FileClaim {
     }
 }
 
-/// Writes a file in one atomic step, so no reader, and no start after a crash, sees half of it. The caller holds the
-/// [`FolderLock`].
+/// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The caller holds
+/// the [`FolderLock`].
 pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    // A file left by a process that died; under the lock nobody else writes. `create_new` guarantees the mode.
+    // A process that died may have left a temporary file. Nobody else writes the file now, because the caller holds
+    // the lock. The file is removed, so that `create_new` creates it with the right mode.
     match fs::remove_file(&temporary) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}

@@ -1,4 +1,4 @@
-//! Certificates: issued with rcgen, and verified with the verifier that a peer uses.
+//! Issues certificates with rcgen, and verifies them with the same verifier as a peer.
 
 use crate::tls::config::provider;
 use crate::tls::identity::GROUP_MASTERS;
@@ -18,15 +18,15 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Time before its end at which a certificate is renewed; then the log also begins to warn. Certificates are checked
-/// when the server starts.
+/// A certificate is renewed if less than this time of its validity is left. The server checks this only at its start.
+/// The log begins to warn about a running server's certificate at the same time.
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
-/// Time by which new certificates are backdated, for peers whose clock is late by less.
+/// The validity of a new certificate begins this long before its issue, for peers whose clock is a little late.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// A certificate that is not a CA's.
+/// A certificate that is not a CA certificate.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaf<'a> {
     /// A serving certificate for these names.
@@ -63,19 +63,19 @@ pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// The decision about a certificate that the CA issued.
+/// What to do with a certificate that the CA issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Keep it.
+    /// Keep the certificate.
     Good,
-    /// Renew it: it ends within [`RENEW_BEFORE`], or has expired.
+    /// Renew the certificate, because it expires within [`RENEW_BEFORE`] or has expired.
     Expiring,
-    /// Renew it: it lacks a name.
+    /// Renew the certificate, because it lacks a name.
     OtherNames,
 }
 
-/// Judges `chain`, whose first certificate has `facts`, like a peer that trusts `ca`. The error is the reason for which
-/// the peer would refuse it.
+/// Judges `chain` like a peer that trusts `ca`. `facts` are those of the first certificate. The error is the reason
+/// for which the peer would refuse the chain.
 pub(super) fn judge(
     leaf: &Leaf<'_>,
     chain: &[CertificateDer<'static>],
@@ -90,8 +90,8 @@ pub(super) fn judge(
     roots.add(ca.clone())?;
     let roots = Arc::new(roots);
     let unfit = |e: rustls::server::VerifierBuilderError| rustls::Error::General(e.to_string());
-    // Verify at a time when the certificate was valid. An expired certificate must differ from a foreign one, since
-    // only ours is renewed.
+    // Verifies at a time when the certificate was valid. So an expired certificate of this CA passes, and a
+    // certificate of a different CA fails. Only the former may be renewed.
     let seconds = u64::try_from(facts.not_before.unix_timestamp()).unwrap_or_default();
     let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let mut lacks_name = false;
@@ -120,7 +120,7 @@ pub(super) fn judge(
     })
 }
 
-/// Issues a certificate for a new CA, in PEM. The CA's name is derived from its key. So two CAs of this program never
+/// Issues the certificate of a new CA, in PEM. The CA's name is derived from its key. So two CAs of this program never
 /// share a name, and the same key gives the same name.
 pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     let now = OffsetDateTime::now_utc();
@@ -150,7 +150,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::from_ca_cert_der(cert, key)?, not_after: facts.not_after })
     }
 
-    /// Issues a certificate for `key`, which never outlives the CA.
+    /// Issues a certificate for `key`. The certificate never expires after the CA.
     pub(super) fn issue(
         &self,
         leaf: &Leaf<'_>,

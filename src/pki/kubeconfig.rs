@@ -1,4 +1,5 @@
-//! The admin's kubeconfig, with all data inline, so that the one file can be copied to where kubectl runs.
+//! The admin's kubeconfig, with all data inline. So an operator needs to copy only this file to the host where kubectl
+//! runs.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,7 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 pub(super) struct Admin<'a> {
     /// Address at which the server listens.
     pub(super) addr: SocketAddr,
-    /// Certificates to verify the server with: the CA's, or the serving certificate itself.
+    /// Certificates with which kubectl verifies the server: the CA certificate, or the serving certificate itself.
     pub(super) trusted: &'a [CertificateDer<'static>],
     /// The client certificate.
     pub(super) cert_pem: &'a [u8],
@@ -64,8 +65,9 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-/// Returns the name by which to verify a user's own serving certificate, if it is not valid for the address. A CA
-/// certificate needs no name: this CA issues certificates for the address.
+/// If the operator's own serving certificate is not valid for the address, returns the name with which kubectl
+/// verifies it. For a CA certificate, no name is needed: the certificates that this CA issues are valid for the
+/// address.
 fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(cert).ok()?;
     if parsed.is_ca() || verify_server_name(&ParsedCertificate::try_from(cert).ok()?, &ServerName::from(ip)).is_ok() {
@@ -73,7 +75,7 @@ fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> 
     }
     let names = parsed.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
-        // A valid DNS name only: no wildcard, and nothing that could be more than a YAML word.
+        // Accepts only a valid DNS name: no wildcard, and nothing that YAML would have to quote.
         GeneralName::DNSName(name) if rustls_pki_types::DnsName::try_from(*name).is_ok() => Some((*name).to_owned()),
         _ => None,
     })

@@ -1,5 +1,5 @@
-//! The server's own certificates. At start it creates missing files in the certificate folder and renews certificates
-//! that expire soon.
+//! The server's own certificates. At its start, the server creates missing files in the certificate folder, and renews
+//! certificates that expire soon.
 //!
 //! ```text
 //! ca.crt         ca.key          the CA, 10 years; signs the other two certificates
@@ -9,12 +9,13 @@
 //! .lock                          held while anything here is read or written
 //! ```
 //!
-//! `ca.key` stays in the folder, readable by its owner only, like every key here. Without it no other certificate can
-//! be renewed or follow a change of address. Operators may move it away; it is needed only to sign.
+//! `ca.key` stays in the folder. Like every key in the folder, only its owner can read it. Operators may move `ca.key`
+//! away, since it is needed only to sign. Without it, the server can neither renew the other certificates nor issue
+//! one for a new address.
 //!
 //! Invariant: no key or certificate that this module did not make is ever overwritten. A renewal keeps the key, so it
-//! replaces one file in one step. A key is written before its certificate. So a crash leaves at worst a key without a
-//! certificate, which the next start issues.
+//! replaces only the certificate file, in one step. A new key is written before its certificate. So a crash leaves at
+//! worst a key without a certificate. The next start then issues the certificate.
 
 mod files;
 mod issue;
@@ -35,7 +36,7 @@ use tracing::{info, warn};
 /// Specification.
 ///
 /// # Errors
-/// The user has no home folder. There is no fallback: a shared folder such as `/tmp` is no place for keys.
+/// The user has no home folder. There is no fallback, because a shared folder such as `/tmp` is not a place for keys.
 pub fn default_cert_dir() -> io::Result<PathBuf> {
     use etcetera::BaseStrategy;
     etcetera::choose_base_strategy()
@@ -52,7 +53,7 @@ pub fn default_cert_dir() -> io::Result<PathBuf> {
 pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     let dns = ["localhost".to_owned(), host].into_iter().filter_map(|name| {
-        // A host name that is no DNS name cannot be in a certificate.
+        // A host name that is not a DNS name cannot be in a certificate.
         rustls_pki_types::DnsName::try_from(name).ok().map(ServerName::DnsName)
     });
     let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
@@ -87,8 +88,8 @@ impl CertDir {
     /// Opens a folder; creates the folder and the CA if missing.
     ///
     /// # Errors
-    /// Existing files are unreadable, invalid or contradictory; they are never overwritten. Or missing files cannot be
-    /// written.
+    /// Existing files are unreadable, invalid or contradictory, or missing files cannot be written. Such existing
+    /// files are never overwritten.
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
         let certs = Self { dir: dir.to_owned() };
@@ -110,7 +111,7 @@ impl CertDir {
     /// Issues the serving certificate if it is missing. Renews it if it does not cover all of `names` or expires soon.
     ///
     /// # Errors
-    /// As [`CertDir::open`].
+    /// See [`CertDir::open`].
     pub fn ensure_serving(&self, names: &[ServerName<'static>]) -> Result<(), PkiError> {
         self.ensure_leaf("apiserver", &Leaf::Serving(names))
     }
@@ -118,13 +119,14 @@ impl CertDir {
     /// Issues the admin's client certificate if it is missing. Renews it if it expires soon.
     ///
     /// # Errors
-    /// As [`CertDir::open`].
+    /// See [`CertDir::open`].
     pub fn ensure_admin(&self) -> Result<(), PkiError> {
         self.ensure_leaf("admin", &Leaf::Admin)
     }
 
-    /// Writes the admin's kubeconfig for a server that actually listens at `addr`. `serving_cert` is the user's own
-    /// serving certificate, if the one in this folder is not used; the file then trusts only that.
+    /// Writes the admin's kubeconfig for a server that actually listens at `addr`. `serving_cert` is the operator's
+    /// own serving certificate, if the server does not use the one in this folder. The kubeconfig then trusts only
+    /// `serving_cert`.
     ///
     /// The file is `admin.kubeconfig`, unless another server that shares the folder has claimed it. Then `addr` is part
     /// of the file name.
@@ -276,8 +278,8 @@ impl CertDir {
         let sign_error = |e| PkiError::new(&cert_path, Cause::Sign(e));
         let authority = Authority::new(ca, ca_key).map_err(|e| PkiError::new(&self.ca_cert(), Cause::Sign(e)))?;
         let cert = authority.issue(leaf, &key, now).map_err(sign_error)?;
-        // rcgen encodes the issuer's name again. If the subject is not carried over exactly, nobody can verify the
-        // certificate, and every start would issue another.
+        // rcgen encodes the issuer's name anew. If this encoding differs from the CA's subject, nobody can verify the
+        // certificate, and every start would issue a new one.
         let facts = issue::facts_of(cert.der()).ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
         issue::judge(leaf, &[cert.der().clone()], ca, &facts, now)
             .map_err(|e| PkiError::new(&self.ca_cert(), Cause::CannotIssue(e)))?;
@@ -302,7 +304,8 @@ impl AdminKubeconfig {
     }
 }
 
-/// Formats an address for a file name: without colons, which separate paths in `KUBECONFIG`, and without brackets.
+/// Formats an address for a file name. The result has no brackets, and no colons, because colons separate paths in
+/// `KUBECONFIG`.
 fn file_name_of(addr: SocketAddr) -> String {
     addr.to_string().replace(['[', ']'], "").replace(':', "-")
 }

@@ -1,4 +1,4 @@
-//! A certificate folder from its first start to its last day.
+//! Tests a certificate folder from the first start to the expiry of the certificates.
 
 use super::*;
 use crate::tls::identity::identity_of;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// Folder in a folder, so that making it is part of the test.
+/// A path inside a temporary folder. The path does not exist, so creating it is part of the test.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -54,7 +54,8 @@ impl Folder {
         KeyPair::try_from(&PrivateKeyDer::from_pem_file(self.file(name)).expect("PEM")).expect("a key")
     }
 
-    /// Puts a certificate for the key of `name` in its place, from the CA in the folder, with the given end.
+    /// Replaces the certificate `name` by one with the same key, issued by the CA in the folder, that ends at
+    /// `not_after`.
     fn reissue(&self, name: &str, not_after: OffsetDateTime) {
         let issuer = rcgen::Issuer::from_ca_cert_der(&self.cert("ca.crt"), self.key("ca.key")).expect("an issuer");
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -66,7 +67,7 @@ impl Folder {
         fs::write(self.file(&format!("{name}.crt")), cert.pem()).expect("written");
     }
 
-    /// The error of a start, which must have changed nothing.
+    /// Returns the error of a start. The start must not have changed any file.
     fn refusal(&self) -> String {
         let before = self.content();
         let error = self.ensure().expect_err("an error").to_string();
@@ -157,7 +158,7 @@ fn the_kubeconfig_follows_the_port() {
     assert!(names_server("admin.kubeconfig", "127.0.0.1:9443"));
     assert_eq!(mode(first.path()), 0o600);
 
-    // The first server still runs, so no other server may write its file.
+    // The first server still runs, so no other server may write the first server's file.
     let before = folder.content();
     for (addr, name) in
         [("127.0.0.1:8443", "admin-127.0.0.1-8443.kubeconfig"), ("[::1]:8443", "admin---1-8443.kubeconfig")]
@@ -281,7 +282,7 @@ fn a_certificate_of_somebody_else_is_refused_even_when_it_has_expired() {
     assert!(error.contains("not issued by the ca.crt beside it"), "{error}");
 }
 
-/// A user's own CA, with a subject of several parts, put in the folder before the first start.
+/// Puts an operator's own CA, with a subject of several parts, in the folder before the first start.
 fn own_authority(folder: &Folder, change: impl FnOnce(&mut CertificateParams)) {
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("a key");
     let mut params = CertificateParams::default();
@@ -329,7 +330,7 @@ fn a_folder_that_cannot_be_made_is_told() {
 }
 
 /// Goal: servers that start at the same moment on one folder agree on what is in it. Method: many threads start on an
-/// empty folder, each with its own lock; all must succeed, and another start must find nothing to do.
+/// empty folder, each with its own lock; all must succeed, and a further start must find nothing to do.
 #[test]
 fn many_starts_at_once_make_one_set() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 connection: its requests in order, and the one response that may be long.
+//! An HTTP/1.1 connection: serves its requests in order. One response at a time may be long.
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Context, Owner, Served, Service};
@@ -28,7 +28,7 @@ pub struct Http1 {
     in_progress: InProgress,
     /// Whether the current request is the last one that the connection serves.
     is_last: bool,
-    /// Whether the server stops: only a request that has begun is still served.
+    /// Whether the server is stopping. Then only a request that has begun to arrive is still served.
     is_draining: bool,
 }
 
@@ -37,13 +37,13 @@ pub struct Http1 {
 enum InProgress {
     #[default]
     Nothing,
-    /// A job whose head is not sent yet.
+    /// A job (list or collection deletion) whose response head is not sent yet.
     Begun(Box<Job>, Persistence),
     Job(Box<Job>, BodyFraming),
     Watch(WatcherKey, BodyFraming),
     /// The request waits; its bytes are in the input.
     Waiting(Box<Waiting>, Persistence),
-    /// The request has waited and is served again.
+    /// The request has waited, and the server serves it once more.
     Again(Retry),
     /// The connection and the response continue in HTTP/2.
     Upgrade(Box<Upgrade>),
@@ -68,7 +68,7 @@ struct BodyFraming {
 }
 
 impl Http1 {
-    /// Returns a connection that takes bodies of at most `body_bytes_max`.
+    /// Returns a connection that accepts request bodies of at most `body_bytes_max` bytes.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Http1 {
         }
     }
 
-    /// Serves the requests in `input` while the output has room and `budget` lasts.
+    /// Serves the requests in `input` until the output is full or `budget` is used up.
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             if cx.output.len() >= budget.output_bytes_max {
@@ -109,8 +109,8 @@ impl Http1 {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = cx.service.call_api(request, body, retry, cx.from, cx.now);
-                // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A connection that closes is not
-                // upgraded.
+                // Upgrades only in cleartext: over TLS, ALPN has already decided (RFC 9113 §3.1). A connection that
+                // closes after this response is not upgraded.
                 if after.wants_h2c
                     && !matches!(reply, Reply::Waiting(_))
                     && cx.from.credentials.is_insecure()
@@ -136,7 +136,7 @@ impl Http1 {
                     }
                     return Served::Starved;
                 }
-                // The only parser error that leaves a readable request head.
+                // This is the only parser error after which the request head is readable.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
                     return self.refuse_body(&error, input, cx);
@@ -153,7 +153,7 @@ impl Http1 {
         }
     }
 
-    /// Refuses the first request in `input`, whose body is not read, and closes the connection.
+    /// Refuses the first request in `input` without reading its body, and closes the connection.
     #[cold]
     fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, cx: &mut Context<'_>) -> Served {
         let (response, head_only) = cx.service.refuse(self.parser.refused_head(input).as_ref(), error);
@@ -188,7 +188,7 @@ impl Http1 {
         };
     }
 
-    /// Takes one step of the list or collection deletion in progress.
+    /// Runs one step of the list or collection deletion in progress.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
@@ -238,7 +238,7 @@ impl Http1 {
         Some(fill)
     }
 
-    /// Takes the request to upgrade to HTTP/2.
+    /// Removes and returns the pending upgrade to HTTP/2.
     pub(super) fn take_upgrade(&mut self) -> Option<Upgrade> {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Upgrade(upgrade) => Some(*upgrade),
@@ -274,7 +274,7 @@ impl Http1 {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Takes no request after the current one, and ends an open watch.
+    /// Refuses all requests after the current one, and ends an open watch.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
         if let InProgress::Begun(_, after) | InProgress::Waiting(_, after) = &mut self.in_progress {
@@ -303,7 +303,7 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
     }
 
-    /// Returns the deadline for the input that the server has awaited since `since_ms`, in ms.
+    /// Returns the deadline for the next input, in ms. The server has waited for this input since `since_ms`.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         if self.is_streaming() {
@@ -319,7 +319,7 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// [Checks](Job::check) the job in progress. It waits for the peer unless the output `has_room`.
+    /// [Checks](Job::check) the job in progress. Unless the output `has_room`, the job waits for the peer to read.
     pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.check(now, !has_room);
@@ -357,11 +357,12 @@ impl Http1 {
     }
 }
 
-/// The response that accepts the upgrade to HTTP/2; its frames follow.
+/// The response that accepts the upgrade to HTTP/2. HTTP/2 frames follow it.
 const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// Returns the client's settings, which an upgrade must have exactly once (RFC 7540 §3.2.1). An upgrade with invalid
-/// settings is ignored: once the request is served it is too late to refuse.
+/// Returns the settings of the client's `HTTP2-Settings` field. An upgrade must have exactly one such field (RFC 7540
+/// §3.2.1). An upgrade with invalid settings is ignored, because a request that is already served can no longer be
+/// refused.
 fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     let mut settings = None;
     let mut lines = 0;
@@ -374,7 +375,7 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     settings.filter(|_| lines == 1)
 }
 
-/// Writes a response, or the head of one that continues.
+/// Writes a whole response, or only the head of a long response.
 fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
@@ -396,7 +397,7 @@ fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress
     }
 }
 
-/// Takes a step of a list or collection deletion whose head is not sent.
+/// Runs a step of a list or collection deletion whose response head is not sent yet.
 fn begin_job(mut job: Box<Job>, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     let (head, body) = match job_steps::begin(&mut job, cx.service, cx.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
@@ -431,7 +432,7 @@ fn push_head_without_length(head: &Response, after: Persistence, cx: &mut Contex
     framing
 }
 
-/// Takes a step of a list or collection deletion whose head is sent.
+/// Runs a step of a list or collection deletion whose response head is sent.
 ///
 /// # Errors
 /// The body cannot be completed.

@@ -1,5 +1,6 @@
-//! The steps of lists and collection deletions that both protocols share. The first steps come before the head is sent.
-//! Metrics count the request when its response begins and when its last part is made.
+//! The steps of jobs: lists and collection deletions. HTTP/1.1 and HTTP/2 share this code. [`begin`] runs the steps
+//! before the response head is sent, [`go_on`] the later steps. Metrics count the request when its response begins,
+//! and when the last part of its response is made.
 
 use super::Service;
 use crate::api::job::{Job, JobError};
@@ -7,7 +8,7 @@ use crate::clock::Now;
 use crate::form::Response;
 use crate::table::snapshot::Stepped;
 
-/// Result of a step before the head is sent.
+/// Result of a step before the response head is sent.
 pub(super) enum Begun {
     /// No response yet.
     Nothing,
@@ -17,10 +18,11 @@ pub(super) enum Begun {
     Part(Response, Vec<u8>),
 }
 
-/// Takes a step of a job whose head is not sent. Most responses are short, and are made whole, with their length.
+/// Runs a step of a job whose response head is not sent yet. Most responses are short; they are made whole, with their
+/// length.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    // A hand-over may have begun after the deletion began.
+    // A hand-over of the Leases to another storage may have begun after this deletion began.
     let permitted = if job.is_deletion() { service.api.handover.check_collection_deletion() } else { Ok(()) };
     let stepped = permitted
         .map_err(JobError::Refused)
@@ -41,10 +43,10 @@ pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: u
     Begun::Whole(response)
 }
 
-/// Takes a step of a job whose head is sent, and appends its piece to `out`.
+/// Runs a step of a job whose response head is sent. Appends the next piece of the body to `out`.
 ///
 /// # Errors
-/// The body cannot be finished.
+/// The body cannot be completed.
 pub(super) fn go_on(
     job: &mut Job,
     service: &mut Service,

@@ -1,6 +1,6 @@
-//! Connects protocol and API: takes requests from a connection's input and puts responses in its output. Has no rules
-//! of the API. Only this module depends on both sides: `conn` passes on what is needed, and `server` decides when each
-//! connection continues.
+//! Connects the protocols (HTTP/1.1, HTTP/2) and the API. Takes requests from a connection's input, and writes
+//! responses to the connection's output. Contains no rules of the API. Only this module depends on both the protocols
+//! and the API. `conn` passes input and output to this module, and `server` decides when each connection continues.
 
 mod http1;
 mod http2;
@@ -27,7 +27,7 @@ use memchr::memchr;
 use mio::Token;
 use std::borrow::Cow;
 
-/// The connection and stream of a watcher.
+/// The connection and stream that own a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The connection.
@@ -39,7 +39,7 @@ pub struct Owner {
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    /// The connection, which will own the watches.
+    /// The connection. It will own the watches that the requests open.
     pub connection: Token,
     /// The peer's credentials, by which its requests are authorized.
     pub credentials: &'a Credentials,
@@ -48,7 +48,7 @@ pub struct Peer<'a> {
 /// Context for serving a connection in a turn of the event loop.
 #[derive(Debug)]
 pub struct Context<'t> {
-    /// State that all connections share.
+    /// What all connections share.
     pub service: &'t mut Service,
     /// The peer that sent the requests.
     pub from: Peer<'t>,
@@ -58,17 +58,17 @@ pub struct Context<'t> {
     pub output: &'t mut Vec<u8>,
 }
 
-/// State of a connection after serving.
+/// How a connection continues after serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// More input is needed.
     Starved,
-    /// There is more to do, now or once the output has room.
+    /// There is more work, now or once the output has room.
     Busy,
-    /// A response is in progress and later requests wait. Events come by [`Protocol::send_events`], more of a list by
-    /// [`Protocol::step_job`].
+    /// A response is in progress, and later requests wait. [`Protocol::send_events`] continues a watch, and
+    /// [`Protocol::step_job`] continues a list.
     Streaming,
-    /// Close once the output is sent.
+    /// Close the connection once the output is sent.
     Close,
 }
 
@@ -77,24 +77,25 @@ pub enum Served {
 pub enum AfterStep {
     /// Continue as before.
     GoOn,
-    /// Wait until the job's changes are settled.
+    /// Wait until the journal reports the outcome of the job's changes.
     Wait,
-    /// Close once the output is sent.
+    /// Close the connection once the output is sent.
     Close,
 }
 
-/// Budget of one connection in one turn, while there is [time](Pace).
+/// Budget: how much one connection may do in one turn of the event loop. All connections together also have a [time
+/// budget](Pace).
 #[derive(Debug)]
 pub struct Budget {
-    /// Remaining requests.
+    /// Number of requests that the connection may still serve.
     pub requests: usize,
     /// Bytes of output at which no further request is served, see [`Service::output_bytes_max`].
     pub output_bytes_max: usize,
-    /// Whether responses wait for the end of the turn.
+    /// Whether this connection has written responses that will be sent at the end of the turn.
     pub has_answers: bool,
-    /// Whether the socket has more to read than the input has.
+    /// Whether the socket may have bytes that are not in the input yet.
     pub has_more_input: bool,
-    /// Whether serving has begun in this turn.
+    /// Whether serving this connection has begun in this turn.
     pub is_begun: bool,
 }
 
@@ -111,14 +112,14 @@ impl Budget {
         }
     }
 
-    /// Whether the budget lasts; `output` is the output that waits to be sent.
+    /// Whether the budget is not used up. `output` is the output that waits to be sent.
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
         self.requests > 0 && output.len() < self.output_bytes_max
     }
 }
 
-/// Returns the namespace and name of the Lease in `target`, if its plain path has them.
+/// Returns the namespace and name of the Lease that `target` names, if its path has the ordinary form.
 fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     match Route::of(str::from_utf8(path).ok()?) {
@@ -127,7 +128,7 @@ fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     }
 }
 
-/// Returns the key for prefetching the Lease in `target`, if its plain path has one.
+/// Returns the key for prefetching the Lease that `target` names, if its path has the ordinary form.
 fn prefetch_key_of(target: &[u8], table: &Table) -> Option<PrefetchKey> {
     if target.len() > PREFETCH_TARGET_BYTES_MAX {
         return None;

@@ -5,11 +5,12 @@ use crate::http::Method;
 use crate::limits::{PLAIN_REQUEST_BYTES_MAX, READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
-/// Time that a turn's requests have taken, all connections together. Most take microseconds, and reading the clock for
-/// each would be noticeable. The clock is read after several plain requests, and after each that may have taken longer.
+/// Time that the requests of a turn have taken, all connections together. Most requests take microseconds, so reading
+/// the clock after each would cost noticeable time. The clock is read after several plain requests (see `is_plain`),
+/// and after each request that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// End of the budget; `None` is no end.
+    /// Time at which the budget is used up; `None` if there is no limit.
     end: Option<Instant>,
     /// Plain requests since the last read of the clock; [`REQUESTS_PER_CLOCK`] or more if the clock must be read again.
     unlooked: u32,
@@ -18,18 +19,20 @@ pub struct Pace {
     is_over: bool,
     /// When the clock was read last.
     looked: Option<Instant>,
-    /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. That is one
-    /// request that is not plain, or several plain requests. Also `true` if much was read without a request.
+    /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. Between
+    /// two reads of the clock comes one request that is not plain, or several plain requests. Also `true` if many
+    /// bytes were read without a request.
     is_slow: Option<bool>,
 }
 
 impl Pace {
-    /// Begins the time of a turn's requests at `moment`.
+    /// Begins the time budget of a turn's requests at `moment`.
     pub fn begin_turn(&mut self, moment: Instant) {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// Counts a served request, which may be [plain](is_plain). Its response may still have to be written.
+    /// Counts a served request. `is_plain` tells whether the request is [plain](is_plain). The response may not be
+    /// written yet.
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
@@ -43,12 +46,14 @@ impl Pace {
         }
     }
 
-    /// Notes that the connection reached its read limit of a turn: it is slow if those bytes had no request.
+    /// Notes that the connection reached its limit of bytes read in a turn. The connection is slow if these bytes
+    /// contained no request.
     pub fn count_much_read(&mut self) {
         self.is_slow.get_or_insert(true);
     }
 
-    /// Reads the clock if a read is due. Returns whether the time is over, so that this turn serves no further request.
+    /// Reads the clock if a read is due. Returns whether the time budget is used up, so that this turn serves no
+    /// further request.
     #[must_use]
     pub fn check_end(&mut self) -> bool {
         if self.unlooked >= REQUESTS_PER_CLOCK {
@@ -64,8 +69,8 @@ impl Pace {
     }
 
     /// Returns whether the requests counted since the last call used up a turn's time between two reads of the clock.
-    /// Also `true` if [much was read](Pace::count_much_read) without a request. `None` if there were no requests: then
-    /// other work, such as reading a body, does not count for the next connection.
+    /// Also `true` if [much was read](Pace::count_much_read) without a request. Returns `None` if there were no
+    /// requests. The time of other work, such as reading a body, then does not count against the next connection.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {
@@ -75,14 +80,15 @@ impl Pace {
     }
 }
 
-/// Time for the requests of a turn.
+/// Time budget for the requests of a turn.
 const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 
-/// Whether a request takes only microseconds: it reads or replaces one Lease, and both bodies are as short as an
-/// ordinary Lease. `body_bytes` is the length of the request's body.
+/// Whether a request is plain, so that it takes only microseconds. A plain request reads or replaces one Lease, and
+/// the bodies of request and response are as short as an ordinary Lease. `body_bytes` is the length of the request's
+/// body.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     match (method, reply) {
-        // The response is about as long as the body.
+        // The response is about as long as the body of the request.
         (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
         (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
         _ => false,

@@ -13,7 +13,8 @@ use crate::watch::{Fill, WatcherKey, Watchers};
 /// The protocol of a connection.
 #[derive(Debug)]
 pub enum Protocol {
-    /// Cleartext before its first bytes. HTTP/2 with prior knowledge begins with its preface (RFC 9113 §3.3).
+    /// A cleartext connection whose first bytes have not arrived. HTTP/2 with prior knowledge begins with the preface
+    /// (RFC 9113 §3.3).
     Undecided,
     /// HTTP/1.1.
     Http1(Http1),
@@ -28,7 +29,7 @@ impl Protocol {
         Self::Http1(Http1::new(body_bytes_max(credentials)))
     }
 
-    /// Returns HTTP/2, whose first frame goes to `output`.
+    /// Returns HTTP/2 for a peer with these credentials. Appends the server's first frame to `output`.
     #[must_use]
     pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
         let config = Config {
@@ -39,8 +40,8 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
-    /// Serves the requests in `input` while the output has room and `budget` lasts. [`Protocol::step_job`] begins lists
-    /// and collection deletions.
+    /// Serves the requests in `input` until the output is full or `budget` is used up. Lists and collection deletions
+    /// only begin in [`Protocol::step_job`].
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
@@ -79,7 +80,7 @@ impl Protocol {
         }
     }
 
-    /// Takes one step of a list or collection deletion, which together do the work of many requests.
+    /// Runs one step of a list or collection deletion. All steps together may take as long as many requests.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
@@ -113,7 +114,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the bytes of responses that wait for the windows of HTTP/2 streams.
+    /// Returns the bytes of responses that wait for the flow-control windows of HTTP/2 streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         match self {
@@ -122,7 +123,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the bytes of unanswered requests, without those in the input.
+    /// Returns the bytes of unanswered requests, without the bytes in the input.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         match self {
@@ -131,7 +132,7 @@ impl Protocol {
         }
     }
 
-    /// Whether more input is useful now. Otherwise input stays in the kernel, and so with the peer.
+    /// Whether more input is useful now. If not, the caller does not read, and TCP flow control stops the peer.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self {
@@ -140,8 +141,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the prefetch key of the next request in `input`, if it is known before serving. In HTTP/2 it is not
-    /// known, since heads are decoded once and in order. There the Leases of one connection's requests are prefetched.
+    /// Returns the prefetch key of the next request in `input`, if the key is known before serving. In HTTP/2 the key
+    /// is not known, since each head is decoded only once, in order. Instead, an HTTP/2 connection prefetches the
+    /// Leases of its own complete requests.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {
@@ -156,7 +158,7 @@ impl Protocol {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())
     }
 
-    /// Whether a request has begun and is incomplete.
+    /// Whether the peer has sent only a part of a request.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         match self {
@@ -166,7 +168,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the deadline for the input that the server has awaited since `since_ms`, in ms.
+    /// Returns the deadline for the next input, in ms. The server has waited for this input since `since_ms`.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         match self {
@@ -176,7 +178,7 @@ impl Protocol {
         }
     }
 
-    /// Handles the deadline. Returns whether the connection is over.
+    /// Handles the passing of the deadline. Returns whether the connection must close.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         match self {
             Self::Undecided | Self::Http1(_) => true,
@@ -184,7 +186,7 @@ impl Protocol {
         }
     }
 
-    /// Stops taking new requests, and ends watches.
+    /// Refuses new requests from now on, and ends watches.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         match self {
             Self::Undecided => {}
@@ -197,14 +199,14 @@ impl Protocol {
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         match self {
-            // A few bytes that do not determine the protocol are no request.
+            // Bytes too few to determine the protocol are not a request yet.
             Self::Undecided => true,
             Self::Http1(http1) => http1.is_idle(input),
             Self::Http2(http2) => http2.is_idle(input),
         }
     }
 
-    /// Drops all requests and responses in progress: the connection is over.
+    /// Drops all requests and responses in progress, because the connection closes.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         match self {
             Self::Undecided => {}
@@ -213,7 +215,8 @@ impl Protocol {
         }
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs in progress. They wait for the peer unless the output `has_room`.
+    /// [Checks](crate::api::job::Job::check) the jobs in progress. Unless the output `has_room`, the jobs wait for the
+    /// peer to read.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}
@@ -222,7 +225,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a request or a job waits.
+    /// Whether a request or a job waits, for example for the journal.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         match self {
@@ -246,7 +249,8 @@ impl Protocol {
 /// Bytes that distinguish the preface from every method: `PRI `.
 const SNIFFED_BYTES: usize = 4;
 
-/// Returns the maximum body of a peer, in bytes. A peer without a certificate may only read health and version.
+/// Returns the maximum length of a request body from this peer, in bytes. A peer without a certificate may only read
+/// health and version, so its limit is low.
 pub(super) fn body_bytes_max(credentials: &Credentials) -> usize {
     if credentials.is_anonymous() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
 }

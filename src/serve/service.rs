@@ -1,4 +1,4 @@
-//! The state that serves the requests of all connections.
+//! What all connections share to serve requests: the API, the Leases, the watchers, and buffers.
 
 use super::http2::Spare;
 use super::pace::{Pace, is_plain};
@@ -28,7 +28,7 @@ use crate::watch::Watchers;
 use mio::Token;
 use std::sync::Arc;
 
-/// State that all connections share.
+/// What all connections share.
 #[derive(Debug)]
 pub struct Service {
     /// The API.
@@ -41,16 +41,16 @@ pub struct Service {
     pub trust: Arc<Trust>,
     /// Connections with requests that wait.
     pub waiters: Waiters,
-    /// Bytes of output on all connections that wait for a window or a socket.
+    /// Bytes of output that wait for a flow-control window or a socket, on all connections.
     pub queued_bytes: usize,
     /// Time budget of this turn's requests.
     pub pace: Pace,
     /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
-    /// Time at which the end of a front proxy's connection may be logged again, in ms, and the number of ends not
-    /// logged.
+    /// Time at which a failed connection of a front proxy may be logged again, in ms, and the number of such failures
+    /// that were not logged.
     front_proxy_ends: (u64, u64),
-    /// Version of the table when a hand-over last woke waiting requests.
+    /// The table's `resourceVersion` when a hand-over last woke waiting requests.
     woken_at: ResourceVersion,
     /// Date for response heads.
     pub date: HttpDate,
@@ -87,15 +87,16 @@ impl Service {
         self.table = table;
     }
 
-    /// Returns the bytes of queued output at which no further request of a peer is served until it has read some. Open
-    /// watches and lists have [`QUEUED_BYTES_HIGH`]: otherwise requests would always come before them.
+    /// Returns the bytes of queued output at which a peer must read before its next request is served. Open watches
+    /// and lists use the limit [`QUEUED_BYTES_HIGH`] instead. Otherwise requests would always come before watches and
+    /// lists.
     #[must_use]
     pub fn output_bytes_max(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
     }
 
-    /// Returns the bytes of unserved requests that a peer's connection may hold; more is refused. A front proxy's few
-    /// connections carry the requests of all its clients.
+    /// Returns the maximum bytes of unserved requests on a peer's connection. Further bytes are refused. The limit for
+    /// a front proxy is never lowered, because its few connections carry the requests of all its clients.
     pub(super) fn received_bytes_max(&self, credentials: &Credentials) -> usize {
         let is_scarce = self.received_bytes >= RECEIVED_BYTES_TOTAL_HIGH && !credentials.is_front_proxy();
         if credentials.is_anonymous() || is_scarce {
@@ -105,13 +106,13 @@ impl Service {
         }
     }
 
-    /// Whether so much output waits on all connections that each may queue little more.
+    /// Whether so much output waits on all connections together that each connection may queue only little more.
     pub(super) fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
 
     /// Advances the journal: applies durable changes, and passes connections with runnable requests to `wake`. A
-    /// journal that is loading takes about `records_max` records. Returns whether this call loaded the last of them.
+    /// journal that is loading applies about `records_max` records. Returns whether this call loaded the last record.
     ///
     /// # Errors
     /// The journal has failed, and nothing more may be served.
@@ -143,21 +144,22 @@ impl Service {
         Ok(has_loaded)
     }
 
-    /// Sends this turn's changes to the journal, unless a batch is still in flight.
+    /// Sends this turn's changes to the journal, unless the journal still writes the previous batch.
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
         }
     }
 
-    /// Reads the phase of the hand-over of Leases, and performs this replica's step of it. Passes connections with
-    /// runnable requests to `wake`.
+    /// Reads the phase of the hand-over of Leases to another storage, and performs this replica's step of the
+    /// hand-over. Passes connections with runnable requests to `wake`.
     pub fn hand_over(&mut self, now: Now, wake: impl FnMut(Token)) {
         let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        // With in-memory Leases, no other event reports that a client changed the phase, or the worker a Lease.
+        // With in-memory Leases, no other event reports that a client changed the phase, or that the worker changed a
+        // Lease.
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {
             self.woken_at = self.table.version();
@@ -165,7 +167,8 @@ impl Service {
         }
     }
 
-    /// Logs, at intervals, that received data ends a front proxy's connection: it carries the requests of all clients.
+    /// Logs, at intervals, that data from a front proxy was invalid, so that its connection ends. Such a connection
+    /// carries the requests of many clients.
     #[cold]
     pub(super) fn warn_front_proxy_end(&mut self, error: &ConnectionError, now: Now) {
         let (again_ms, unlogged) = &mut self.front_proxy_ends;
@@ -182,7 +185,7 @@ impl Service {
         );
     }
 
-    /// Passes a request to the API, and counts it in the time of this turn.
+    /// Passes a request to the API, and counts the request in [`Service::pace`].
     pub(super) fn call_api(
         &mut self,
         request: &RequestHead<'_>,
@@ -204,7 +207,8 @@ impl Service {
     pub(super) fn resume_request(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
         let resumed = self.api.resume(&self.table, waiting, now);
         match &resumed {
-            // A request that waits for its own change stays noted until the change is settled.
+            // A request that waits for its own change is noted already, until the journal reports the outcome of the
+            // change.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
                 self.note_waiting(waiting, connection);
             }
@@ -213,7 +217,7 @@ impl Service {
         resumed
     }
 
-    /// Notes that a job on `connection` waits for its own changes.
+    /// Notes that a job on `connection` waits for the journal to report the outcome of the job's changes.
     pub(super) fn note_waiting_job(&mut self, job: &Job, connection: Token, now: Now) {
         self.waiters.add(WakeUp::AnyChange, job.late_ms(now), connection);
     }
@@ -222,8 +226,8 @@ impl Service {
         self.waiters.add(waiting.wake_up(), waiting.due_ms(), connection);
     }
 
-    /// Refuses a request whose body is not read, and counts it in the time of this turn. `request` is `None` if its
-    /// head is unreadable. Returns the response and whether the method is HEAD.
+    /// Refuses a request without reading its body, and counts the request in [`Service::pace`]. `request` is `None` if
+    /// the head is unreadable. Returns the response and whether the method is HEAD.
     pub(super) fn refuse(&mut self, request: Option<&RequestHead<'_>>, error: &ApiError) -> (Response, bool) {
         self.pace.count(true);
         match request {
@@ -233,7 +237,7 @@ impl Service {
     }
 }
 
-/// Scratch buffers that all connections use in turn.
+/// Scratch buffers that all connections use, one after the other.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// The decoded HTTP/2 head.

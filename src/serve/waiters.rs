@@ -1,4 +1,5 @@
-//! Connections with waiting requests, and the event that wakes each.
+//! Connections with waiting requests, by the event that wakes them. A change of a Lease is "settled" when the journal
+//! reports its outcome. A "ticket" numbers each such change.
 
 use crate::api::waiting::WakeUp;
 use crate::limits::WAIT_LOOK_MS;
@@ -8,17 +9,19 @@ use std::collections::{BTreeMap, VecDeque};
 /// Connections with waiting requests. Some of the connections may be closed.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    /// Waiters for their own change, by the number of its ticket, which never decreases.
+    /// Connections that wait for their own change, with the number of the change's ticket, in ascending order.
     own: VecDeque<(u64, Waiter)>,
-    /// Waiters for another change, by the number of its ticket; first come, first served.
+    /// Connections that wait for a change of a different request, by the number of the change's ticket. For each
+    /// ticket, first come, first served.
     other: BTreeMap<u64, Vec<Waiter>>,
-    /// Waiters for a barrier, by its number and the connection: first deadline of their requests, in ms.
+    /// Connections that wait for a barrier of the journal. The key is the barrier's number and the connection; the
+    /// value is the first deadline of its requests, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
-    /// Waiters for any change.
+    /// Connections that wait for any change.
     any: Vec<Waiter>,
     /// Lower bound of all deadlines, in ms; `None` if no waiter has a deadline.
     due_ms_min: Option<u64>,
-    /// Next scan of the deadlines, in ms.
+    /// Time of the next scan of the deadlines, in ms.
     look_ms: u64,
 }
 
@@ -26,7 +29,7 @@ pub struct Waiters {
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     connection: Token,
-    /// First deadline of its requests that wait for the same event, in ms.
+    /// First deadline of the connection's requests that wait for this event, in ms.
     due_ms: u64,
 }
 
@@ -49,7 +52,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes the connections whose requests waited for changes up to `settled`.
+    /// Wakes the connections whose requests wait for changes with a ticket of at most `settled`.
     pub fn wake_settled(&mut self, settled: u64, mut wake: impl FnMut(Token)) {
         while let Some((_, waiter)) = self.own.pop_front_if(|(number, _)| *number <= settled) {
             wake(waiter.connection);
@@ -62,7 +65,7 @@ impl Waiters {
         self.wake_any(wake);
     }
 
-    /// Wakes the connections whose requests wait for a barrier up to the number `passed`.
+    /// Wakes the connections whose requests wait for a barrier with a number of at most `passed`.
     pub fn wake_passed(&mut self, passed: u64, mut wake: impl FnMut(Token)) {
         while let Some(first) = self.barriers.first_entry()
             && first.key().0 <= passed
@@ -91,7 +94,7 @@ impl Waiters {
             wake(waiter.connection);
             true
         };
-        // The change may still be settled, so such a waiter stays, without a deadline.
+        // The journal may still report the outcome of the change. So the waiter stays, without a deadline.
         for (_, waiter) in &mut self.own {
             if waiter.due_ms != NEVER_MS && is_late(waiter) {
                 waiter.due_ms = NEVER_MS;
@@ -112,7 +115,8 @@ impl Waiters {
         self.due_ms_min.filter(|_| !self.is_empty()).map(|due_ms| due_ms.max(self.look_ms))
     }
 
-    /// Returns the number of requests that wait for their change, plus that of connections that wait for another event.
+    /// Returns the number of requests that wait for their own change, plus the number of connections that wait for a
+    /// different event.
     #[must_use]
     pub fn len(&self) -> usize {
         self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.barriers.len() + self.any.len()
@@ -125,10 +129,11 @@ impl Waiters {
     }
 }
 
-/// Deadline of waiters that no longer have one.
+/// Stands for "no deadline" once the deadline of a waiter has passed.
 const NEVER_MS: u64 = u64::MAX;
 
-/// Adds a waiter, once for each connection: a client that opens and resets streams must not fill the memory.
+/// Adds a waiter, at most once for each connection. Otherwise a client that opens and resets streams could fill the
+/// memory.
 fn add_once(waiters: &mut Vec<Waiter>, waiter: Waiter) {
     match waiters.iter_mut().find(|other| other.connection == waiter.connection) {
         Some(other) => other.due_ms = other.due_ms.min(waiter.due_ms),
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(waiters.due_ms(), Some(60 + WAIT_LOOK_MS), "not for each of them");
         assert_eq!(woken(|wake| waiters.wake_late(60 + WAIT_LOOK_MS, wake)), [1, 3]);
         assert_eq!(waiters.due_ms(), None);
-        // The change is still under way, and may yet be settled.
+        // The journal may still report the outcome of the change.
         assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [1]);
     }
 

@@ -1,4 +1,5 @@
-//! Accepts connections up to a limit, and evicts a connection for a new one.
+//! Accepts connections up to the connection limit. At the limit, evicts an anonymous peer's connection for a new
+//! connection.
 
 use super::Server;
 use crate::clock::Now;
@@ -10,7 +11,7 @@ use mio::Interest;
 
 impl Server {
     pub(super) fn accept(&mut self, now: Now) {
-        // The cleartext listener comes first: peers of the public one must not keep out clients on this host.
+        // The cleartext listener comes first. Peers of the public TLS listener must not keep out clients on this host.
         for at in (0..self.listeners.len()).rev() {
             if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
                 self.tell_full(now);
@@ -56,9 +57,10 @@ impl Server {
         Some(due_ms.max(self.place_ms()?))
     }
 
-    /// When there is a place for another connection, in ms: 0 if there is one now, else when the oldest anonymous peer
-    /// may be evicted. A peer has [`ANONYMOUS_MS_MIN`] first: else new peers would evict each other before any
-    /// handshake completes. The time that its handshake waits for this server does not count.
+    /// When the server may take one more connection, in ms: 0 below the connection limit. At the limit, the time at
+    /// which the oldest anonymous peer may be evicted. Each anonymous peer first gets [`ANONYMOUS_MS_MIN`] to show a
+    /// certificate. Otherwise new peers would evict each other before any handshake completes. The time for which a
+    /// handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {
         if self.conns.len() < self.max_connections {
             return Some(0);
@@ -67,8 +69,8 @@ impl Server {
         Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
     }
 
-    /// Evicts the connection of the oldest anonymous peer if all places are taken. Else any peer could keep all others
-    /// out with idle connections.
+    /// Evicts the connection of the oldest anonymous peer if the connection limit is reached. Otherwise any peer could
+    /// keep all other peers out with idle connections.
     fn make_place(&mut self) {
         if self.conns.len() < self.max_connections {
             return;

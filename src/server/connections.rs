@@ -8,31 +8,32 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 
-/// All connections. A token has a slot and a generation, so the token of a closed connection finds nothing.
+/// All connections. A mio token contains the connection's slot and generation. So the token of a closed connection
+/// finds nothing, even if a new connection uses the slot.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     entries: Slab<ConnEntry>,
-    /// Generation of the newest connection; each has the next one.
+    /// Generation of the newest connection. Each new connection gets the next number.
     generation: u32,
     /// Connections of anonymous peers, oldest first. Some may be closed or no longer anonymous.
     anonymous: VecDeque<Token>,
 }
 
-/// A connection, with the event loop's state of it.
+/// A connection, and what the event loop keeps about it.
 #[derive(Debug)]
 pub(super) struct ConnEntry {
     token: Token,
     pub(super) conn: Conn,
-    /// Time of the connection's timer, in ms.
+    /// Time at which the connection's timer fires, in ms.
     pub(super) armed_ms: u64,
     pub(super) marks: Marks,
-    /// Whether its last request alone used up a turn's time.
+    /// Whether the connection's last request alone used up the time budget of a turn of the event loop.
     pub(super) is_slow: bool,
-    /// Bytes waiting to be sent, as counted last.
+    /// Bytes waiting to be sent on this connection, when last counted.
     queued_bytes: usize,
-    /// Bytes of unserved requests, as counted last.
+    /// Bytes of unserved requests on this connection, when last counted.
     received_bytes: usize,
-    /// Whether its token is in the list of anonymous peers.
+    /// Whether the connection's token is in `Connections::anonymous`.
     is_listed: bool,
 }
 
@@ -70,7 +71,8 @@ impl Connections {
         }))
     }
 
-    /// Notes whether the peer has become anonymous: its certificate may have expired, or its CA may have been removed.
+    /// Notes whether the peer has become anonymous. The peer's certificate may have expired, or its CA may no longer
+    /// be trusted.
     pub(super) fn recheck(&mut self, token: Token) {
         let Some(entry) = self.get_mut(token) else { return };
         if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {
@@ -89,15 +91,15 @@ impl Connections {
         None
     }
 
-    /// Whether this is still the token of an anonymous peer. If not, the caller must remove it from the list.
+    /// Whether `token` still belongs to an anonymous peer. If not, the caller must remove `token` from the list.
     fn stays_listed(&mut self, token: Token) -> bool {
         let Some(entry) = self.get_mut(token) else { return false };
         entry.is_listed = entry.conn.is_anonymous();
         entry.is_listed
     }
 
-    /// Removes closed and no longer anonymous connections from the list once it is long. The cost is a few steps for
-    /// each new connection.
+    /// Once the list is long, removes connections that are closed or no longer anonymous. On average this costs a few
+    /// steps for each new connection.
     fn sift_anonymous(&mut self) {
         const SLACK: usize = 64;
         if self.anonymous.len() < 2 * self.entries.len() + SLACK {
@@ -132,13 +134,13 @@ impl ConnEntry {
         self.token
     }
 
-    /// Updates the totals of all connections with the waiting bytes of this one.
+    /// Updates the server's totals with the waiting bytes of this connection.
     pub(super) fn count(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
         recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());
     }
 
-    /// Removes the connection's bytes from the totals, when it is closed.
+    /// Removes the connection's bytes from the server's totals. Called when the connection is closed.
     pub(super) fn uncount(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, 0);
         recount(&mut service.received_bytes, &mut self.received_bytes, 0);
@@ -153,7 +155,8 @@ fn recount(total: &mut usize, counted: &mut usize, now: usize) {
 
 /// Returns the token of a slot and a generation.
 fn token_of(slot: usize, generation: u32) -> Token {
-    // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
+    // A slot fits in 32 bits: it is less than the number of file descriptors. The generation has only 31 bits, so that
+    // no token equals a listener's token.
     Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
 }
 

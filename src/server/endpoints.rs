@@ -1,19 +1,19 @@
-//! The replicas' addresses, published for the Service when they change. A replica that stops is removed from the
-//! Service before its listeners close.
+//! The replicas' addresses. When they change, this module publishes them as the endpoints of the Service. A stopping
+//! replica removes its address before its listeners close.
 
 use crate::cluster::{EndpointsSender, ReplicaEndpoint};
 use crate::updates::{UpdateSender, Updates};
 
-/// Longest time for which a stop waits until the Service no longer routes to this replica, in ms.
+/// Longest time for which a stopping replica waits until its address is removed from the Service, in ms.
 const LEAVE_MS_MAX: u64 = 2_000;
-/// Time from that change until the listeners close, in ms. kube-apiserver and kube-proxy learn of the change by a
-/// watch.
+/// Time from the removal of the address until the listeners close, in ms. kube-apiserver and kube-proxy first have to
+/// see the removal in a watch.
 const SETTLE_MS: u64 = 250;
 
 /// The published endpoints, and whether this replica is leaving them.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    /// None if this server does not publish endpoints.
+    /// `None` if this server does not publish endpoints.
     sender: Option<EndpointsSender>,
     published: Updates<u64>,
     published_sender: UpdateSender<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Endpoints {
 /// A stop in progress, while the listeners are open.
 #[derive(Debug)]
 struct Leaving {
-    /// First generation of the endpoints without this replica, until it is published.
+    /// First generation of the endpoints without this replica; `None` once that generation is published.
     awaited: Option<u64>,
     /// Time at which the listeners close, in ms.
     end_ms: u64,
@@ -37,12 +37,12 @@ impl Endpoints {
         Self { sender, published, published_sender, leaving: None }
     }
 
-    /// Returns the sender of the published generation.
+    /// Returns the sender with which the publishing thread reports each published generation.
     pub(super) fn published_sender(&self) -> UpdateSender<u64> {
         self.published_sender.clone()
     }
 
-    /// Publishes these endpoints. An empty list leaves the Service to the other replicas.
+    /// Publishes these endpoints. An empty list leaves the EndpointSlices of the Service unchanged.
     pub(super) fn set(&self, endpoints: Vec<ReplicaEndpoint>) {
         if let Some(sender) = &self.sender {
             sender.set(endpoints);
@@ -64,7 +64,7 @@ impl Endpoints {
         self.leaving.is_some()
     }
 
-    /// Notes the generation that was published.
+    /// Notes the generation of the endpoints that was published last.
     pub(super) fn take_published(&mut self, now_ms: u64) {
         while let Some(published) = self.published.next() {
             if let Some(leaving) = &mut self.leaving
@@ -112,7 +112,8 @@ mod tests {
         for is_published in [true, false] {
             let (sender, _receiver) = endpoints();
             let (mut kept, _poll) = kept(Some(sender));
-            // The first set has only the other replica. Its publication must not count for the stop.
+            // The first set, too, has only the other replica. But the publication of the first set must not count for
+            // the stop.
             for (generation, endpoints) in [&others, &both].into_iter().enumerate() {
                 kept.set(endpoints.clone());
                 assert!(kept.published_sender().send(generation as u64 + 1));

@@ -1,4 +1,4 @@
-//! The fan-out of the changes of a turn of the event loop to the watchers.
+//! Sends the changes of one turn of the event loop to the watchers.
 
 use super::Server;
 use crate::clock::Now;
@@ -7,7 +7,7 @@ use crate::watch::Fill;
 use std::time::{Duration, Instant};
 
 impl Server {
-    /// Sends the turn's changes to their watchers.
+    /// Sends the changes of this turn of the event loop to the watchers of the changed Leases.
     pub(super) fn fan_out(&mut self, now: Now) {
         self.service.watchers.notify(&self.service.table);
         self.service.watchers.on_timeout(now);
@@ -32,7 +32,8 @@ impl Server {
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
-                    // Requests behind the watch, or the end of the connection, waited for it to end.
+                    // The watch has ended. Later requests of this connection, or its close, waited for the end of the
+                    // watch.
                     self.queues.enqueue(entry);
                 }
             }

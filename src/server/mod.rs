@@ -2,9 +2,10 @@
 //!
 //! `Server::turn` runs one turn of the event loop, in the order of docs/architecture.md, "The turn".
 //!
-//! Responses to requests that arrive together are sent together, and watchers get a turn's events in one write. mio
-//! reports edges. Work that a budget leaves undone stays in the queue of its kind, and the next poll does not block.
-//! Long work has a time budget, so a turn ends soon and its responses are sent.
+//! Responses to requests that arrive together are sent together. A watcher gets all events of a turn in one write.
+//! Each kind of long work has a budget per turn: a limit of time or bytes. So a turn ends soon, and its responses are
+//! sent. Work that exceeds its budget stays in a queue, and the next poll does not block. The queues are needed
+//! because mio reports readiness only once, as an edge.
 
 mod accept;
 mod connections;
@@ -63,10 +64,11 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Asks for an orderly stop: no new connections, requests in flight finish, watches end. Returns at once.
+    /// Asks for an orderly stop: the server takes no new connections, finishes the requests in flight, and ends
+    /// watches. Returns at once.
     pub fn shutdown(&self) {
         self.asked.store(true, Ordering::Release);
-        // If the loop cannot be woken, it has ended already.
+        // If the event loop cannot be woken, it has already ended.
         let _ = self.waker.wake();
     }
 }
@@ -85,7 +87,7 @@ pub struct Server {
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
-    /// Next scan of the long responses, in ms.
+    /// Time of the next scan of the long responses, in ms.
     jobs_check_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
@@ -95,7 +97,7 @@ pub struct Server {
     endpoints: Endpoints,
     awaited: Awaited,
     storage: StorageConfig,
-    /// Format in which the store is written.
+    /// Version of the format in which the store is written.
     journal_format: u8,
     table_limits: TableLimits,
     /// Deadline of the orderly stop, in ms.
@@ -103,7 +105,7 @@ pub struct Server {
     stop_kind: StopKind,
 }
 
-/// Checks of `/readyz` whose results other threads report.
+/// The `/readyz` checks whose results other threads report.
 #[derive(Debug)]
 struct Awaited {
     request_header: Option<CheckId>,
@@ -116,7 +118,7 @@ struct Awaited {
 pub enum RunError {
     /// The journal cannot be read or written.
     Journal(EngineError),
-    /// The poll failed. No such error is expected.
+    /// The poll failed. This is not expected to happen.
     Poll(io::Error),
 }
 
@@ -138,7 +140,7 @@ impl std::error::Error for RunError {
     }
 }
 
-/// Puts a connection in the run queue, if it still exists.
+/// Puts a connection in the run queue, if the connection still exists.
 fn enqueue(conns: &mut Connections, queues: &mut Queues, token: Token) {
     if let Some(entry) = conns.get_mut(token) {
         queues.enqueue(entry);
@@ -168,8 +170,8 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Makes this server keep an identity Lease, if other servers share its store. `host` is the machine's name.
-    /// The Lease names `endpoint`, at which clients reach this server, if there is one.
+    /// Makes this server keep an identity Lease, if other servers share its store. `host` is the machine's name. If
+    /// `endpoint` is given, the identity Lease names it as the address at which clients reach this server.
     pub fn announce(&mut self, host: &str, endpoint: Option<ReplicaEndpoint>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
@@ -183,7 +185,8 @@ impl Server {
         self.reload_sender.clone()
     }
 
-    /// Returns the sender of the endpoints' generation that the Service has.
+    /// Returns the sender with which the publishing thread reports each generation of the endpoints that the Service
+    /// has.
     #[must_use]
     pub fn published_sender(&self) -> UpdateSender<u64> {
         self.endpoints.published_sender()
@@ -195,8 +198,8 @@ impl Server {
         self.namespace_sender.clone()
     }
 
-    /// Runs the loop until all Leases are loaded or the server is stopped. Returns whether all are loaded. Requests for
-    /// Leases are meanwhile refused, and clients retry.
+    /// Runs the event loop until all Leases are loaded or the server is stopped. Returns whether all Leases are
+    /// loaded. Until then requests for Leases are refused, and clients retry.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -220,16 +223,17 @@ impl Server {
         Ok(is_done(self))
     }
 
-    /// Whether the table is loaded and recently had all changes that any replica had acknowledged.
+    /// Whether the table is loaded, and recently contained every change that any replica had acknowledged.
     fn is_current(&self) -> bool {
         let now_ms = self.clock.now().ms;
         self.service.api.storage.journal().is_none_or(|journal| !journal.is_loading() && journal.is_current(now_ms))
     }
 
-    /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is in flight, for a few seconds at most.
+    /// Serves until [`ShutdownHandle::shutdown`] is called. Then finishes the requests in flight, for a few seconds at
+    /// most.
     ///
     /// # Errors
-    /// [`RunError`]: nothing more is served. A journal keeps all acknowledged writes.
+    /// [`RunError`]: the server has stopped serving. If there is a journal, it contains all acknowledged writes.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !self.is_over() {
@@ -246,7 +250,7 @@ impl Server {
             other => other.map_err(RunError::Poll)?,
         }
         let woken = Instant::now();
-        // The CPU time is read only on busy turns: the read costs more than everything that is counted.
+        // Reads the CPU time only in busy turns, because the read costs more than all other counting of a turn.
         let goes_on = timeout == Some(Duration::ZERO);
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
@@ -274,7 +278,8 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        // The journal gets the turn's changes before the responses are sent, and works meanwhile.
+        // The journal gets the turn's changes before the responses are sent. So the journal's thread writes while this
+        // thread sends.
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush_connections(now);
@@ -299,7 +304,7 @@ impl Server {
         Ok(())
     }
 
-    /// Runs the connections of the run queue while the requests' time budget lasts.
+    /// Runs the connections of the run queue, until the time budget of requests is used up.
     fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
@@ -344,7 +349,7 @@ impl Server {
         table.prefetch(group.iter().filter_map(key));
     }
 
-    /// Takes steps of waiting handshakes while their time budget lasts.
+    /// Runs steps of waiting TLS handshakes, until the time budget of handshakes is used up.
     fn take_handshake_steps(&mut self, now: Now) {
         if !self.queues.has_handshakes() {
             return;
@@ -358,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Takes steps of lists and collection deletions while their time budget lasts.
+    /// Runs steps of lists and collection deletions, until their time budget is used up.
     fn take_job_steps(&mut self, now: Now) {
         if !self.queues.has_jobs() {
             return;
@@ -431,10 +436,11 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if has_loaded && is_in_use(table) {
-            // A store that was in use contains the holders of its Leases.
+            // A store that was in use contains the holders of the locks. So no lock has to be reserved for a former
+            // holder.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
-            // Another replica got the first request since the switch.
+            // A different replica got the first request after the switch to this server.
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
@@ -496,25 +502,25 @@ impl Server {
             }
             return;
         }
-        // A stale token: the connection was closed in this batch or before.
+        // The token finds nothing if the connection was closed earlier.
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.transport_mut().note_readiness(event);
         self.queues.enqueue(entry);
     }
 
-    /// Lets a runnable connection read, serve or continue its handshake.
+    /// Lets a runnable connection read, serve requests or continue its TLS handshake.
     fn run_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.marks.leave_run();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
-        // The bytes are counted now, so that the connections served next see the totals.
+        // Counts the bytes now, so that the connections served next see the current totals.
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
         self.queues.enqueue_flush(entry);
         self.conns.recheck(token);
     }
 
-    /// Frees some of the Lease states that abandoned lists held.
+    /// Frees some of the old Leases that abandoned lists had kept.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {
@@ -536,7 +542,7 @@ impl Server {
         }
     }
 
-    /// Closes a connection, puts it in the run queue, or leaves it waiting, as `next` says.
+    /// Closes a connection, puts it in the run queue, or leaves it waiting, depending on `next`.
     fn close_or_enqueue(&mut self, token: Token, next: Next) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.count(&mut self.service);
@@ -555,7 +561,8 @@ impl Server {
         if entry.conn.is_before_handshake_end() {
             self.service.api.metrics.count_tls_handshake(false);
         }
-        // Closing the descriptor removes it from the poll. Later events of this batch have a stale token.
+        // Closing the descriptor removes it from the poll. Later events of this batch then have a token that finds
+        // nothing.
         self.conns.remove(token);
     }
 

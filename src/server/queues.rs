@@ -5,14 +5,14 @@ use crate::conn::Conn;
 use mio::Token;
 use std::collections::VecDeque;
 
-/// Queues of runnable connections. A closed connection may still be in a queue; its token then finds nothing.
+/// Queues of runnable connections. A queue may contain the token of a closed connection. Such a token finds nothing.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     /// Connections that can continue without an event. Their requests are served in the next turn of the event loop.
     run: Vec<Token>,
-    /// Connections that wait for a step of their TLS handshake. Those that have taken a step come first.
+    /// Connections that wait for a step of their TLS handshake. Connections whose handshake has begun come first.
     handshakes: VecDeque<Token>,
-    /// Runnable connections whose last request alone used up a turn's time.
+    /// Slow connections: runnable connections whose last request alone used up the time budget of a turn.
     slow: VecDeque<Token>,
     /// The slow connection at the end of the run queue.
     slow_next: Option<Token>,
@@ -24,7 +24,7 @@ pub(super) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// Marks of the queues that a connection is in.
+/// Which queues a connection is in.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// Whether the connection is in the run queue, the handshakes or the slow connections.
@@ -61,16 +61,15 @@ impl Queues {
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Puts a connection in the run queue, unless it is already there, among the handshakes or among the slow
-    /// connections.
+    /// Puts a connection in the run queue, unless the connection is already in `run`, `handshakes` or `slow`.
     pub(super) fn enqueue(&mut self, entry: &mut ConnEntry) {
         if !std::mem::replace(&mut entry.marks.can_go_on, true) {
             self.run.push(entry.token());
         }
     }
 
-    /// Takes the run queue, with one slow connection at its end. The caller serves each connection, moves it to another
-    /// queue, or puts it back.
+    /// Takes the run queue, with one slow connection at its end. For each connection, the caller serves it, moves it
+    /// to another queue, or puts it back.
     pub(super) fn take_run(&mut self) -> Vec<Token> {
         if self.slow_next.is_none() {
             self.slow_next = self.slow.pop_front();
@@ -79,7 +78,8 @@ impl Queues {
         std::mem::take(&mut self.run)
     }
 
-    /// Puts back connections for which there was no time. They come before served ones, so no connection starves.
+    /// Puts back connections for which there was no time. These connections come before connections that were just
+    /// served, so none starves.
     pub(super) fn put_back(&mut self, rest: &[Token]) {
         self.run.extend_from_slice(rest);
     }
@@ -92,7 +92,8 @@ impl Queues {
         }
     }
 
-    /// Whether this is the slow connection whose turn it is. Clears that state.
+    /// Whether `token` is the one slow connection that may run in this turn of the event loop. Only the first call
+    /// returns true.
     pub(super) fn take_slow_turn(&mut self, token: Token) -> bool {
         self.slow_next.take_if(|next| *next == token).is_some()
     }
@@ -121,7 +122,7 @@ impl Queues {
         self.handshakes.pop_front()
     }
 
-    /// Adds the connection to `with_jobs` if it has a long response, and to `jobs` if that is runnable.
+    /// Adds the connection to `with_jobs` if it has a long response, and to `jobs` if the long response is runnable.
     pub(super) fn enqueue_job(&mut self, entry: &mut ConnEntry) {
         if entry.conn.has_job() && !std::mem::replace(&mut entry.marks.is_with_job, true) {
             self.with_jobs.push(entry.token());
@@ -158,7 +159,7 @@ impl Queues {
         self.with_jobs.len()
     }
 
-    /// Adds the connection to those that are flushed at the end of the turn.
+    /// Adds the connection to `flush`, the connections that are flushed at the end of the turn.
     pub(super) fn enqueue_flush(&mut self, entry: &mut ConnEntry) {
         if !std::mem::replace(&mut entry.marks.is_in_flush, true) {
             self.flush.push_back(entry.token());
@@ -192,7 +193,7 @@ mod tests {
         queues.move_to_handshakes(handshake, false);
         queues.move_to_slow(slow);
         queues.put_back(&[rest]);
-        // An event puts no waiting connection in the run queue again.
+        // An event does not queue a connection that is already in a queue.
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));
@@ -211,7 +212,7 @@ mod tests {
         queues.move_to_slow(first);
         queues.move_to_slow(second);
         assert_eq!(queues.take_run(), [first]);
-        // The turn had no time for the first connection.
+        // The turn of the event loop had no time for the first connection.
         queues.put_back(&[first]);
         assert_eq!(queues.take_run(), [first]);
         assert!(queues.take_slow_turn(first));

@@ -35,30 +35,32 @@ use std::sync::atomic::AtomicBool;
 pub struct Config {
     /// Address and configuration of the TLS listener.
     pub secure: Option<(SocketAddr, Secure)>,
-    /// Address of the cleartext listener. Any peer that can connect has full rights, so loopback only.
+    /// Address of the cleartext listener. Any peer that can connect has full rights, so only a loopback address is
+    /// allowed.
     pub insecure: Option<SocketAddr>,
     /// Namespaces of the cluster.
     pub namespaces: Namespaces,
-    /// Maximum number of connections. At the limit, the oldest connection whose peer has no rights is evicted. Its peer
-    /// first gets some time to show a certificate. Until then, and if all peers have rights, new connections wait in
-    /// the listen queue.
+    /// Maximum number of connections. At the limit, a new connection evicts the oldest connection whose peer has no
+    /// rights. That peer first gets some time to show a certificate. During this time, and if all peers have rights,
+    /// new connections wait in the listen queue.
     pub max_connections: usize,
-    /// Maximum number of events in the event log, which watches resume from.
+    /// Maximum number of events in the event log. A resumed watch starts with events of this log.
     pub watch_window_events: usize,
-    /// Maximum memory of the event log's events, in bytes.
+    /// Maximum memory of the events in the event log, in bytes.
     pub watch_window_bytes: usize,
-    /// Quota of the Leases, in bytes.
+    /// Maximum total size of the Leases, in bytes.
     pub lease_quota_bytes: usize,
     /// Storage of the Leases.
     pub storage: StorageConfig,
-    /// The etcd of the cluster's kube-apiservers, if Leases are to be copied from there and back.
+    /// The etcd of the cluster's kube-apiservers, if this server copies Leases from that etcd and back.
     pub cluster_etcd: Option<etcd::Config>,
     /// Format version in which the store is written.
     pub journal_format: u8,
-    /// Whether a stop ends watches with 410 although Leases outlive it, because another storage will serve them.
+    /// Whether a stop ends watches with 410 although the Leases are kept. The operator sets this if clients will
+    /// continue with another storage.
     pub stop_expires_watches: bool,
-    /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves nothing. It
-    /// counts from the first request for a lock.
+    /// Longest time for which a missing lock is reserved for its former holder, in seconds. 0 means that no lock is
+    /// reserved. The time counts from the first request for any lock.
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,
@@ -71,7 +73,7 @@ pub struct Config {
 /// Storage of the Leases.
 #[derive(Clone, Debug)]
 pub enum StorageConfig {
-    /// In memory of this process.
+    /// In the memory of this process.
     Memory,
     /// In a data folder that only this process uses.
     Disk(PathBuf),
@@ -145,7 +147,7 @@ impl Server {
             listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
             listeners.push(listener);
         }
-        // A journal has the next version.
+        // With a journal, the table takes its `resourceVersion` from the journal.
         let version = ResourceVersion(match config.storage {
             StorageConfig::Disk(_) | StorageConfig::Etcd(_) => 0,
             StorageConfig::Memory => wall_micros(),

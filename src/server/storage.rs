@@ -1,4 +1,4 @@
-//! The server's storage: the journal that the configuration names, and how it is loaded again.
+//! The server's storage: opens the journal that the configuration names, and loads it again when needed.
 
 use super::{Server, StorageConfig};
 use crate::api::Storage;
@@ -19,18 +19,18 @@ pub(super) struct TableLimits {
     pub(super) window_events: usize,
     /// Maximum size of the events in the log, in bytes.
     pub(super) window_bytes: usize,
-    /// Quota of Leases, in bytes.
+    /// Maximum total size of the Leases, in bytes.
     pub(super) quota_bytes: usize,
 }
 
 impl TableLimits {
-    /// Returns an empty table at `version`.
+    /// Returns an empty table whose `resourceVersion` is `version`.
     pub(super) fn table(self, version: ResourceVersion) -> Table {
         Table::new(version, self.window_events, self.window_bytes).with_quota(self.quota_bytes)
     }
 }
 
-/// Checks that the storage of `config` can be used, as far as no waker is needed. May take some seconds.
+/// Checks that the storage of `config` can be used, as far as this is possible without a waker. May take some seconds.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -79,19 +79,20 @@ pub(super) fn open(
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
 
-/// Longest time for which a batch of renewals waits for more renewals, in ms. Three replicas then make about 100
-/// transactions a second.
+/// Longest time for which a batch of renewals waits for more renewals, in ms. With this wait, three replicas together
+/// make about 100 etcd transactions a second.
 const ETCD_RENEWAL_WAIT_MS: u64 = 30;
-/// Maximum bytes of an etcd entry with more than one change. An entry and a chunk together stay below 1.5 MiB, etcd's
-/// limit of a request.
+/// Maximum bytes of an etcd entry with more than one change. The sum of an entry and a chunk is then below 1.5 MiB,
+/// etcd's limit of a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
 const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 
 impl Server {
-    /// Loads all Leases again after this process has lost track of the store.
+    /// Loads all Leases again, after the server has lost track of the store.
     ///
-    /// All connections are closed, so no client sees a state that others do not have. Clients continue with another
-    /// replica, or with this one once it has loaded. Their watches resume if the loaded log reaches back far enough.
+    /// Closes all connections, so that no client sees a change that other replicas do not have. Clients continue with
+    /// another replica, or with this replica once it has loaded. Their watches resume if the loaded event log reaches
+    /// back far enough.
     ///
     /// # Errors
     /// The store cannot be opened.
@@ -99,7 +100,7 @@ impl Server {
         for token in self.conns.tokens() {
             self.close(token);
         }
-        // The old port ends first, and with it the pending work of its thread.
+        // The old journal is dropped first, which cancels the pending work of its thread.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
         self.service.api.storage = open(&self.storage, self.journal_format, &self.shutdown.waker, self.clock.now().ms)?;
         Ok(())

@@ -11,7 +11,8 @@ impl Server {
     pub(super) fn arm_timer(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         let deadline_ms = entry.conn.deadline_ms();
-        // When an earlier timer fires, it sees the later deadline, so most changes of a deadline set no timer.
+        // An earlier timer needs no change: when it fires, the server sees the later deadline. So most changes of a
+        // deadline set no timer.
         if deadline_ms < entry.armed_ms {
             entry.armed_ms = deadline_ms;
             self.timers.push(Reverse((deadline_ms, token)));
@@ -38,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Frees the Lease states that lists and collection deletions past their deadline hold. Notes which long responses
-    /// are unread, and ends those whose permit another user needs.
+    /// Frees the old Leases that lists and collection deletions keep past their deadline. Notes which long responses
+    /// the peer does not read, and ends such a response if another user needs its permit.
     pub(super) fn check_jobs(&mut self, now: Now) {
         if now.ms >= self.jobs_check_ms {
             self.jobs_check_ms = now.ms + JOBS_CHECK_MS;

@@ -1,9 +1,10 @@
-//! Certificate authorities (CAs) of one kind, each valid for its own period.
+//! Certificate authorities (CAs) for one purpose, each valid for its own period.
 //!
 //! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages its
-//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: the key of an
-//! expired CA certifies nobody. Nor does the key of a client whose own certificate is among the CAs. So each CA here
-//! has its own verifier, used only while the CA is valid, and only for peers that it may certify.
+//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver. There, the
+//! key of an expired CA certifies nobody. The key of a client whose own certificate is among the CAs certifies nobody
+//! else. So this module has a verifier for each CA. The verifier is used only while the CA is valid, and only for
+//! peers that the CA may certify.
 
 use super::config::provider;
 use super::identity::validity;
@@ -20,7 +21,7 @@ use x509_parser::error::X509Error;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
-/// CAs of one kind; an empty set certifies nobody.
+/// CAs for one purpose. An empty set certifies nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities(Vec<Authority>);
 
@@ -35,17 +36,18 @@ struct Authority {
 /// The peers that the key of a certificate may certify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certifies {
-    /// Clients, through at most `intermediates_max` intermediate CAs.
+    /// Clients, with at most `intermediates_max` intermediate CAs in the path.
     Clients { intermediates_max: usize },
-    /// Only itself: the certificate is trusted because it is among the CAs.
+    /// Only the certificate itself, which is trusted because it is among the CAs.
     Itself,
     /// No clients.
     Nobody,
 }
 
 impl Certifies {
-    /// Reads RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go does. A certificate before version 3 has no constraints.
-    /// Extended key usages bind all certificates below. Each intermediate CA counts for the path length.
+    /// Applies RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go does. A certificate before version 3 has no
+    /// constraints. The extended key usages of a CA limit all certificates below it. Each intermediate CA counts for
+    /// the path length.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
         let is_authority = match constraints {
@@ -102,8 +104,8 @@ impl Authorities {
     /// Verifies a client's certificate at the time `now`, and returns the last second at which its CA is valid.
     ///
     /// # Errors
-    /// rustls's error; `UnknownIssuer` if no valid CA has issued the certificate, or if it comes with more than
-    /// [`INTERMEDIATES_MAX`] others.
+    /// rustls's error. `UnknownIssuer` means that no valid CA has issued the certificate, or that the peer sent more
+    /// than [`INTERMEDIATES_MAX`] further certificates.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,
@@ -132,13 +134,13 @@ impl Authorities {
     }
 }
 
-/// Reads a certificate's validity, and whom its key may certify.
+/// Returns a certificate's validity, and whom its key may certify.
 fn read(cert: &CertificateDer<'_>) -> Result<(RangeInclusive<Time>, Certifies), X509Error> {
     let (_, cert) = X509Certificate::from_der(cert)?;
     Ok((validity(&cert), Certifies::of(&cert)?))
 }
 
-/// Returns the more specific error: any other error says more than an unknown issuer.
+/// Returns the more specific error. Any error is more specific than [`UNKNOWN_ISSUER`].
 pub(super) fn graver(refusal: rustls::Error, other: rustls::Error) -> rustls::Error {
     if other == UNKNOWN_ISSUER { refusal } else { other }
 }

@@ -1,6 +1,7 @@
 //! The rustls configuration: certificate and key, client authentication, versions, ALPN, resumption.
 //!
-//! This module chooses the crypto provider and ignores the process default, so no other crate can replace it.
+//! This module chooses the crypto provider itself and ignores the process default. So no other crate can replace the
+//! provider.
 
 use super::trust::Trust;
 use super::wall_clock::{Tickets, WallClock};
@@ -32,8 +33,9 @@ pub struct Secure {
     pub serving_last: Option<Time>,
 }
 
-/// State for session resumption. It outlives a reload, so that a fleet does not repeat full handshakes. Each connection
-/// re-evaluates the certificates of its resumed session ([`Trust::prove`]).
+/// Ticket keys and session cache, for TLS session resumption. They stay the same after a reload of the certificates,
+/// so that not all clients have to repeat full handshakes. Each connection re-evaluates the certificates of its
+/// resumed session ([`Trust::prove`]).
 #[derive(Clone, Debug)]
 pub struct Resumption {
     tickets: Arc<dyn ProducesTickets>,
@@ -44,10 +46,10 @@ impl Resumption {
     /// Creates new ticket keys and an empty session cache.
     ///
     /// # Errors
-    /// rustls's error, if there is no randomness or the wall clock is before 1970.
+    /// rustls's error, if the system gives no random numbers or the wall clock is before 1970.
     pub fn new() -> Result<Self, rustls::Error> {
-        // Tickets need no server state, so a fleet of nodes that reconnects at once resumes without a large cache. The
-        // cache serves TLS 1.2 clients that resume by session ID.
+        // The server stores nothing for a ticket. So thousands of nodes can reconnect at once and resume their
+        // sessions without a large cache. The cache is for TLS 1.2 clients that resume by session ID.
         let tickets = Arc::new(Tickets::new(aws_lc_rs::Ticketer::new)?);
         Ok(Self { tickets, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
     }
@@ -101,8 +103,9 @@ impl fmt::Display for TlsConfigError {
 
 impl std::error::Error for TlsConfigError {}
 
-/// Builds the configuration of a server that requests a client certificate. Clients without one are accepted: each
-/// request decides on identity, and health checks need no certificate. A certificate that `trust` rejects is refused.
+/// Builds the configuration of a server that requests a client certificate. Clients without a certificate are
+/// accepted: each request is authorized separately, and health checks need no certificate. A certificate that `trust`
+/// rejects is refused.
 pub(super) fn rustls_config(
     serving: Arc<CertifiedKey>,
     trust: Arc<Trust>,
@@ -147,7 +150,8 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
     })
 }
 
-/// Maximum number of sessions kept in memory, of a few hundred bytes each with the client's certificate: about 2 MiB.
+/// Maximum number of sessions kept in memory. A session with the client's certificate has a few hundred bytes, so the
+/// cache has about 2 MiB.
 const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]
@@ -229,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Runs a handshake in memory until neither end has output.
+    /// Runs a TLS handshake in memory, until neither end has more output.
     fn handshake(
         server: &Arc<ServerConfig>,
         client: &Arc<ClientConfig>,

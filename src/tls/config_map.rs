@@ -1,5 +1,6 @@
-//! The ConfigMap `kube-system/extension-apiserver-authentication`. In it kube-apiserver publishes its client CA, and
-//! how its aggregator proves itself and names users (Kubernetes, "Configure the Aggregation Layer").
+//! The ConfigMap `kube-system/extension-apiserver-authentication`. In this ConfigMap, kube-apiserver publishes its
+//! client CA. It also publishes how its aggregator authenticates itself and names users (Kubernetes, "Configure the
+//! Aggregation Layer").
 
 use super::config::{TlsConfigError, TlsConfigErrorCause};
 use super::trust::{FrontProxy, HeaderNames};
@@ -16,8 +17,8 @@ pub(super) const CLIENT_CA: &str = "client-ca-file";
 /// Key with the front-proxy CAs, in PEM.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
-/// The cluster's authentication settings: the data of the ConfigMap. Each value is independent; an invalid one is found
-/// when it is read.
+/// The cluster's authentication settings: the data of the ConfigMap. Each value is independent. An invalid value is
+/// detected when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthentication(BTreeMap<String, String>);
 
@@ -28,16 +29,16 @@ impl ClusterAuthentication {
         Self(data)
     }
 
-    /// Returns the value of a key; `None` if it is absent or empty, which mean the same.
+    /// Returns the value of a key; `None` if the value is absent or empty.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the allowed Common Names of front proxies, and the names of their field lines. Absent field names have
-    /// their usual values.
+    /// Returns the allowed Common Names of front proxies, and the names of their field lines. If the ConfigMap has no
+    /// field names, the usual names apply.
     ///
     /// # Errors
-    /// A value that is no list of strings.
+    /// A value is not a list of strings.
     pub(super) fn front_proxy(&self) -> Result<FrontProxy, TlsConfigError> {
         let list = |key| match self.value(key) {
             None => Ok(Vec::new()),
@@ -58,7 +59,7 @@ impl ClusterAuthentication {
     }
 }
 
-/// Names a key of the ConfigMap, in place of a file's path.
+/// Returns a description of a key of the ConfigMap, for use in place of a file's path.
 pub(super) fn origin(key: &str) -> PathBuf {
     format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}").into()
 }

@@ -1,6 +1,7 @@
-//! The identity in a client certificate, by kube-apiserver's rules for X.509 client certificates.
+//! Reads the identity in a client certificate, by kube-apiserver's rules for X.509 client certificates.
 //!
-//! This module does not decide whether the certificate is trusted: rustls has verified its chain before.
+//! This module does not decide whether the certificate is trusted: rustls has already verified the certificate's
+//! chain.
 
 use crate::timestamp::Time;
 use rustls_pki_types::CertificateDer;
@@ -43,8 +44,8 @@ pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     if !rest.is_empty() {
         return None;
     }
-    // A value in an unreadable string type (BMPString, TeletexString) refuses the whole certificate. Without one of its
-    // groups the user would have an identity that the issuer did not intend.
+    // If any value has an unreadable string type (BMPString, TeletexString), the whole certificate is refused. A user
+    // without one of its groups would have an identity that the issuer did not intend.
     let user = cert.subject().iter_common_name().last()?.as_str().ok()?;
     if user.is_empty() {
         return None;
@@ -179,7 +180,7 @@ mod tests {
         }
         let trailing: Vec<u8> = whole.iter().copied().chain([0]).collect();
         assert_eq!(identity_of(&trailing.into()), None);
-        // No changed byte may make the parser panic.
+        // The parser must not panic, whichever byte changes.
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 0x55;

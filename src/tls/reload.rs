@@ -1,9 +1,9 @@
 //! Watches the TLS files and the cluster's authentication settings, and sends the event loop a new configuration when
-//! either changes. Open connections keep the old one; later handshakes use the new one.
+//! either changes. Open connections keep the old configuration. Later handshakes use the new configuration.
 //!
-//! A configuration has three parts: the serving certificate and key, the client CAs, and the front-proxy CAs. Each part
-//! keeps its last valid state, so an error in one part does not delay changes of the others. Errors are logged at once,
-//! then hourly.
+//! A configuration has three parts: the serving certificate and key, the client CAs, and the front-proxy CAs. If the
+//! input of a part becomes invalid, the last valid part stays in use. So an error in one part does not delay changes
+//! of the others. Errors are logged at once, then hourly.
 
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
@@ -24,8 +24,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// Interval between checks of the files. The files are a few KiB and read whole, so neither the symbolic links of a
-/// mounted Secret nor a copied modification time can hide a change.
+/// Interval between checks of the files. The files have a few KiB, and each check reads their whole content. So
+/// neither the symbolic links of a mounted Secret nor a copied modification time can hide a change.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Interval between log lines about a lasting error.
@@ -34,17 +34,18 @@ const TELL_EVERY: Duration = Duration::from_hours(1);
 /// Interval between log lines about a serving certificate that expires soon or has expired.
 const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 
-/// Seconds before its end from which a serving certificate counts as expiring soon: 30 days. For short validities the
-/// last quarter counts instead, since certificates that live for days are renewed every other day.
+/// A serving certificate expires soon if fewer than this many seconds of its validity are left: 30 days. For a short
+/// validity, the last quarter of the validity counts instead, since certificates that are valid for a few days are
+/// renewed every other day.
 pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
 
-/// Outcome of a change in the files or in the cluster.
+/// Result of a change of the files or of the cluster's settings.
 #[derive(Clone, Debug)]
 pub enum Reload {
     /// New certificates or CAs.
     Done(Secure),
-    /// Invalid certificates or CAs; the previous ones stay.
+    /// Invalid certificates or CAs. The previous ones stay in use.
     Failed,
 }
 
@@ -60,10 +61,10 @@ pub struct Reloader {
     expiry_told: Option<Instant>,
 }
 
-/// A part of a configuration in its last valid state.
+/// A part of a configuration, built from the last valid input.
 #[derive(Debug)]
 struct Part<T> {
-    /// The last valid state; `None` before the first valid one.
+    /// The part as built from the last valid input; `None` before the first valid input.
     right: Option<T>,
     /// Fingerprint of the last input, valid or not.
     fingerprint: Option<u64>,
@@ -101,7 +102,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Returns the error if it is time to log it.
+    /// Returns the part's error, if a log line about the error is due.
     fn untold(&mut self, now: Instant) -> Option<&TlsConfigError> {
         let error = self.error.as_ref()?;
         if self.told.is_some_and(|told| now.duration_since(told) < TELL_EVERY) {
@@ -112,7 +113,8 @@ impl<T> Part<T> {
     }
 }
 
-/// Computes a hash that changes with the input. Not for storage: its algorithm may change with the Rust release.
+/// Computes a hash that changes with the input. The hash must not be stored, because its algorithm may change with the
+/// Rust release.
 fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
     let mut hasher = DefaultHasher::new();
     found.as_ref().map_err(ToString::to_string).hash(&mut hasher);
@@ -137,8 +139,8 @@ impl Reloader {
         Ok((reloader, secure))
     }
 
-    /// Watches for changes on a separate thread until the event loop has ended: files at the interval `every`, the
-    /// cluster whenever it sends settings.
+    /// Watches for changes on a separate thread until the event loop has ended: checks the files at the interval
+    /// `every`, and the cluster's settings whenever they arrive.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -202,8 +204,8 @@ impl Reloader {
         is_other
     }
 
-    /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. A part that
-    /// never had valid CAs trusts nobody.
+    /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. With a CA part
+    /// that never had valid input, the server trusts nobody.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
@@ -296,7 +298,7 @@ mod tests {
         TlsSources { cert, key, client_ca, front_proxy, alpn: Vec::new() }
     }
 
-    /// Evaluates the certificate at a time when rcgen's defaults are valid.
+    /// Evaluates the certificate at a time at which rcgen's default certificates are valid.
     fn proves(secure: &Secure, chain: &[CertificateDer<'_>]) -> (bool, bool) {
         let proof = secure.trust.prove(chain, Time(1_767_225_600));
         (proof.user.is_some(), proof.is_front_proxy)
@@ -312,7 +314,8 @@ mod tests {
         assert_eq!((proves(&first, &client(&old)), proves(&first, &client(&new))), ((true, false), (false, false)));
         assert!(reloader.changed().is_none());
 
-        // A key that does not fit, then a file that is briefly missing: each logged once, and again after an hour.
+        // First a key that does not fit the certificate, then a file that is briefly missing. Each error is logged
+        // once, and again after an hour.
         let key = fs::read(dir.path().join("tls.key")).expect("read");
         let now = Instant::now();
         assert_eq!(reloader.untold(now).count(), 0);
@@ -357,7 +360,8 @@ mod tests {
         const DAY: i64 = 24 * 3600;
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
-        // 2026-01-01, the last second of each; its validity in days, and how many days before its end the log warns.
+        // The last second of each certificate's validity: 2026-01-01. The pairs are the validity in days, and how many
+        // days before its end the log warns.
         const LAST: Time = Time(1_767_225_600);
         for (days, soon) in [(365, 30), (90, 22), (4, 1)] {
             let key = KeyPair::generate().expect("a key");

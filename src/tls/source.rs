@@ -1,5 +1,5 @@
-//! Sources of the TLS configuration, and how each becomes a part of it: the serving certificate and key, the client
-//! CAs, and the front-proxy CAs.
+//! Reads the sources of the TLS configuration, and builds the three parts of the configuration from them: the serving
+//! certificate and key, the client CAs, and the front-proxy CAs.
 //!
 //! Reading and building are two steps, so that a part is built only if its input differs from the previous input.
 
@@ -12,12 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Sources of the TLS material. All files are PEM.
+/// Sources of certificates, keys and CAs. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct TlsSources {
-    /// The serving certificate, followed by its intermediates.
+    /// File with the serving certificate, followed by its intermediate certificates.
     pub cert: PathBuf,
-    /// Private key of the serving certificate: PKCS #8, PKCS #1 or SEC 1.
+    /// File with the private key of the serving certificate, in PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
     /// The client CA file.
     pub client_ca: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub enum FrontProxySource {
     },
 }
 
-/// A PEM text and its origin.
+/// A PEM text, and the file or ConfigMap key that it comes from.
 #[derive(Hash)]
 pub(super) struct Pem {
     path: PathBuf,
@@ -64,7 +64,7 @@ impl Pem {
     }
 }
 
-/// The serving certificate with its intermediates, and its key.
+/// The serving certificate with its intermediate certificates, and its private key.
 #[derive(Hash)]
 pub(super) struct ServingPem {
     cert: Pem,
@@ -109,8 +109,8 @@ impl TlsSources {
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
 
-    /// Reads the front-proxy CAs and the front proxy's configuration; `None` until the cluster has sent its settings. A
-    /// cluster without these CAs forwards no requests, so their absence is an error.
+    /// Reads the front-proxy CAs and the front proxy's configuration; `None` until the cluster has sent its settings.
+    /// A cluster without front-proxy CAs forwards no requests, so their absence is an error.
     pub(super) fn proxies(
         &self,
         cluster: Option<&ClusterAuthentication>,

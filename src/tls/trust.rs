@@ -1,8 +1,9 @@
-//! Trust in client certificates, and the identities that they prove.
+//! Decides which client certificates to trust, and which identities they prove.
 //!
-//! Two kinds of CAs have different purposes. The client CA names users. A certificate of the front-proxy CA with an
-//! allowed Common Name lets its bearer name users in field lines. The handshake accepts a certificate of either CA, or
-//! none. [`Trust::prove`] then determines the CA, since rustls does not verify again when a session is resumed.
+//! There are two kinds of CAs. A certificate of the client CA names a user. A certificate of the front-proxy CA with
+//! an allowed Common Name lets the peer name users in field lines. The handshake accepts a certificate of either CA,
+//! or no certificate. After the handshake, [`Trust::prove`] determines the CA of the certificate. This also covers
+//! resumed sessions, for which rustls does not verify the certificate again.
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
@@ -20,10 +21,10 @@ use std::time::Duration;
 pub struct Trust {
     clients: Authorities,
     front_proxy: Authorities,
-    /// Allowed Common Names of a front proxy; empty allows any.
+    /// Allowed Common Names of a front proxy; an empty list allows any name.
     allowed_names: Vec<String>,
     header_names: HeaderNames,
-    /// Subjects of all CAs, which let a client choose its certificate.
+    /// Subjects of all CAs. The server sends them, so that a client can choose its certificate.
     subjects: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     is_complete: bool,
@@ -32,7 +33,7 @@ pub struct Trust {
 /// The Common Names by which a front proxy is recognised, and the field lines that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrontProxy {
-    /// Allowed Common Names; empty allows any.
+    /// Allowed Common Names; an empty list allows any name.
     pub allowed_names: Vec<String>,
     /// Names of the front proxy's field lines.
     pub header_names: HeaderNames,
@@ -41,13 +42,13 @@ pub struct FrontProxy {
 /// Names of the field lines in which a front proxy names a user, compared case-insensitively (RFC 9110 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
-    /// Names for the user; the first name whose first line is not empty counts.
+    /// Field names for the user name. The first of these names whose first line is not empty counts.
     pub username: Vec<String>,
-    /// Names for the groups; every line of every name counts.
+    /// Field names for groups. Every line of every name counts.
     pub group: Vec<String>,
-    /// Names for the user's UID, chosen like the user name.
+    /// Field names for the user's UID, with the same rule as for the user name.
     pub uid: Vec<String>,
-    /// Prefixes of further attributes; the rest of the field name is the attribute's key.
+    /// Prefixes of field names for further attributes (`Extra`). The rest of the field name is the attribute's key.
     pub extra_prefix: Vec<String>,
 }
 
@@ -69,12 +70,12 @@ pub struct Proof {
     pub user: Option<Rc<Identity>>,
     /// Whether the peer is a front proxy.
     pub is_front_proxy: bool,
-    /// When the proof must be renewed.
+    /// Time at which the certificates must be evaluated again.
     pub until: Time,
 }
 
 impl Trust {
-    /// Creates trust in these CAs. `is_complete` says that no setting of the cluster is missing.
+    /// Creates trust in these CAs. `is_complete` tells that all settings of the cluster have arrived.
     #[must_use]
     pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl Trust {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
-    /// Whether all settings of the cluster have arrived; the server is not ready before.
+    /// Whether all settings of the cluster have arrived. Until then the server is not ready.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -106,7 +107,7 @@ impl Trust {
         &self.header_names
     }
 
-    /// Evaluates a chain at the time `now`; the peer's own certificate is first.
+    /// Evaluates a certificate chain at the time `now`. The peer's own certificate comes first in `chain`.
     #[must_use]
     pub fn prove(&self, chain: &[CertificateDer<'_>], now: Time) -> Proof {
         let Some((own, intermediates)) = chain.split_first() else {
@@ -116,10 +117,10 @@ impl Trust {
         let vouched = |authorities: &Authorities| authorities.verify(own, intermediates, at).ok();
         let proxy_last = vouched(&self.front_proxy).filter(|_| self.is_allowed(own));
         let user = vouched(&self.clients).and_then(|last| Some((Rc::new(identity_of(own)?), last)));
-        // A refusal holds while the trust is unchanged, since time does not mend certificates. The exception is a
-        // certificate that is not valid yet: its bearer may reconnect.
+        // A proof of no identity stays valid while the trust is unchanged, since an invalid certificate does not
+        // become valid with time. The exception is a certificate that is not valid yet. Its owner may reconnect later.
         let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
-        // An expired certificate did not contribute to this proof.
+        // Expired certificates are skipped, because they did not contribute to this proof.
         let lasts = chain.iter().filter_map(validity_of).map(|validity| *validity.end()).filter(|last| *last >= now);
         let last = authorities_last.map(|last| lasts.fold(last, Time::min));
         Proof {
@@ -139,8 +140,8 @@ impl ClientCertVerifier for Trust {
         &self.subjects
     }
 
-    /// Clients without a certificate are accepted: health checks need no identity. Each request that needs one is
-    /// refused without it.
+    /// Clients without a certificate are accepted, because health checks need no identity. A request that needs an
+    /// identity is refused later.
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -199,7 +200,7 @@ mod tests {
             Self::valid(name, 2000..2100)
         }
 
-        /// Creates a CA valid from the first day of one year to the first day of another.
+        /// Creates a CA that is valid from the first day of `years.start` to the first day of `years.end`.
         fn valid(name: &str, years: Range<i32>) -> Self {
             let mut params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             params.not_before = date_time_ymd(years.start, 1, 1);
@@ -218,7 +219,7 @@ mod tests {
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA"))
         }
 
-        /// Creates another CA, certified by this one.
+        /// Creates an intermediate CA, certified by this CA.
         fn below(&self, name: &str) -> Self {
             let params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             Self(CertifiedIssuer::signed_by(params, KeyPair::generate().expect("a key"), &self.0).expect("a CA"))
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(found(&strict, &clients.leaf("aggregator"), NOW), (Some("aggregator".into()), false));
     }
 
-    /// kube-apiserver's reading of such a list of names.
+    /// An empty name in the list of allowed names is a name, as in kube-apiserver.
     #[test]
     fn a_name_that_is_empty_is_not_any() {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(found(&trust, &ca.leaf("alice"), NOW), (Some("alice".into()), false));
     }
 
-    /// Two CAs of one name are still two.
+    /// Two CAs with the same name are different CAs.
     #[test]
     fn an_authority_is_its_key_and_not_its_name() {
         let (clients, proxies) = (Ca::new("kubernetes"), Ca::new("kubernetes"));
@@ -317,7 +318,8 @@ mod tests {
         assert!(trust.prove(&chain, LAST).user.is_some());
         assert!(trust.prove(&chain, Time(LAST.0 + 1)).user.is_none());
         assert!(trust.prove(&[], NOW).user.is_none());
-        // A shorter validity bounds the proof. An expired one does not, or the proof would be renewed each time.
+        // The certificate that expires first limits the proof. An already expired certificate does not. Otherwise
+        // every request would evaluate the certificates again.
         let (soon, ended) = (Ca::valid("soon", 2000..2027), Ca::valid("ended", 2000..2020));
         for (other, until) in [(&soon, Time(1_798_761_600)), (&ended, Time(LAST.0 + 1))] {
             let chain = [clients.leaf("alice"), other.0.der().clone()];
@@ -343,7 +345,7 @@ mod tests {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
-            // The CA alone, and beside a valid one.
+            // The CA alone, and together with a valid CA.
             for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
                 let trust = trust(roots(own), roots(own), &[]);
                 assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));
@@ -383,7 +385,7 @@ mod tests {
                 let proven = (certifies.then(|| "front-proxy-client".into()), certifies);
                 assert_eq!(found(&trust, &leaf, NOW), proven, "{what}");
                 if !certifies {
-                    // The bearer is trusted, since its certificate is among the CAs.
+                    // The client itself is trusted, since its certificate is among the CAs.
                     let itself = (is_for_clients.then(|| "pinned".into()), is_for_clients);
                     assert_eq!(found(&trust, pinned.0.der(), NOW), itself, "{what}");
                 }
@@ -419,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_proof_ends_with_the_authority() {
-        // 2027-01-01 is the last second of one CA; the other outlives the leaf.
+        // 2027-01-01 is the last second of the first CA. The second CA is valid for longer than the leaf certificate.
         const LAST_OF_CA: Time = Time(1_798_761_600);
         let (soon, late) = (Ca::valid("soon", 2020..2027), Ca::new("late"));
         let leaf = soon.leaf("a");

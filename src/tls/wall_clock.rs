@@ -1,4 +1,4 @@
-//! The wall clock for rustls, which panics at a time before 1970.
+//! The wall clock for rustls. rustls panics if the time is before 1970.
 
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;
@@ -6,7 +6,7 @@ use rustls_pki_types::UnixTime;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The wall clock, which is never before 1970: no certificate is valid then anyway.
+/// The wall clock, but never a time before 1970. No certificate is valid before 1970 anyway.
 #[derive(Debug)]
 pub(super) struct WallClock;
 
@@ -16,7 +16,7 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// Session tickets while the wall clock allows them. Their keys change by rustls's own clock.
+/// Makes session tickets, unless the wall clock is before 1970. rustls changes the ticket keys by its own clock.
 #[derive(Debug)]
 pub(super) struct Tickets(Arc<dyn ProducesTickets>);
 
@@ -24,7 +24,7 @@ impl Tickets {
     /// Makes new ticket keys with `make`.
     ///
     /// # Errors
-    /// rustls's error: there is no randomness, or the wall clock is before 1970.
+    /// rustls's error: the system gives no random numbers, or the wall clock is before 1970.
     pub(super) fn new(
         make: impl FnOnce() -> Result<Arc<dyn ProducesTickets>, rustls::Error>,
     ) -> Result<Self, rustls::Error> {

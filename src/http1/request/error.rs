@@ -5,7 +5,7 @@
 pub enum RequestError {
     /// 400: the message is malformed or its framing is ambiguous.
     Malformed(&'static str),
-    /// The first bytes are no HTTP request line, so the peer cannot read an HTTP/1.1 response.
+    /// The first bytes are not an HTTP request line. So the peer does not speak HTTP, and gets no response.
     NotHttp,
     /// 413: the body is too long.
     BodyTooLarge,

@@ -1,7 +1,8 @@
-//! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and their meaning for message and connection.
+//! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and what they mean for the message and the connection.
 //!
-//! A client sends the same fields with every request, except the length of the body. So the last section is kept with
-//! its meaning, and equal bytes are compared instead of parsed. This saves a third of a renewal's instructions.
+//! A client sends the same fields with every request, except for the length of the body. So the parser keeps the last
+//! field section and its meaning. If the next section has the same bytes, a comparison replaces the parsing. This
+//! saves a third of the CPU instructions of a renewal.
 
 use super::error::RequestError;
 use super::line::RequestLine;
@@ -11,7 +12,7 @@ use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
 /// The parsed field section of the last request.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// The section as received, with the empty line that ends it. Empty if no section is kept.
+    /// The section as received, including the empty line at its end. Empty if no section is kept.
     section: Vec<u8>,
     lines: Vec<Line>,
     /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields mean other things.
@@ -34,7 +35,8 @@ struct Span {
 }
 
 impl Span {
-    /// Locates `part`, which is borrowed from `section`. Every section fits, since the head is bounded.
+    /// Returns the position of `part` in `section`. `part` must be borrowed from `section`. Positions fit in the
+    /// fields' types, since the length of a head is limited.
     fn of(part: &[u8], section: &[u8]) -> Result<Self, RequestError> {
         let start = part.as_ptr().addr().wrapping_sub(section.as_ptr().addr());
         match (u16::try_from(start), u16::try_from(start.wrapping_add(part.len()))) {
@@ -52,7 +54,7 @@ pub(super) struct Said {
     user_agent: Option<Span>,
     /// How the length of the body is known.
     pub(super) body: BodyLength,
-    /// More requests may follow (RFC 9112 §9.3).
+    /// Whether more requests may follow (RFC 9112 §9.3).
     pub(super) keep_alive: bool,
     /// `Upgrade` names `h2c`, and `Connection` names `Upgrade` (RFC 7540 §3.2).
     pub(super) wants_h2c: bool,
@@ -63,7 +65,7 @@ pub(super) struct Said {
 /// How the length of a body is known (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
-    /// `Content-Length`, or 0 if absent; a value that overflows becomes `usize::MAX`.
+    /// `Content-Length`, or 0 if that field is absent. A value that overflows becomes `usize::MAX`.
     Bytes(usize),
     /// `Transfer-Encoding: chunked`.
     Chunked,
@@ -76,15 +78,15 @@ impl Default for BodyLength {
 }
 
 impl Fields {
-    /// Returns the length of the kept section if `bytes` begins with it.
+    /// Returns the length of the kept section if `bytes` begins with that section.
     pub(super) fn prefix_of(&self, bytes: &[u8]) -> Option<usize> {
         (!self.section.is_empty() && bytes.starts_with(&self.section)).then_some(self.section.len())
     }
 
-    /// Parses `section`, which ends with the empty line, unless it equals the kept one.
+    /// Parses `section`, unless it equals the kept section. `section` includes the empty line at its end.
     ///
     /// # Errors
-    /// [`RequestError`] if a line is malformed or lines contradict each other; no section is kept then.
+    /// [`RequestError`] if a line is malformed or lines contradict each other. Then no section is kept.
     pub(super) fn read(&mut self, section: &[u8], is_1_1: bool) -> Result<(), RequestError> {
         if self.is_1_1 == is_1_1 && self.section == section {
             return Ok(());
@@ -128,7 +130,7 @@ impl Fields {
         }
     }
 
-    /// Frees a section that is too long to keep until the next request.
+    /// Frees the kept section if it is too long to keep until the next request.
     pub(super) fn shrink(&mut self) {
         if self.section.len() > FIELDS_KEPT_BYTES_MAX {
             *self = Self::default();
@@ -149,7 +151,8 @@ impl FieldLines for Fields {
 }
 
 impl Said {
-    /// Reads the fields that the server uses. The name's length is matched first, so most lines cost one comparison.
+    /// Reads the fields that the server uses. The code compares the length of a name first, so most lines cost only
+    /// this comparison.
     fn of(section: &[u8], fields: &[httparse::Header<'_>], is_1_1: bool) -> Result<Self, RequestError> {
         let mut said = Self::default();
         let (mut content_length, mut coding) = (None, None);
@@ -243,13 +246,13 @@ fn tokens(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2); empty if the target has no
-/// authority. The host is not used here, so only its characters are checked.
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2); the value is empty if the target
+/// has no authority. The server does not use the host, so only the characters are checked.
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
 }
 
-/// Whether the coding is registered (RFC 9112 §7.2) but not implemented: 501, not 400.
+/// Whether the coding is registered (RFC 9112 §7.2) but not implemented here. Such a coding gets a 501, not a 400.
 fn is_known_coding(coding: &[u8]) -> bool {
     [&b"gzip"[..], b"x-gzip", b"deflate", b"compress", b"x-compress"].iter().any(|c| coding.eq_ignore_ascii_case(c))
 }

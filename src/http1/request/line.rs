@@ -18,10 +18,10 @@ impl<'h> RequestLine<'h> {
     /// Parses `line`, which ends with its CRLF.
     ///
     /// # Errors
-    /// [`RequestError`] if the line is malformed, has another version or its target is too long.
+    /// [`RequestError`] if the line is malformed, its HTTP version is not 1.0 or 1.1, or its target is too long.
     pub(super) fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         let text = line.strip_suffix(b"\r\n").ok_or_else(|| malformed(line))?;
-        // One space separates the parts; a target contains no space.
+        // One space separates the parts. A target contains no space.
         let (Some(method_end), Some(target_end)) = (memchr(b' ', text), memrchr(b' ', text)) else {
             return Err(malformed(line));
         };
@@ -56,7 +56,7 @@ impl<'h> RequestLine<'h> {
     }
 }
 
-/// Distinguishes a malformed HTTP request, which gets a response, from bytes that are no HTTP.
+/// Returns the error for a malformed line. A malformed HTTP request gets a response. Bytes that are not HTTP get none.
 #[cold]
 fn malformed(line: &[u8]) -> RequestError {
     if line.windows(5).any(|name| name.eq_ignore_ascii_case(b"HTTP/")) {
@@ -67,7 +67,7 @@ fn malformed(line: &[u8]) -> RequestError {
 }
 
 /// Checks that the target has origin form or absolute form, or is the asterisk (RFC 9112 §3.2). UTF-8 beyond ASCII is
-/// accepted, as in Go; the router decides which paths are valid.
+/// accepted, as in Go. The router decides which paths are valid.
 fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
     let malformed = RequestError::Malformed("malformed request target");
     let text = if is_target_well(target) { str::from_utf8(target).ok() } else { None }.ok_or(malformed)?;

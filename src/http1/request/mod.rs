@@ -1,8 +1,9 @@
-//! Parses requests from a connection's bytes (RFC 9112 §2–§7), the server's side.
+//! Parses requests from the bytes that a server receives on a connection (RFC 9112 §2–§7).
 //!
-//! This module owns message framing, and so every guard against request smuggling. If two readers could disagree where
-//! a message ends, the message is refused and the connection closed. The bytes stay in the connection's [`ByteBuf`]
-//! until a message is whole; the body is borrowed from there, without a copy.
+//! This module finds the end of each message, so it contains all protection against request smuggling. If two readers
+//! could disagree where a message ends, the server refuses the message and closes the connection. The bytes of a
+//! message stay in the connection's [`ByteBuf`] until the message is whole. The body is borrowed from this buffer,
+//! without a copy.
 
 mod error;
 mod fields;
@@ -18,15 +19,15 @@ use fields::{BodyLength, Fields};
 use line::RequestLine;
 use memchr::{memchr, memchr_iter};
 
-/// Splits one connection's bytes into requests. Must not be called after an error: the start of the next message is
-/// unknown.
+/// Splits one connection's bytes into requests. Do not use the parser after an error, because the start of the next
+/// message is unknown.
 #[derive(Debug)]
 pub struct RequestParser {
     /// Largest body accepted, in bytes.
     body_bytes_max: usize,
-    /// Bytes at the front known to hold no end of a head.
+    /// Number of bytes at the front of the buffer that certainly contain no end of a head.
     scanned_bytes: usize,
-    /// The message whose head was received and whose body is awaited.
+    /// The message whose head was received and whose body is incomplete.
     awaited: Option<Awaited>,
     /// Fields of the last head.
     fields: Fields,
@@ -37,7 +38,7 @@ pub struct RequestParser {
 struct Awaited {
     head_bytes: usize,
     framing: Framing,
-    /// The client waits for 100 (Continue), which was not sent yet.
+    /// Whether the client waits for 100 (Continue), and the server has not sent it yet.
     owes_continue: bool,
 }
 
@@ -55,7 +56,7 @@ struct HeadLength {
 enum Framing {
     /// `Content-Length`, or 0 if that field is absent.
     Length(usize),
-    /// `Transfer-Encoding: chunked`; `payload_bytes` decoded bytes follow the head.
+    /// `Transfer-Encoding: chunked`; `payload_bytes` decoded bytes follow the head in the buffer.
     Chunked { decoder: ChunkedDecoder, payload_bytes: usize },
 }
 
@@ -64,14 +65,14 @@ enum Framing {
 pub enum Step<R> {
     /// The message is incomplete.
     Incomplete {
-        /// 100 (Continue) must be sent now. Set once for each message.
+        /// Whether the caller must send 100 (Continue) now. True at most once for each message.
         send_continue: bool,
     },
     /// A request was served, with this result.
     Served(R),
 }
 
-/// Treatment of the bytes of a served request.
+/// What happens to the bytes of a served request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
     /// The bytes are consumed.
@@ -83,13 +84,13 @@ pub enum Bytes {
 /// The request's effect on the connection (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// More requests may follow.
+    /// Whether more requests may follow.
     pub keep_alive: bool,
-    /// The client speaks HTTP/1.1 and understands chunks.
+    /// Whether the client speaks HTTP/1.1, and so understands chunks.
     pub chunks: bool,
-    /// The method was HEAD: the response has no body.
+    /// Whether the method was HEAD, so that the response has no body.
     pub head_only: bool,
-    /// The client asks to upgrade to HTTP/2 (RFC 7540 §3.2).
+    /// Whether the client asks to upgrade to HTTP/2 (RFC 7540 §3.2).
     pub wants_h2c: bool,
 }
 
@@ -106,10 +107,10 @@ impl RequestParser {
         self.body_bytes_max
     }
 
-    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is borrowed from `buf`.
+    /// If the first request in `buf` is whole, passes it to `serve` and consumes it. The body is borrowed from `buf`.
     ///
     /// # Errors
-    /// See [`RequestError`]; `serve` sees nothing of a refused message.
+    /// See [`RequestError`]. A refused message is not passed to `serve`.
     pub fn next<R>(
         &mut self,
         buf: &mut ByteBuf,
@@ -121,7 +122,7 @@ impl RequestParser {
     /// Like [`next`](Self::next), but `serve` decides whether the request is consumed or kept to be served again.
     ///
     /// # Errors
-    /// As [`RequestParser::next`].
+    /// See [`RequestParser::next`].
     #[inline]
     pub fn next_or_keep<R>(
         &mut self,
@@ -175,7 +176,7 @@ impl RequestParser {
                 let body_bytes = *payload_bytes;
                 if !progress.done {
                     self.awaited = Some(awaited);
-                    // All bytes were read: the space behind the payload is free.
+                    // The decoder has read all bytes. So the bytes behind the payload can be removed.
                     buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                     return Ok(self.incomplete());
                 }
@@ -197,7 +198,7 @@ impl RequestParser {
                 self.fields.shrink();
             }
             Bytes::Keep => {
-                // The chunks are decoded, so the rest is a body of known length.
+                // All chunks are decoded, so the body now has a known length.
                 buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                 let framing = Framing::Length(body_bytes);
                 self.awaited = Some(Awaited { head_bytes: head.bytes, framing, owes_continue: false });
@@ -214,7 +215,7 @@ impl RequestParser {
         }
     }
 
-    /// Returns the head of the first message in `buf`, whose body is awaited or was too large.
+    /// Returns the head of the first message in `buf`, if its body is incomplete or was too large.
     #[must_use]
     pub fn refused_head<'b>(&'b self, buf: &'b ByteBuf) -> Option<RequestHead<'b>> {
         let line_end = memchr(b'\n', buf.filled())?;
@@ -222,14 +223,14 @@ impl RequestParser {
         Some(self.fields.under(&line))
     }
 
-    /// Whether a message has begun and is incomplete. This distinguishes a slow client from an idle one.
+    /// Whether a part of a message was received. This distinguishes a slow client from an idle client.
     #[must_use]
     pub fn is_within_message(&self, buf: &ByteBuf) -> bool {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// Returns the target of the next request if its line was received and is not unusually long. The target is not
-    /// validated, so use it for prefetching only.
+    /// Returns the target of the next request if the request line was received and is not unusually long. The target
+    /// is not validated, so use it for prefetching only.
     #[must_use]
     pub fn peek_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {
@@ -242,15 +243,16 @@ impl RequestParser {
         Some(target)
     }
 
-    /// Whether a head was received and its body is awaited.
+    /// Whether a head was received and its body is incomplete.
     #[must_use]
     pub fn is_body_awaited(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// Finds the lengths of the head at the front of `buf`, once the head is complete.
+    /// Returns the lengths of the head at the front of `buf`, or `None` if the head is incomplete.
     fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<HeadLength>, RequestError> {
-        // Empty lines before a request line are skipped (RFC 9112 §2.2); a CR alone may be half of one.
+        // Skips empty lines before a request line (RFC 9112 §2.2). A CR at the end of the buffer may be half of an
+        // empty line.
         while let [b'\r', b'\n', ..] = buf.filled() {
             buf.consume(2);
             self.scanned_bytes = 0;
@@ -271,8 +273,8 @@ impl RequestParser {
         Ok(head)
     }
 
-    /// Returns the lengths of the head at the front of `bytes` if its fields equal the previous head's. Those fields
-    /// hold no other end of a head.
+    /// Returns the lengths of the head at the front of `bytes` if its fields equal the previous head's fields. The
+    /// head then ends where those fields end.
     fn repeated_head(&self, bytes: &[u8]) -> Option<HeadLength> {
         let line_bytes = memchr(b'\n', bytes)? + 1;
         let section_bytes = self.fields.prefix_of(&bytes[line_bytes..])?;
@@ -285,10 +287,10 @@ impl RequestParser {
     }
 }
 
-/// Finds the lengths of the first head of `bytes`, which ends at `from` or later.
+/// Returns the lengths of the first head of `bytes`. The end of the head must not be before `from`.
 ///
-/// Readers disagree about a line that ends in a bare LF and about a bare CR (RFC 9112 §2.2). This function refuses the
-/// first; the line parsers refuse the second.
+/// Readers disagree about a line that ends in a bare LF and about a bare CR (RFC 9112 §2.2). This function refuses a
+/// bare LF. The line parsers refuse a bare CR.
 fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<HeadLength>, RequestError> {
     for at in memchr_iter(b'\n', &bytes[from..]) {
         let at = from + at;
@@ -319,7 +321,7 @@ impl Framing {
     }
 }
 
-/// Returns the error for an oversized head: its target is too long, or the whole head.
+/// Returns the error for an oversized head: either the target or the whole head is too long.
 #[cold]
 fn too_large(head: &[u8]) -> RequestError {
     let line = memchr(b'\r', head).unwrap_or(head.len());

@@ -2,7 +2,7 @@ use super::*;
 use crate::buffer::Pool;
 use crate::limits::{BODY_BYTES_MAX, HEAD_FIELDS_MAX};
 
-/// A request as it was served.
+/// A request as `serve` saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     method: Method,
@@ -12,7 +12,7 @@ struct Seen {
     keep_alive: bool,
 }
 
-/// Feeds `pieces` one after the other and collects what is served, up to an error.
+/// Feeds `pieces` one after the other. Collects the served requests, up to the first error.
 #[expect(single_use_lifetimes, reason = "an elided one is not allowed in `impl Trait`")]
 fn feed<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Vec<Seen>, Option<RequestError>) {
     let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());

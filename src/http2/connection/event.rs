@@ -14,7 +14,7 @@ pub struct Received<'i> {
     pub event: Option<Event<'i>>,
 }
 
-/// An action of the peer. If the stream has ended on both sides, its key is already stale.
+/// An action of the peer. If the stream has ended on both sides, the stream's key finds nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Server: a valid request. Its fields stay in the [`FieldBuf`](crate::hpack::FieldBuf) until the next call of
@@ -22,9 +22,9 @@ pub enum Event<'i> {
     Request {
         /// The new stream.
         stream: StreamKey,
-        /// Position of the request line in the fields.
+        /// Positions of the pseudo-header fields in the field list.
         head: RequestHead,
-        /// The request has no body.
+        /// Whether the request has no body.
         end_stream: bool,
     },
     /// Client: a valid response head, possibly informational. Its fields are in the
@@ -32,19 +32,20 @@ pub enum Event<'i> {
     Response {
         /// The stream of the request.
         stream: StreamKey,
-        /// Status and length.
+        /// Status and content length.
         head: ResponseHead,
-        /// The response has no body.
+        /// Whether the response has no body.
         end_stream: bool,
     },
-    /// A part of a body; empty only at its end. The windows are refilled even if the caller drops the part. A request
-    /// that already has a response reports no data, and its stream's window is not refilled.
+    /// A part of a body; empty only at the end of the body. The windows are refilled even if the caller drops the
+    /// part. After the response to a request is sent, no `Data` event reports the request's body, and the stream's
+    /// window is not refilled.
     Data {
         /// The stream.
         stream: StreamKey,
-        /// The octets, borrowed from the input.
+        /// The octets of the part, borrowed from the input.
         data: &'i [u8],
-        /// The body ends here.
+        /// Whether this is the last part of the body.
         end_stream: bool,
     },
     /// Trailers at the end of a body, in the [`FieldBuf`](crate::hpack::FieldBuf).
@@ -54,14 +55,15 @@ pub enum Event<'i> {
     },
     /// The stream ended early. Nothing more can be sent on it.
     Reset {
-        /// The stream; its key is stale.
+        /// The stream. Its key finds nothing any more.
         stream: StreamKey,
         /// The error code.
         code: ErrorCode,
-        /// Whether the peer reset it, or we did because of the peer's error.
+        /// Who reset the stream: the peer, or this side because of an error of the peer.
         by: Initiator,
     },
-    /// The peer accepts no more streams on this connection. Our streams above `last_stream_id` are not served.
+    /// The peer accepts no more streams on this connection. The peer does not serve our streams above
+    /// `last_stream_id`.
     Goaway {
         /// The last stream that may be served.
         last_stream_id: StreamId,

@@ -11,7 +11,7 @@ use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 use crate::http2::streams::StreamKey;
 
-/// An incomplete field block; only its continuation may follow (RFC 9113 §4.3).
+/// An incomplete field block. Only CONTINUATION frames of this block may follow (RFC 9113 §4.3).
 #[derive(Debug)]
 pub(super) struct PendingBlock {
     start: BlockStart,
@@ -21,7 +21,7 @@ pub(super) struct PendingBlock {
     octets: Vec<u8>,
 }
 
-/// The fields of HEADERS beside the block.
+/// What a HEADERS frame says beside its field block.
 #[derive(Clone, Copy, Debug)]
 struct BlockStart {
     stream_id: StreamId,
@@ -55,7 +55,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Handles CONTINUATION. If a block is pending, `recv_frame` has checked that the frame is on its stream.
+    /// Handles CONTINUATION. If a field block is pending, `recv_frame` has checked that the frame belongs to the
+    /// block's stream.
     pub(super) fn recv_continuation<'i>(
         &mut self,
         fragment: &[u8],
@@ -78,7 +79,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Handles a whole field block. It is always decoded, since later blocks refer to its table entries.
+    /// Handles a whole field block. Every block must be decoded, since later blocks refer to the table entries that it
+    /// adds.
     fn recv_field_block<'i>(
         &mut self,
         start: BlockStart,
@@ -144,7 +146,8 @@ impl Connection {
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 
-    /// Responds with `status` alone, without an event. A status tells the client more than a reset.
+    /// Refuses a request with a response that has only `status`. The caller gets no event. A status tells the client
+    /// more than a reset.
     #[cold]
     fn refuse_request<'i>(
         &mut self,
@@ -199,7 +202,7 @@ impl Connection {
             }
         } else {
             stream.head_received = true;
-            // RFC 9110 §6.4.1: these have no body, even if they announce its length.
+            // RFC 9110 §6.4.1: these responses have no body, even if they have a `Content-Length`.
             let is_bodiless = stream.is_bodiless || matches!(head.status, 204 | 304);
             stream.body_left = if is_bodiless { Some(0) } else { head.content_length };
             if !stream.take_body(0, end_stream) {

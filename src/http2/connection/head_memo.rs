@@ -1,10 +1,11 @@
-//! The last head sent, for reuse: responses within one second mostly have the same fields. Then each field is an index
-//! into the table. Comparing the values costs a fraction of looking them up.
+//! The last response head sent, kept for reuse. Responses within one second mostly have the same fields. Each field is
+//! then encoded as an index into the table. Comparing a head with the last head costs a fraction of looking up each
+//! field.
 
 use super::SendField;
 use crate::hpack::{Indexing, NameId};
 
-/// A head and its block, valid while the encoder's table does not change.
+/// A head and its encoded field block. Both are valid while the encoder's table does not change.
 #[derive(Debug, Default)]
 pub(super) struct HeadMemo {
     status: u16,
@@ -16,12 +17,12 @@ pub(super) struct HeadMemo {
     changes: u64,
 }
 
-/// Longest block kept, in octets; longer blocks belong to heads that do not recur.
+/// Longest block kept, in octets. Longer blocks belong to heads that do not recur.
 const BLOCK_BYTES_MAX: usize = 64;
 
 impl HeadMemo {
-    /// Appends the kept block if this head equals the last one and the encoder has not changed since. Returns whether
-    /// it did.
+    /// If this head equals the kept head and the encoder has not changed since, appends the kept block and returns
+    /// true.
     #[inline]
     pub(super) fn replay(&self, status: u16, fields: &[SendField<'_>], changes: u64, out: &mut Vec<u8>) -> bool {
         if status != self.status || changes != self.changes || fields.len() != self.fields.len() {
@@ -40,7 +41,7 @@ impl HeadMemo {
 
     /// Keeps a head whose encoding did not change the encoder.
     pub(super) fn keep(&mut self, status: u16, fields: &[SendField<'_>], changes: u64, block: &[u8]) {
-        // Keep no secret, and no name that would have to be compared.
+        // Keeps no secret value, and no field name that is not a known [`NameId`].
         let is_plain = |field: &SendField<'_>| field.indexing == Indexing::Value && field.name.id != NameId::UNKNOWN;
         if block.len() > BLOCK_BYTES_MAX || !fields.iter().all(is_plain) {
             return;

@@ -1,7 +1,7 @@
-//! One HTTP/2 connection: the protocol of [`super`] put together.
+//! One HTTP/2 connection, made of the parts in [`super`].
 //!
-//! This file has the type, its start and shutdown, and the receiving path, which passes each frame to the handler of
-//! its type (`recv`). The sending path is in `send`.
+//! This file has the type [`Connection`], its start and its shutdown. It also receives frames, and passes each frame
+//! to the handler in `recv` for its type. `send` sends frames.
 
 mod event;
 mod field_block;
@@ -35,36 +35,37 @@ use std::collections::VecDeque;
 ///
 /// # Order of calls
 /// 1. Read from the peer into a buffer of at least [`limits::RECV_BUFFER_BYTES_MIN`] octets.
-/// 2. Call [`recv`](Self::recv) with the unconsumed input until its event is `None`. Act on each event with `send_*`
-///    and [`reset`](Self::reset). The input left then is a part of a frame.
-/// 3. Call [`poll_writable`](Self::poll_writable) until it returns `None` or you have written enough. Send the
-///    remaining data of each stream it names.
-/// 4. Write `out` to the peer. While much of it is unwritten, neither read nor call `recv`. So a peer that does not
-///    read cannot make `out` grow.
+/// 2. Call [`recv`](Self::recv) with the unconsumed input until its event is `None`. Act on each event with
+///    `send_*` and [`reset`](Self::reset). The remaining input is then a part of a frame.
+/// 3. Call [`poll_writable`](Self::poll_writable) until it returns `None` or you have written enough. Send more
+///    data of each stream that it returns.
+/// 4. Write `out` to the peer. While much of `out` is unwritten, neither read nor call `recv`. So a peer that does
+///    not read cannot make `out` grow.
 /// 5. After an error, or once [`is_finished`](Self::is_finished), write `out` a last time and close.
 ///
-/// `out` always receives whole frames. `now_ms` is any clock in milliseconds that does not go back.
+/// `out` always receives whole frames. `now_ms` is the time of any clock in milliseconds that does not go back.
 ///
 /// # Time limits
 /// The caller enforces time limits, with [`reset`](Self::reset) and [`abort`](Self::abort), on:
 /// - the preface and the first request;
 /// - an incomplete request (an event without `end_stream`);
 /// - an incomplete field block ([`awaits_continuation`](Self::awaits_continuation));
-/// - a stream that waits for a window (from a [`send_data`](Self::send_data) that sent less, until `poll_writable`
-///   names it);
+/// - a stream that waits for a window (from a [`send_data`](Self::send_data) that did not send all, until
+///   `poll_writable` returns the stream);
 /// - an idle connection ([`stream_count`](Self::stream_count));
-/// - a request whose rest is unwanted after its response ([`refused_since_ms`](Self::refused_since_ms)).
+/// - a request that got its response before its end ([`refused_since_ms`](Self::refused_since_ms)).
 ///
 /// # Invariants
-/// Slab and index of streams agree. A stream that wants to write and whose window is open is queued. A stream that does
-/// not want to write is not queued. The peer has no more streams open than we allow.
+/// The slab of streams and the index of stream ids agree. A stream is in the write queue if it wants to write and its
+/// window is open. A stream that does not want to write is not in the write queue. The peer has no more open streams
+/// than this side allows.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
     phase: Phase,
     shutdown: Shutdown,
     config: Config,
-    /// Whether the peer has acknowledged our settings, so the windows of new streams are as announced.
+    /// Whether the peer has acknowledged our SETTINGS. New streams then have the announced window.
     settings_acked: bool,
     decoder: Decoder,
     encoder: Encoder,
@@ -76,12 +77,14 @@ pub struct Connection {
     recv_window: RecvWindow,
     /// Highest stream that the peer has opened.
     last_remote_id: StreamId,
-    /// The next stream that we open; `None` when all ids are used. Always the first on a server.
+    /// Id of the next stream that this side opens; `None` when all ids are used. A server opens no streams, so its id
+    /// never changes.
     next_local_id: Option<StreamId>,
-    /// The peer's GOAWAY: it does not serve our streams above this.
+    /// The last stream id of the peer's GOAWAY. The peer does not serve our streams above this id.
     remote_goaway: Option<StreamId>,
     pending_block: Option<PendingBlock>,
-    /// Requests that got a response before their end, oldest first, with the time in ms; some may be closed.
+    /// Requests that got a response before their end, with the time of the response in ms; oldest first. Some of the
+    /// streams may be closed.
     refused: VecDeque<(u64, StreamKey)>,
     reset_memory: ResetMemory,
 }
@@ -94,26 +97,26 @@ enum Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The client's preface is awaited.
+    /// The client's preface has not been received yet.
     Preface,
     /// The preface was received; the first frame must be SETTINGS.
     FirstFrame,
     Open,
-    /// GOAWAY with an error was sent: further input is ignored.
+    /// This side has sent GOAWAY with an error. It ignores further input.
     Failed,
 }
 
-/// Our GOAWAY frames without an error (RFC 9113 §6.8).
+/// Which GOAWAY frames without an error this side has sent (RFC 9113 §6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     No,
-    /// The first GOAWAY was sent: the peer should open no more streams, but some may be in flight.
+    /// The first GOAWAY was sent. The peer should open no more streams, but new streams may be in flight.
     Announced,
-    /// The second GOAWAY was sent: streams above this are not served.
+    /// The second GOAWAY was sent. Streams above this id are not served.
     Final(StreamId),
 }
 
-/// The caller's state for the frame handlers.
+/// What the caller of `recv` passes to the frame handlers.
 struct RecvContext<'t> {
     now_ms: u64,
     fields: &'t mut FieldBuf,
@@ -128,9 +131,9 @@ impl Connection {
         Self::new(Role::Server, config, now_ms, out)
     }
 
-    /// Creates the server's side of a connection upgraded from HTTP/1.1 by `Upgrade: h2c` (RFC 7540 §3.2). The returned
-    /// stream is the upgrade request, which has no more body; its response goes there. The caller has already appended
-    /// the 101 to `out`.
+    /// Creates the server's side of a connection upgraded from HTTP/1.1 by `Upgrade: h2c` (RFC 7540 §3.2). The
+    /// returned stream is for the response to the upgrade request. The body of that request has ended. The caller has
+    /// already appended the 101 response to `out`.
     pub fn server_upgraded(
         config: Config,
         settings: &UpgradeSettings,
@@ -190,11 +193,11 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's input up to the first event. Frames that the protocol requires in return go to `out`, as does
-    /// GOAWAY after an error.
+    /// Handles the peer's input up to the first event. Appends the frames that the protocol requires in return to
+    /// `out`. After an error, appends GOAWAY.
     ///
     /// # Errors
-    /// The connection has failed; write `out` and close.
+    /// The connection has failed. Write `out` and close.
     pub fn recv<'i>(
         &mut self,
         input: &'i [u8],
@@ -276,9 +279,9 @@ impl Connection {
         }
     }
 
-    /// Begins a graceful shutdown with a GOAWAY: the peer opens no more streams, and its open streams continue. Later
-    /// streams are ignored once the peer has certainly read the GOAWAY, or after
-    /// [`finish_shutdown`](Self::finish_shutdown) (RFC 9113 §6.8).
+    /// Begins a graceful shutdown with a GOAWAY, which asks the peer to open no more streams. Open streams continue.
+    /// New streams are served until the peer has certainly read the GOAWAY, or until
+    /// [`finish_shutdown`](Self::finish_shutdown). Later streams are ignored (RFC 9113 §6.8).
     pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
         if self.shutdown != Shutdown::No || self.phase == Phase::Failed {
             return;
@@ -313,7 +316,8 @@ impl Connection {
         Goaway { last_stream_id, code }.encode_into(out);
     }
 
-    /// Whether the connection can be closed once `out` is written: it failed, or its graceful shutdown is complete.
+    /// Whether the caller can close the connection once `out` is written. This is so if the connection has failed or
+    /// its graceful shutdown is complete.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match self.phase {
@@ -346,7 +350,7 @@ impl Connection {
         self.settings_acked
     }
 
-    /// Whether a field block is incomplete: no other frame may come before its end.
+    /// Whether a field block is incomplete. Until its end, the peer may send only CONTINUATION frames.
     #[must_use]
     pub fn awaits_continuation(&self) -> bool {
         self.pending_block.is_some()
@@ -376,7 +380,7 @@ impl Connection {
         Stream::new(id, state, SendWindow::new(self.peer.initial_window), recv_window)
     }
 
-    /// Whether the stream is idle: nobody has opened it.
+    /// Whether the stream is idle: neither side has opened it.
     #[inline]
     fn is_idle(&self, id: StreamId) -> bool {
         match self.role {
@@ -385,13 +389,15 @@ impl Connection {
         }
     }
 
-    /// Whether frames on this closed stream are no error of the peer.
+    /// Whether to ignore frames on this closed stream. So it is if the id is above the last stream id of our GOAWAY,
+    /// or if this side has reset the stream.
     fn is_ignored(&self, id: StreamId) -> bool {
         matches!(self.shutdown, Shutdown::Final(last) if self.role == Role::Server && id > last)
             || self.reset_memory.covers(id)
     }
 
-    /// Sets windows that are nearly used up. No peer can bring this about, since windows are refilled as they are used.
+    /// Sets the receive windows. Tests need windows that are nearly used up. A peer cannot cause this state, since
+    /// windows are refilled as they are used.
     #[cfg(test)]
     pub(super) fn set_recv_windows(&mut self, key: StreamKey, stream_left: u32, connection_left: u32) {
         self.recv_window = RecvWindow::new(connection_left, 0);
@@ -403,8 +409,8 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // With very many streams the check runs only sometimes: otherwise tests would take minutes. 61 is prime:
-            // requests are served sixteen at a time.
+            // With many streams the check runs only sometimes, because otherwise tests would take minutes. Requests
+            // are served sixteen at a time, so the interval is a prime number.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }
@@ -424,5 +430,6 @@ impl Connection {
     }
 }
 
-/// Payload of the PING whose acknowledgement says that the peer has read our first GOAWAY.
+/// Payload of the PING that follows our first GOAWAY. The acknowledgement of this PING shows that the peer has read
+/// the GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";

@@ -1,4 +1,4 @@
-//! One handler for each frame type, except those that carry field blocks.
+//! One handler for each frame type, except the frame types with field blocks (see `field_block`).
 
 use super::{Connection, Event, RecvContext, Role, SHUTDOWN_PING, Shutdown};
 use crate::http2::error::{ConnectionError, Flood, FrameError, Initiator, Malformed, StreamError};
@@ -20,7 +20,7 @@ impl Connection {
         cx: &mut RecvContext<'_>,
     ) -> Handled<'i> {
         let Data { data, end_stream } = Data::parse(head, payload)?;
-        // The octets count for the connection's window, whatever the stream's state (RFC 9113 §6.9).
+        // The octets count for the connection's window even if the stream is closed (RFC 9113 §6.9).
         self.recv_window.recv(payload.len()).map_err(|_| ConnectionError::FlowControl)?;
         if let Some(increment) = self.recv_window.poll_update() {
             window_update::encode_into(StreamId::CONNECTION, increment, cx.out);
@@ -42,7 +42,8 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
-        // A server that has responded wants no more of the request, even while the response waits for a window.
+        // A server that has sent the head of the response needs no more of the request's body. This is so even while
+        // the response waits for a window.
         let is_wanted = self.role == Role::Client || !stream.head_sent;
         if end_stream {
             self.end_remote(key);
@@ -91,7 +92,7 @@ impl Connection {
         if self.is_idle(head.stream_id) {
             return Err(ConnectionError::StreamIdle.into());
         }
-        // Count resets of closed streams too: the stream may be closed only because we responded quickly.
+        // Resets of closed streams count too. The stream may be closed only because this side responded quickly.
         self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
         self.flood_guard.allow(Flood::Answers, 1);
@@ -113,7 +114,7 @@ impl Connection {
         };
         let window_delta = self.peer.apply(values, self.role == Role::Client, &mut self.encoder)?;
         if window_delta != 0 {
-            // RFC 9113 §6.9.2: the change applies to all streams; an overflow is a connection error.
+            // RFC 9113 §6.9.2: the change applies to the windows of all streams. An overflow is a connection error.
             for stream in self.streams.iter_mut() {
                 stream.send_window.shift(window_delta).map_err(|_| ConnectionError::WindowOverflow)?;
             }
@@ -161,7 +162,7 @@ impl Connection {
         }
         let key = self.streams.find(head.stream_id);
         let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else {
-            // The stream is closed: the update crossed our end of it.
+            // The stream is closed. The peer sent the update before it received the end of our side of the stream.
             return match window_update::parse(head, payload) {
                 Err(FrameError::Connection(error)) => Err(error.into()),
                 _ => Ok(None),
@@ -181,7 +182,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Resets a stream because of the peer's error. The stream may be closed or may never have existed.
+    /// Resets a stream because of the peer's error. The stream may be closed, or may never have been opened.
     #[cold]
     pub(super) fn fail_stream<'i>(
         &mut self,
@@ -189,7 +190,7 @@ impl Connection {
         error: StreamError,
         cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, ConnectionError> {
-        // A peer that makes us reset costs as much as a peer that resets (CVE-2025-8671).
+        // A peer that provokes resets by this side costs as much as a peer that sends resets (CVE-2025-8671).
         self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let code = error.code();
         rst_stream::encode_into(id, code, cx.out);

@@ -17,7 +17,7 @@ pub struct SendField<'f> {
     pub name: FieldName<'f>,
     /// The value.
     pub value: &'f [u8],
-    /// How much of the field the encoder may keep.
+    /// How much of the field the encoder may put in the dynamic table.
     pub indexing: Indexing,
 }
 
@@ -36,7 +36,7 @@ impl<'f> SendField<'f> {
 }
 
 impl Connection {
-    /// Sends the head of a response; another follows a status below 200.
+    /// Sends the head of a response. After a head with a status below 200, the caller must send one more head.
     ///
     /// # Errors
     /// The stream is closed.
@@ -70,7 +70,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers, which end our side of the stream. All data must be sent before.
+    /// Sends trailers, which end our side of the stream. The caller must have sent all data before.
     ///
     /// # Errors
     /// The stream is closed.
@@ -91,9 +91,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much of `data` as the windows allow, and returns how much that is. `end_stream` says that nothing
-    /// follows `data`. If some is left, [`poll_writable`](Self::poll_writable) names the stream once its windows are
-    /// open again; offer the rest then.
+    /// Sends as much of `data` as the windows allow, and returns the number of octets sent. `end_stream` tells that
+    /// nothing follows `data`. If octets are left, [`poll_writable`](Self::poll_writable) returns the stream once its
+    /// windows are open again. The caller then passes the rest.
     ///
     /// # Errors
     /// The stream is closed.
@@ -116,8 +116,9 @@ impl Connection {
         }
     }
 
-    /// Like [`send_data`](Self::send_data), but for one frame, whose head alone goes to `out`. The returned number of
-    /// octets must follow it. Use it for data that is written from its place, or generated in `out` itself.
+    /// Like [`send_data`](Self::send_data), but appends only the head of one DATA frame to `out`. The caller must
+    /// write the returned number of octets after the head. This is for data that is not copied to `out`, or that is
+    /// generated in `out` itself.
     ///
     /// # Errors
     /// The stream is closed.
@@ -136,10 +137,11 @@ impl Connection {
         let is_cut_by_window = !is_all && length == window;
         stream.send_window.consume(length);
         self.send_window.consume(length);
-        // A window that opened between two calls may have queued the stream.
+        // If a window opened between two calls, the stream may be in the write queue.
         let was_waiting = std::mem::replace(&mut stream.wants_write, is_cut_by_window);
         if is_cut_by_window {
-            // If the stream's own window is open, the connection's is closed, and the stream queues for it.
+            // If the stream's own window is open, the connection's window is closed. The stream then queues for the
+            // connection's window.
             self.streams.queue_if_ready(key);
         } else if was_waiting {
             self.streams.unqueue(key);
@@ -158,19 +160,20 @@ impl Connection {
         Ok(length)
     }
 
-    /// Returns the next stream whose windows have opened after it sent less than it was offered. It leaves the queue:
-    /// offer its data, or call [`want_write`](Self::want_write) again.
+    /// Returns the next stream that has unsent data and whose windows have opened. Removes the stream from the write
+    /// queue. The caller must then send data, or call [`want_write`](Self::want_write) again.
     pub fn poll_writable(&mut self) -> Option<StreamKey> {
         if self.send_window.is_open() { self.streams.pop_ready() } else { None }
     }
 
-    /// Whether [`poll_writable`](Self::poll_writable) may name a stream.
+    /// Whether [`poll_writable`](Self::poll_writable) may return a stream.
     #[must_use]
     pub fn has_writable(&self) -> bool {
         self.send_window.is_open() && self.streams.has_ready()
     }
 
-    /// Asks [`poll_writable`](Self::poll_writable) to name the stream once its windows open; it joins the queue's end.
+    /// Makes [`poll_writable`](Self::poll_writable) return the stream once its windows are open. The stream joins the
+    /// end of the write queue.
     pub fn want_write(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.state != StreamState::HalfClosedLocal
@@ -187,7 +190,7 @@ impl Connection {
         self.streams.get(key).map_or(0, |stream| stream.send_window.available().min(self.send_window.available()))
     }
 
-    /// Resets a stream. Sends nothing if it is closed already.
+    /// Resets a stream. Sends nothing if the stream is already closed.
     pub fn reset(&mut self, key: StreamKey, code: ErrorCode, out: &mut Vec<u8>) {
         if self.streams.get(key).is_some() {
             self.streams.remove(key);
@@ -197,9 +200,9 @@ impl Connection {
         self.check_invariants();
     }
 
-    /// Marks the rest of a request with a response as unwanted (RFC 9113 §8.1). Later data counts for the connection's
-    /// window and is dropped; the stream's window is not refilled. An immediate reset could destroy the response:
-    /// libcurl drops undelivered data when it reads the reset.
+    /// Marks the rest of a request as unwanted, because the request already has a response (RFC 9113 §8.1). Later data
+    /// of the request is dropped. It counts for the connection's window, and the stream's window is not refilled. An
+    /// immediate reset could destroy the response, since libcurl drops undelivered data when it reads the reset.
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;
@@ -208,14 +211,14 @@ impl Connection {
         self.refused.push_back((now_ms, key));
     }
 
-    /// Returns when the oldest request with an unwanted rest got its response, in ms.
+    /// Returns the time at which the oldest request with an unwanted rest got its response, in ms.
     #[must_use]
     pub fn refused_since_ms(&self) -> Option<u64> {
         self.refused.front().map(|(since_ms, _)| *since_ms)
     }
 
-    /// Returns the oldest stream with an unwanted rest, to be reset, if it got its response by `until_ms`. It may be
-    /// closed.
+    /// Removes and returns the oldest stream with an unwanted rest, if its response was sent at `until_ms` or before.
+    /// The caller resets the stream, which may be closed already.
     pub fn pop_refused(&mut self, until_ms: u64) -> Option<StreamKey> {
         self.refused.pop_front_if(|(since_ms, _)| *since_ms <= until_ms).map(|(_, key)| key)
     }
@@ -245,12 +248,13 @@ impl Connection {
     }
 }
 
-/// Frames that a window cut short below this size, in octets, allow no more WINDOW_UPDATEs. Otherwise a peer that opens
-/// its window by one octet at a time would pay one frame for one.
+/// Size in octets. A smaller DATA frame that a window cut short does not allow the peer further WINDOW_UPDATE frames.
+/// Otherwise a peer that opens its window by one octet at a time could send one WINDOW_UPDATE for each DATA frame.
 const LARGE_DATA: usize = 1024;
 
-/// Closed streams kept in `refused`, beside up to twice the number of open ones.
+/// `refused` may have this many entries, plus twice the number of open streams, before entries of closed streams are
+/// removed.
 const REFUSED_MIN: usize = 64;
 
-/// WINDOW_UPDATE frames allowed for a DATA frame of any length: one for the stream, one for the connection.
+/// Number of WINDOW_UPDATE frames that each DATA frame allows the peer: one for the stream and one for the connection.
 const WINDOW_UPDATES_FOR_DATA: u32 = 2;

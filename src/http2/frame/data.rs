@@ -18,7 +18,7 @@ impl<'p> Data<'p> {
     }
 }
 
-/// Appends the head of a DATA frame; `length` octets must follow it.
+/// Appends the head of a DATA frame. The caller must append `length` octets of data.
 #[inline]
 pub(in crate::http2) fn encode_data_head_into(stream_id: StreamId, length: usize, end_stream: bool, out: &mut Vec<u8>) {
     encode_head_into(length, FrameType::Data, if end_stream { END_STREAM } else { 0 }, stream_id, out);

@@ -15,7 +15,7 @@ pub(in crate::http2) struct Headers<'p> {
     pub(in crate::http2) fragment: &'p [u8],
     pub(in crate::http2) end_headers: bool,
     pub(in crate::http2) end_stream: bool,
-    /// The frame's priority, otherwise ignored, makes the stream depend on itself.
+    /// Whether the frame's priority makes the stream depend on itself. The priority is otherwise ignored.
     pub(in crate::http2) self_dependent: bool,
 }
 
@@ -35,8 +35,8 @@ impl<'p> Headers<'p> {
     }
 }
 
-/// Begins a HEADERS frame at the end of `out`; the caller appends the field block. Returns the start for
-/// [`finish_headers`].
+/// Begins a HEADERS frame at the end of `out`. The caller then appends the field block. Returns the frame's position
+/// in `out`, for [`finish_headers`].
 #[inline]
 pub(in crate::http2) fn begin_headers_into(stream_id: StreamId, end_stream: bool, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -45,7 +45,7 @@ pub(in crate::http2) fn begin_headers_into(stream_id: StreamId, end_stream: bool
     start
 }
 
-/// Completes the frame that begins at `start` of `out`, once its field block is complete.
+/// Completes the HEADERS frame that begins at position `start` of `out`. Called after the field block is complete.
 #[inline]
 pub(in crate::http2) fn finish_headers(stream_id: StreamId, start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start - HEAD_BYTES;
@@ -56,7 +56,7 @@ pub(in crate::http2) fn finish_headers(stream_id: StreamId, start: usize, out: &
     }
 }
 
-/// Moves the part that exceeds one frame into CONTINUATION frames.
+/// Moves the part of the field block that exceeds one frame into CONTINUATION frames.
 #[cold]
 fn split_headers(stream_id: StreamId, start: usize, out: &mut Vec<u8>) {
     let rest = out.split_off(start + HEAD_BYTES + FRAME_SIZE_MAX);

@@ -1,5 +1,5 @@
-//! Frames (RFC 9113 §4 and §6): parsing payloads and appending frames, one file for each type. This module knows no
-//! stream or connection state.
+//! Frames (RFC 9113 §4 and §6): parsing payloads and appending frames, one file for each type. This module does not
+//! depend on the state of a stream or connection.
 
 pub(super) mod continuation;
 pub(super) mod data;
@@ -18,15 +18,15 @@ use super::stream_id::StreamId;
 /// Size of a frame head, in octets.
 pub(super) const HEAD_BYTES: usize = 9;
 
-/// END_STREAM of DATA and HEADERS.
+/// Flag END_STREAM of DATA and HEADERS.
 pub(super) const END_STREAM: u8 = 0x1;
-/// ACK of SETTINGS and PING.
+/// Flag ACK of SETTINGS and PING.
 pub(super) const ACK: u8 = 0x1;
-/// END_HEADERS of HEADERS and CONTINUATION.
+/// Flag END_HEADERS of HEADERS and CONTINUATION.
 pub(super) const END_HEADERS: u8 = 0x4;
-/// PADDED of DATA and HEADERS.
+/// Flag PADDED of DATA and HEADERS.
 pub(super) const PADDED: u8 = 0x8;
-/// PRIORITY of HEADERS.
+/// Flag PRIORITY of HEADERS.
 pub(super) const PRIORITY: u8 = 0x20;
 
 /// The head of a frame.
@@ -45,7 +45,7 @@ pub(super) struct FrameHead {
     /// Length of the payload, in octets.
     pub(super) length: usize,
     pub(super) frame_type: FrameType,
-    /// Undefined flags are ignored.
+    /// Flags; undefined flags are ignored.
     pub(super) flags: u8,
     pub(super) stream_id: StreamId,
 }
@@ -63,7 +63,7 @@ pub(super) enum FrameType {
     Goaway,
     WindowUpdate,
     Continuation,
-    /// Ignored (RFC 9113 §5.5).
+    /// A type that is not defined here. Such frames are ignored (RFC 9113 §5.5).
     Unknown,
 }
 
@@ -121,8 +121,8 @@ impl FrameType {
     }
 }
 
-/// Returns the first frame of `input` and its payload; `None` if it is incomplete. A frame that is too large is refused
-/// as soon as its head is complete.
+/// Returns the head and the payload of the first frame of `input`; `None` if the frame is incomplete. A frame that is
+/// too large is refused as soon as its head is complete.
 #[inline]
 pub(super) fn split_first(input: &[u8]) -> Result<Option<(FrameHead, &[u8])>, ConnectionError> {
     let Some((octets, rest)) = input.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
@@ -148,7 +148,7 @@ pub(super) fn encode_head_into(
     out.extend_from_slice(&[len2, len1, len0, frame_type.to_wire(), flags, id3, id2, id1, id0]);
 }
 
-/// Encodes the length for a frame's head.
+/// Encodes a payload length for the head of a frame.
 #[inline]
 pub(super) fn length_to_wire(length: usize) -> [u8; 3] {
     let [low, middle, high, ..] = length.to_le_bytes();
@@ -166,19 +166,19 @@ fn strip_padding<'p>(head: &FrameHead, payload: &'p [u8]) -> Result<&'p [u8], Co
     Ok(rest.get(..len).unwrap_or_default())
 }
 
-/// Requires a payload of exactly `N` octets.
+/// Checks that the payload has exactly `N` octets.
 #[inline]
 fn exactly<const N: usize>(payload: &[u8]) -> Result<&[u8; N], ConnectionError> {
     payload.try_into().map_err(|_| ConnectionError::FrameSize)
 }
 
-/// Requires a frame of the connection as a whole.
+/// Checks that the frame is on stream 0, the connection as a whole.
 #[inline]
 fn expect_connection(head: &FrameHead) -> Result<(), ConnectionError> {
     if head.stream_id == StreamId::CONNECTION { Ok(()) } else { Err(ConnectionError::StreamId) }
 }
 
-/// Requires a frame of a stream.
+/// Checks that the frame is not on stream 0.
 #[inline]
 fn expect_stream(head: &FrameHead) -> Result<(), ConnectionError> {
     if head.stream_id == StreamId::CONNECTION { Err(ConnectionError::StreamId) } else { Ok(()) }

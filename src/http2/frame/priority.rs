@@ -1,4 +1,4 @@
-//! PRIORITY (RFC 9113 §6.3): deprecated and ignored, except for errors.
+//! PRIORITY (RFC 9113 §6.3): deprecated. The server checks such a frame for errors, and otherwise ignores it.
 
 use super::{FrameHead, StreamId, expect_stream};
 use crate::http2::error::{FrameError, StreamError};
@@ -13,7 +13,8 @@ pub(in crate::http2) fn check(head: &FrameHead, payload: &[u8]) -> Result<(), Fr
     Ok(())
 }
 
-/// Returns the stream that another depends on: four octets with a flag in the first bit, then the weight.
+/// Returns the stream dependency of a priority. A priority is four octets, with a flag in the first bit and the stream
+/// dependency in the other bits, and then the weight.
 #[inline]
 pub(super) fn dependency(priority: &[u8; 5]) -> StreamId {
     let &[id3, id2, id1, id0, _weight] = priority;

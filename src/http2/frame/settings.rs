@@ -17,7 +17,7 @@ pub(in crate::http2) const MAX_HEADER_LIST_SIZE: u16 = 0x6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http2) enum SettingsFrame<'p> {
     Ack,
-    /// Whole settings of six octets each, for [`iter`].
+    /// The settings, of six octets each; [`iter`] decodes them.
     Values(&'p [u8]),
 }
 
@@ -49,7 +49,7 @@ pub(in crate::http2) fn encode_into(settings: &[Setting], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an acknowledgement.
+/// Appends an acknowledgement of SETTINGS.
 pub(in crate::http2) fn encode_ack_into(out: &mut Vec<u8>) {
     encode_head_into(0, FrameType::Settings, ACK, StreamId::CONNECTION, out);
 }

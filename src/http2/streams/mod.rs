@@ -1,4 +1,5 @@
-//! All streams of a connection: found by id, named by key, and queued for writing.
+//! All streams of a connection. A stream is found by its id or its key. The write queue has the streams that can
+//! continue to send.
 
 mod queue;
 mod store;

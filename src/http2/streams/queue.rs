@@ -1,5 +1,5 @@
-//! A FIFO queue of slots, linked through an array beside the slab. Entries need no allocation, and any slot can leave
-//! from the middle.
+//! A FIFO queue of slots, as a linked list in an array beside the slab. An entry needs no allocation, and any slot can
+//! be removed from the middle.
 
 /// The queue. A slot is in it at most once.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ struct Link {
     queued: bool,
 }
 
-/// No slot.
+/// Stands for "no slot".
 const NONE: u32 = u32::MAX;
 
 const UNLINKED: Link = Link { previous: NONE, next: NONE, queued: false };
@@ -34,7 +34,7 @@ impl Queue {
         self.first == NONE
     }
 
-    /// Appends `slot` unless it is queued.
+    /// Appends `slot`, unless it is in the queue.
     pub(super) fn push(&mut self, slot: u32) {
         let at = index(slot);
         if self.links.len() <= at {
@@ -61,7 +61,7 @@ impl Queue {
         })
     }
 
-    /// Removes `slot` if it is queued.
+    /// Removes `slot`, if it is in the queue.
     pub(super) fn remove(&mut self, slot: u32) {
         let Some(link) = self.links.get_mut(index(slot)).filter(|link| link.queued) else { return };
         let Link { previous, next, .. } = std::mem::replace(link, UNLINKED);
@@ -75,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// Whether `slot` is queued.
+    /// Whether `slot` is in the queue.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn contains(&self, slot: u32) -> bool {
         self.links.get(index(slot)).is_some_and(|link| link.queued)

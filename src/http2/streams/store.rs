@@ -7,7 +7,8 @@ use slab::Slab;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Names a stream, even after it has closed. A slot is never reused with the same id, so a stale key finds nothing.
+/// The key of a stream: its slot and its id. A slot is never reused with the same id. So the key of a closed stream
+/// finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     slot: u32,
@@ -15,8 +16,8 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// Returns a small number, unique among the connection's open streams, for arrays with the caller's state of each
-    /// stream.
+    /// Returns a small number, unique among the connection's open streams. The caller can use it as an index into its
+    /// own array of streams.
     #[must_use]
     pub fn slot(self) -> usize {
         usize::try_from(self.slot).unwrap_or(usize::MAX)
@@ -34,9 +35,9 @@ impl StreamKey {
 pub(crate) struct Store {
     slab: Slab<Stream>,
     slots: HashMap<StreamId, u32, BuildHasherDefault<IdHasher>>,
-    /// The stream found last: most frames follow another frame of the same stream.
+    /// The stream found last. Most frames follow a frame of the same stream.
     last_found: Option<StreamKey>,
-    /// Streams that want to write and whose own window is open, or was open when they were queued.
+    /// The write queue: streams that want to write, and whose own window is open or was open when they were queued.
     ready: Queue,
 }
 
@@ -99,12 +100,13 @@ impl Store {
             .map(|(slot, stream)| (StreamKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), id: stream.id }, stream))
     }
 
-    /// Iterates over all streams, in no order, to change their windows; [`queue_ready`](Self::queue_ready) must follow.
+    /// Iterates over all streams, in no order, to change their windows. The caller must then call
+    /// [`queue_ready`](Self::queue_ready).
     pub(in crate::http2) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.slab.iter_mut().map(|(_, stream)| stream)
     }
 
-    /// Queues every stream that wants to write and whose window is open.
+    /// Puts every stream in the write queue that wants to write and whose own window is open.
     pub(in crate::http2) fn queue_ready(&mut self) {
         for (slot, stream) in &self.slab {
             if stream.wants_write && stream.send_window.is_open() {
@@ -113,7 +115,7 @@ impl Store {
         }
     }
 
-    /// Queues the stream if it wants to write and its window is open.
+    /// Puts the stream in the write queue if it wants to write and its own window is open.
     #[inline]
     pub(in crate::http2) fn queue_if_ready(&mut self, key: StreamKey) {
         if self.get(key).is_some_and(|stream| stream.wants_write && stream.send_window.is_open()) {
@@ -121,7 +123,7 @@ impl Store {
         }
     }
 
-    /// Removes the stream from the queue: it no longer wants to write.
+    /// Removes the stream from the write queue, because it no longer wants to write.
     #[inline]
     pub(in crate::http2) fn unqueue(&mut self, key: StreamKey) {
         self.ready.remove(key.slot);
@@ -132,7 +134,8 @@ impl Store {
         !self.ready.is_empty()
     }
 
-    /// Removes and returns the first queued stream whose window is still open; SETTINGS may have closed it since.
+    /// Removes and returns the first queued stream whose own window is open. SETTINGS may have closed the window of a
+    /// queued stream.
     pub(in crate::http2) fn pop_ready(&mut self) -> Option<StreamKey> {
         while let Some(slot) = self.ready.pop() {
             let stream = usize::try_from(slot).ok().and_then(|slot| self.slab.get_mut(slot));
@@ -161,8 +164,8 @@ impl Store {
     }
 }
 
-/// Hashes ids, which are small odd numbers. One multiplication spreads them well enough, and too few exist at once for
-/// collisions to matter.
+/// Hashes ids, which are small odd numbers. One multiplication spreads the ids well enough. There are too few ids at
+/// once for collisions to matter.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -179,7 +182,8 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u32(&mut self, value: u32) {
-        // 2^64 divided by the golden ratio. The map uses the lowest bits and the highest seven.
+        // The factor is 2^64 divided by the golden ratio. The hash map uses the lowest bits and the highest seven bits
+        // of a hash.
         self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
     }
 }

@@ -1,5 +1,5 @@
-//! Known attacks, by the frames that the attacker sends. Each must end the connection with the right code, after little
-//! work and little output.
+//! Known attacks, as the frames that an attacker sends. Each attack must end the connection with the right error code,
+//! after little work and little output.
 
 use super::*;
 use crate::http2::limits;
@@ -91,7 +91,7 @@ fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
     assert_eq!((count, code), (limits::RESETS.burst - 1, CALM));
 }
 
-/// Malformed requests of its clients do not count against a front proxy either.
+/// Malformed requests of a front proxy's clients do not count against the front proxy either.
 #[test]
 fn a_peer_that_speaks_for_many_may_go_on_passing_on_what_is_refused() {
     for (name, value) in [(&b"x-a"[..], &b"a\nb"[..]), (b":method", b"a b"), (b":path", b"a")] {
@@ -205,7 +205,7 @@ fn empty_headers_flood() {
 
 #[test]
 fn header_bomb() {
-    // One entry of 4000 octets, then one octet for each copy.
+    // One table entry of 4000 octets, then one octet for each copy of this entry.
     let mut end = End::open_server();
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let bomb = [GET, &entry, &[0x80 | 62; 10_000]].concat();
@@ -261,7 +261,7 @@ fn data_beyond_the_windows() {
     let key = end.recv_request(&headers(0, 1, POST));
     end.connection.set_recv_windows(key, 100, 1000);
     assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 100])).unwrap().len(), 1);
-    // Padding counts.
+    // Padding counts for the window.
     let got = end.recv(&frame(DATA, 0x8, 1, &[0])).unwrap();
     assert_eq!(got, [Got::Reset { stream: key, code: ErrorCode::FLOW_CONTROL_ERROR, by: Initiator::Local }]);
     assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 899])), Ok(vec![]), "the stream is over, the window is not");
@@ -346,7 +346,7 @@ fn an_honest_reader_may_send_window_updates_for_ever() {
     }
 }
 
-/// Go's client sends such updates if the application reads 4 KiB at a time from frames of full size.
+/// Go's client sends such WINDOW_UPDATEs if the application reads 4 KiB at a time from frames of full size.
 #[test]
 fn an_honest_reader_of_long_lists_may_tell_of_each_of_its_reads() {
     const READ: u32 = 4096;

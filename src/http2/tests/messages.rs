@@ -1,4 +1,4 @@
-//! Requests and responses, and the life of streams and connections.
+//! Tests requests, responses, and the states of streams and connections.
 
 use super::*;
 use crate::http2::limits::{FRAME_SIZE_MAX, STREAM_WINDOW, STREAMS_MAX};
@@ -168,11 +168,11 @@ fn frames_where_they_do_not_belong() {
 fn frames_on_streams_that_are_over() {
     let mut end = End::open_server();
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
-    // Half-closed (remote).
+    // The stream is half-closed (remote).
     let reset = Got::Reset { stream: key, code: ErrorCode::STREAM_CLOSED, by: Initiator::Local };
     assert_eq!(end.recv(&frame(DATA, 0, 1, b"a")), Ok(vec![reset]));
     assert_eq!(sent(&mut end), [rst(1, ErrorCode::STREAM_CLOSED)]);
-    // Reset by us: late frames of the peer are ignored, but their field blocks are decoded.
+    // The stream was reset by us. Late frames of the peer are ignored, but their field blocks are decoded.
     let late = [
         frame(DATA, 0, 1, b"a"),
         headers(END_STREAM, 1, &[0x40, 1, b'a', 1, b'b']),
@@ -183,7 +183,7 @@ fn frames_on_streams_that_are_over() {
     assert!(end.out.is_empty());
     let got = end.recv(&headers(END_STREAM, 3, &[0x82, 0x84, 0x86, 0x80 | 62])).unwrap();
     assert!(matches!(&got[0], Got::Request { fields, .. } if fields[3] == ("a".into(), "b".into())));
-    // Ended on both sides.
+    // The stream has ended on both sides.
     end.connection.send_head(got[0].stream(), 204, &[], true, &mut end.out).unwrap();
     end.out.clear();
     assert_eq!(end.recv(&window_update(3, 1)), Ok(vec![]));

@@ -1,4 +1,4 @@
-//! A server's connection fed with bytes, as a peer would send them.
+//! Tests a server's connection with bytes as a peer would send them.
 
 mod attacks;
 mod messages;
@@ -66,7 +66,7 @@ impl Got {
     }
 }
 
-/// One end, with the buffers of its caller.
+/// One end of a connection, with the buffers of its caller.
 pub(super) struct End {
     pub(super) connection: Connection,
     pub(super) now_ms: u64,

@@ -1,5 +1,5 @@
-//! Two ends in memory. Goal: with any windows and any cuts, all bodies arrive whole in both directions, and no stream
-//! is left.
+//! Two ends in memory. Goal: whatever the window sizes and wherever the input is cut, all bodies arrive whole in both
+//! directions, and no stream stays open.
 
 use super::*;
 use crate::hpack::tests::Random;

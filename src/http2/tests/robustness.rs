@@ -1,4 +1,4 @@
-//! The cuts of the input change nothing, and no input causes a panic.
+//! Goal: the result does not depend on where the input is cut, and no input causes a panic.
 
 use super::*;
 use crate::hpack::tests::Random;

@@ -1,12 +1,12 @@
-//! Requests that take long, in a separate queue.
+//! Long requests: requests whose processing takes long. They have a separate queue.
 //!
-//! A front proxy's connection carries the requests of all its clients. Some take a thousand times as long as a renewal,
-//! such as a small patch of a Lease of a megabyte. In arrival order, fifty of them would delay all renewals for
-//! seconds. So long requests wait in a separate queue and are served one at a time. Other requests wait for at most one
-//! of them.
+//! A front proxy's connection carries the requests of all its clients. Some requests take a thousand times as long as
+//! a renewal, such as a small patch of a Lease of a megabyte. If requests were served in arrival order, fifty long
+//! requests would delay all renewals for seconds. So long requests wait in a separate queue, and the server serves one
+//! at a time. Any other request waits for at most one long request.
 //!
-//! The sizes of the body and of the named Lease tell whether a request takes long. The Lease is only looked up while
-//! the table has a large one.
+//! A request is long if its body or the Lease that it names is large. The Lease is looked up only while the table
+//! contains any large Lease.
 
 use super::Http2;
 use super::receive::Whole;
@@ -20,14 +20,15 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// Turns, since the last long request was served, in which this connection served other requests first.
+    /// Number of turns of the event loop in which this connection served only other requests, since the last long
+    /// request.
     turns_waited: u32,
-    /// Streams reset since stale requests were last removed.
+    /// Number of streams reset since requests of reset streams were last removed from the queue.
     resets: usize,
 }
 
 impl Long {
-    /// Queues a request that takes long; returns any other.
+    /// Queues a long request. Returns any other request.
     #[inline]
     pub(super) fn sort_out(&mut self, whole: Whole, table: &Table) -> Option<Whole> {
         if !is_long(&whole, table) {
@@ -54,7 +55,8 @@ impl Long {
 }
 
 impl Http2 {
-    /// Begins the connection's turn: serves the first long request if it has waited for enough turns.
+    /// Serves the first long request, if it has waited for [`TURNS_WAITED_MAX`] turns of the event loop. Called first
+    /// in each turn.
     #[inline]
     pub(super) fn serve_long_due(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         if std::mem::replace(&mut budget.is_begun, true) || self.long.is_empty() {
@@ -66,7 +68,8 @@ impl Http2 {
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
-    /// Serves the first long request, unless this turn has served others: their responses would wait for it.
+    /// Serves the first long request, unless this turn has served other requests. Their responses would have to wait
+    /// for the long request.
     pub(super) fn serve_long(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         while cx.output.len() < budget.output_bytes_max
             && !budget.has_answers
@@ -79,8 +82,8 @@ impl Http2 {
         }
     }
 
-    /// Notes that a stream was reset. Removes stale requests before there are many: a client that resets streams could
-    /// fill the queue.
+    /// Notes that a stream was reset. Removes the requests of reset streams before there are many. Otherwise a client
+    /// that resets streams could fill the queue.
     pub(super) fn sweep_long(&mut self) {
         self.long.resets += usize::from(!self.long.is_empty());
         if self.long.resets <= RESETS_MIN + self.long.queue.len() / 2 {
@@ -98,10 +101,11 @@ impl Http2 {
     }
 }
 
-/// Turns of the event loop that a long request leaves to other requests. Each turn may serve a hundred of them.
+/// Number of turns of the event loop that a long request leaves to other requests. Each turn may serve a hundred other
+/// requests.
 const TURNS_WAITED_MAX: u32 = 16;
 
-/// Resets after which the queue is scanned, beside half its length.
+/// The queue is scanned after this many resets plus half its length.
 const RESETS_MIN: usize = 16;
 
 #[inline]

@@ -1,8 +1,8 @@
-//! HTTP/2: concurrent requests and long responses, each within its flow-control windows.
+//! HTTP/2 connections: concurrent requests and long responses, each within its flow-control windows.
 //!
-//! This module serves a connection in each turn, and has its deadlines and its end. [`receive`] has its requests, and
-//! [`long`] those that other requests should not wait for. [`send`] has its responses, and [`streams`] the state of
-//! each stream.
+//! This module runs a connection in each turn of the event loop, and implements its deadlines and its shutdown.
+//! [`receive`] handles the requests, and [`long`] handles requests that take long. [`send`] handles the responses, and
+//! [`streams`] keeps the state of each stream.
 
 mod long;
 mod receive;
@@ -43,27 +43,27 @@ pub struct Http2 {
     /// Number of streams with a job, runnable or not.
     jobs_open: usize,
     waiting: WaitingStreams,
-    /// Streams whose jobs wait; some may have been reset.
+    /// Streams whose jobs wait for the journal or for the peer; some may have been reset.
     waiting_jobs: Vec<StreamKey>,
     /// Complete requests to serve, in order; some may have been reset.
     whole: VecDeque<Whole>,
     /// Complete requests that take long.
     long: Long,
-    /// Requests that wait or waited for their body, with the arrival of their head in ms; oldest first.
+    /// Requests that wait or waited for their body, each with the arrival time of its head in ms; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
-    /// Responses that wait or waited for a window, with the start of the wait in ms; oldest first.
+    /// Responses that wait or waited for a flow-control window, each with the start of the wait in ms; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of unserved requests: header fields and received bodies.
     received_bytes: usize,
-    /// Bytes of served requests that wait: header fields and received bodies.
+    /// Bytes of requests that wait after a first attempt to serve them: header fields and received bodies.
     waiting_bytes: usize,
-    /// Bytes of responses that wait for the windows of their streams.
+    /// Bytes of responses that wait for the flow-control windows of their streams.
     unsent_bytes: usize,
     body_bytes_max: usize,
 }
 
 impl Http2 {
-    /// Returns the server's end of a new connection that takes bodies of at most `body_bytes_max`.
+    /// Returns the server's end of a new connection that accepts request bodies of at most `body_bytes_max` bytes.
     #[must_use]
     pub fn new(config: http2::Config, body_bytes_max: usize, now: Now, output: &mut Vec<u8>) -> Self {
         Self::of(Connection::server(config, now.ms, output), body_bytes_max)
@@ -132,7 +132,7 @@ impl Http2 {
         }
         self.check_invariants();
         self.send_more(cx);
-        // Streams that found no room in the output have open windows: no later frame resumes them.
+        // Streams for which the output was full have open windows, so no WINDOW_UPDATE will resume them.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
@@ -146,7 +146,7 @@ impl Http2 {
         !self.jobs.is_empty()
     }
 
-    /// Takes one step of a list or collection deletion.
+    /// Runs one step of a list or collection deletion.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         let waiting = self.waiting_jobs.len();
         self.step_first_job(cx);
@@ -178,7 +178,8 @@ impl Http2 {
         }
         let window = self.connection.send_window(stream);
         if !unsent.is_empty() || window == 0 {
-            // The watch is filled again when its window opens. Until then it is left alone, up to a deadline.
+            // Events are appended to the watch again when its window opens. Until then the watch is left alone, up to
+            // a deadline.
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {
@@ -224,8 +225,9 @@ impl Http2 {
         !input.is_empty() || self.connection.awaits_continuation()
     }
 
-    /// Returns the earliest deadline, in ms. A frame in progress and an idle connection count from `since_ms`. The
-    /// oldest incomplete request, stalled response and refused body have their own start.
+    /// Returns the earliest deadline, in ms. The deadlines of a partly received frame and of an idle connection count
+    /// from `since_ms`. The deadlines of the oldest incomplete request, stalled response and refused body each count
+    /// from their own start.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         let connection_ms = if !self.connection.is_open() || self.is_within_message(input) {
@@ -244,8 +246,8 @@ impl Http2 {
             .min(self.connection.refused_since_ms().map_or(u64::MAX, |since_ms| since_ms.saturating_add(LINGER_MS_MAX)))
     }
 
-    /// Resets the streams past their deadline. Returns whether the connection is over: its own deadline passed, or the
-    /// last stream of a closing connection was reset.
+    /// Resets the streams past their deadline. Returns whether the connection must close: its own deadline has passed,
+    /// or it was closing and its last stream was reset.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_about_a_stream = self.reset_refused(service, now, output);
         while let Some((began_ms, key)) = self.receiving.front().copied() {
@@ -332,7 +334,7 @@ impl Http2 {
         self.unsent_bytes = 0;
     }
 
-    /// Returns the bytes of responses that wait for the windows of their streams.
+    /// Returns the bytes of responses that wait for the flow-control windows of their streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
@@ -344,8 +346,8 @@ impl Http2 {
         self.received_bytes + self.waiting_bytes
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs. One waits for the peer if its window is closed, and all do
-    /// unless the output `has_room`.
+    /// [Checks](crate::api::job::Job::check) the jobs. A job waits for the peer to read if the window of its stream is
+    /// closed. All jobs wait unless the output `has_room`.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
             match &mut stream.work {
@@ -358,7 +360,7 @@ impl Http2 {
         }
     }
 
-    /// Whether a request or a job waits.
+    /// Whether a request or a job waits, for example for the journal.
     #[inline]
     #[must_use]
     pub fn is_waiting(&self) -> bool {
@@ -372,11 +374,13 @@ impl Http2 {
     }
 }
 
-/// Stale streams that a queue may have, beside twice as many as are open.
+/// A queue of streams may be this long, plus twice the number of streams, before entries of closed streams are
+/// removed.
 const QUEUED_STREAMS_MIN: usize = 64;
 
 // HTTP/1.1 and HTTP/2 have the same limit for the fields of a head.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
-// Complete requests are served when more than half of the limit is used, so one more head or frame must fit.
+// Complete requests are served when more than half of the byte limit is used. One more head or frame must fit in the
+// other half.
 const _: () = assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);

@@ -1,7 +1,7 @@
 //! Requests: collects heads and bodies until a request is complete, and passes it to the API.
 //!
 //! A few complete requests are queued and then served in order, so that their Leases can be prefetched
-//! (`table::prefetch`). Requests that are reset meanwhile are not served, nor are those of a connection that fails.
+//! (`table::prefetch`). A queued request is not served if its stream is reset or its connection fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -19,7 +19,7 @@ use crate::serve::{self, Budget, Context, Service};
 use crate::table::PREFETCH_MAX;
 use std::collections::BinaryHeap;
 
-/// The received part of an unserved request.
+/// The received part of a request that is not served yet.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     fields: FieldBuf,
@@ -33,7 +33,7 @@ impl Unserved {
     }
 }
 
-/// A waiting request that may have to be served again.
+/// The bytes of a waiting request that may have to be served again.
 #[derive(Debug)]
 pub(super) struct Kept {
     head: http2::RequestHead,
@@ -68,7 +68,8 @@ impl Spare {
     }
 }
 
-/// Maximum number of spare buffers. Most are for bodies that are awaited; complete requests return theirs soon.
+/// Maximum number of spare buffers. Most buffers are in use by requests that wait for their body. Complete requests
+/// soon return their buffers.
 const SPARE_MAX: usize = 256;
 /// Maximum bytes of a body buffer that is kept; larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
@@ -81,7 +82,7 @@ pub(super) struct Whole {
     key: StreamKey,
     head: http2::RequestHead,
     unserved: Box<Unserved>,
-    /// State from the earlier attempts of a request that is served again.
+    /// If the request is served again, what the earlier attempts left for the next one.
     retry: Option<Retry>,
 }
 
@@ -103,8 +104,8 @@ impl Whole {
 }
 
 impl Http2 {
-    /// Reads frames until enough requests are complete to serve them together, or `budget` is used up. Returns whether
-    /// more input is needed.
+    /// Reads frames until enough requests are complete to serve together, or until `budget` is used up. Returns
+    /// whether more input is needed.
     pub(super) fn recv_requests(
         &mut self,
         input: &mut ByteBuf,
@@ -127,13 +128,13 @@ impl Http2 {
         Ok(false)
     }
 
-    /// Whether to serve the complete requests before reading more: they are as many as are prefetched together, or the
-    /// next frame might exceed the limit.
+    /// Whether to serve the complete requests before reading more: there are as many as are prefetched together, or
+    /// the next frame might exceed the limit of received bytes.
     fn has_enough(&self, cx: &Context<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(cx)
     }
 
-    /// Whether complete requests wait, and the received bytes are so many that the next frame might exceed the limit.
+    /// Whether complete requests wait, and the next frame might exceed the limit of received bytes.
     pub(super) fn has_much_waiting(&self, cx: &Context<'_>) -> bool {
         let is_any = !self.whole.is_empty() || !self.long.is_empty();
         is_any && self.received_bytes > cx.service.received_bytes_max(cx.from.credentials) / 2
@@ -146,7 +147,7 @@ impl Http2 {
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, cx),
             Event::Trailers { stream } => self.on_data(stream, &[], true, cx),
             Event::Reset { stream, .. } => self.on_reset(stream, cx.service),
-            // Open streams continue.
+            // The peer opens no more streams. Open streams continue.
             Event::Goaway { .. } => {}
             Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
         }
@@ -164,11 +165,11 @@ impl Http2 {
         if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, cx.output);
         }
-        // Heads count too: a few bytes on the wire can name a long list from the dynamic table.
+        // Header fields count too: a few bytes on the wire can stand for a long field list from the dynamic table.
         self.received_bytes += fields.list_size();
         let mut unserved = cx.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut cx.service.scratch.fields);
-        // Anonymous peers may be many, so the requests of each keep no spare memory.
+        // There may be many anonymous peers, so their requests keep no spare memory.
         let is_anonymous = cx.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
@@ -181,7 +182,7 @@ impl Http2 {
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, cx: &mut Context<'_>) {
-        // Data on a stream whose response was sent early is useless.
+        // If the response was sent early, data on the stream is useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), cx);
@@ -204,7 +205,7 @@ impl Http2 {
         self.sweep_long();
     }
 
-    /// Serves the complete requests while the output has room and the time budget lasts.
+    /// Serves the complete requests until the output is full or the time budget is used up.
     pub(super) fn serve_whole(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         let bytes_max = budget.output_bytes_max;
         if cx.output.len() < bytes_max && !cx.from.credentials.is_anonymous() {
@@ -220,7 +221,7 @@ impl Http2 {
         }
     }
 
-    /// Serves a complete request. Returns whether it did: the request may have been reset.
+    /// Serves a complete request. Returns false if the stream was reset, so that there was nothing to serve.
     pub(super) fn serve_one(&mut self, whole: Whole, cx: &mut Context<'_>) -> bool {
         let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
@@ -262,8 +263,8 @@ impl Http2 {
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
-    /// Checks the counts of waiting bytes in both directions. It is skipped with very many streams, with which tests
-    /// would take minutes.
+    /// Checks the counts of waiting bytes in both directions. The check is skipped if there are many streams, because
+    /// tests would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -315,15 +316,15 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a body of `body_bytes` may wait, if it has to. It must leave as many bytes free, so
-    /// that small requests fit beside large ones. A request without a body mostly reads, and is small.
+    /// Whether a request with a body of `body_bytes` may wait, if it has to. At least `body_bytes` must remain free,
+    /// so that small requests fit beside large ones. A request without a body is small, and mostly a read.
     fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
     }
 
-    /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all responses. No event wakes
-    /// the rest again, so the caller must call this again once there is room.
+    /// Resumes the runnable requests and jobs. Returns whether the output became full before all of them were resumed.
+    /// No event reports the remaining ones again. So the caller must call this method again once the output has room.
     #[inline]
     pub(super) fn resume_runnable(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, cx)
@@ -336,7 +337,7 @@ impl Http2 {
         while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            // During a takeover a settled change then waits for built-in storage.
+            // During a takeover, a request whose own change is settled then waits for built-in storage.
             if self.resume_one(key, budget, cx) {
                 self.waiting.add_other(key);
             }
@@ -369,7 +370,7 @@ impl Http2 {
                 return false;
             }
             Resumed::Reply(reply) => {
-                // A request whose bytes are not kept is a write, and no HEAD.
+                // A request whose bytes are not kept is a write, so its method is not HEAD.
                 let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
                 self.respond(key, reply, head_only, cx);
             }
@@ -382,8 +383,9 @@ impl Http2 {
         false
     }
 
-    /// Refuses the largest incomplete request while `more` bytes of the one on `key` would exceed the limit. A front
-    /// proxy's connection carries the requests of all its clients, and small ones must not suffer.
+    /// Refuses the largest incomplete request, again and again, while `more` bytes for stream `key` would exceed the
+    /// limit of received bytes. A front proxy's connection carries the requests of all its clients. So the large
+    /// requests are refused, not the small ones.
     fn refuse_largest_over_limit(&mut self, key: StreamKey, more: usize, cx: &mut Context<'_>) {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         if self.received_bytes + more <= bytes_max {
@@ -395,9 +397,10 @@ impl Http2 {
             }
             _ => None,
         };
-        // One scan, however many are refused: the limit may have shrunk so much that most of them have to go.
+        // Scans the streams only once, however many requests are refused. The limit may have shrunk so much that most
+        // requests must be refused.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
-        // Complete requests are served before so much more is read.
+        // Complete requests need not be refused: they are served before the limit is reached.
         while self.received_bytes + more > bytes_max
             && let Some((_, slot)) = held.pop()
             && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
@@ -414,7 +417,7 @@ impl Http2 {
         ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max }
     }
 
-    /// Refuses a request whose body is incomplete, and does not read the rest.
+    /// Refuses a request whose body is incomplete. The rest of the body is not read.
     #[cold]
     fn refuse_body(&mut self, key: StreamKey, error: &ApiError, cx: &mut Context<'_>) {
         let Some((head, unserved)) = self.take_receiving(key) else { return };
@@ -423,8 +426,8 @@ impl Http2 {
         cx.service.scratch.spare.give(unserved);
     }
 
-    /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The reset of the stream
-    /// comes [later](Http2::reset_refused), so that the peer reads the response first.
+    /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The stream is reset
+    /// [later](Http2::reset_refused), so that the peer reads the response first.
     fn refuse(
         &mut self,
         key: StreamKey,
@@ -439,7 +442,8 @@ impl Http2 {
         self.connection.refuse_rest(key, cx.now.ms);
     }
 
-    /// Resets the refused streams whose peers have had time to read the response. Returns whether there were any.
+    /// Resets each refused stream once the peer has had time to read the response. Returns whether this time was over
+    /// for any stream.
     pub(super) fn reset_refused(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_any = false;
         while let Some(until_ms) = now.ms.checked_sub(LINGER_MS_MAX)
@@ -447,7 +451,7 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // The stream's response waits for a window, which has its own deadline.
+                // The response still waits for a window, and this wait has its own deadline.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }
@@ -457,7 +461,7 @@ impl Http2 {
         is_any
     }
 
-    /// Queues a request that waits for its body. Removes stale entries before there are many.
+    /// Queues a request that waits for its body. Removes the entries of other requests before there are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

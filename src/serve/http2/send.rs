@@ -1,8 +1,8 @@
-//! Responses: whole or in pieces, as far as the windows of the streams are open.
+//! Sends responses, whole or in pieces, as far as the flow-control windows are open.
 //!
-//! A stream has at most one unsent piece. A list continues and a watch is filled only once the previous piece is sent.
-//! So a stream that does not read delays no other and costs little. All streams of a connection have at most
-//! [`UNSENT_BYTES_MAX`] of unsent pieces.
+//! A stream has at most one unsent piece. The next piece of a list or watch is made only after the previous piece is
+//! sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent pieces of
+//! all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -23,7 +23,7 @@ use bytes::{Buf, Bytes};
 impl Http2 {
     /// Sends a response, as far as the windows are open.
     pub(super) fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, cx: &mut Context<'_>) {
-        // The stream may be gone by now; then there is no reader.
+        // The stream may be closed by now; then no client reads the response.
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, cx),
             Reply::Job(job) => {
@@ -67,7 +67,8 @@ impl Http2 {
         sent.map(|_| ())
     }
 
-    /// Keeps the rest of a response until the windows open, unless too much is kept already.
+    /// Keeps the unsent rest of a response until the windows open. Resets the stream if the connection already keeps
+    /// too much.
     fn put_unsent(&mut self, key: StreamKey, rest: Bytes, cx: &mut Context<'_>) {
         if !self.reset_if_unread(key, rest.len(), cx) {
             self.put_sending(key, rest, Source::End);
@@ -75,7 +76,8 @@ impl Http2 {
         }
     }
 
-    /// Resets the stream of a response if too much waits already for `bytes` of it to wait. Returns whether it did.
+    /// Resets the stream if keeping `bytes` more of its response would exceed the limit. Returns whether the stream
+    /// was reset.
     fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, cx: &mut Context<'_>) -> bool {
         let is_unread = !self.may_keep_unsent(bytes, cx.service);
         if is_unread {
@@ -84,7 +86,7 @@ impl Http2 {
         is_unread
     }
 
-    /// Whether `bytes` more may wait for the windows of the streams.
+    /// Whether this connection may keep `bytes` more of unsent responses.
     pub(super) fn may_keep_unsent(&self, bytes: usize, service: &Service) -> bool {
         let bytes_max = if service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
         bytes == 0 || self.unsent_bytes + bytes <= bytes_max
@@ -111,8 +113,8 @@ impl Http2 {
         head_only: bool,
         cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
-        // The first step makes at most what the windows let through, so a client that opens none makes the server keep
-        // little.
+        // The first step makes no more bytes than the windows allow, but at least [`PIECE_BYTES_MIN`]. So a client
+        // with closed windows makes the server keep little.
         let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, cx.service, cx.now, bytes_max) {
             Begun::Nothing => {
@@ -188,7 +190,7 @@ impl Http2 {
         self.connection.send_head(key, response.status, &fields, is_end, cx.output)
     }
 
-    /// Sends the pieces whose windows have opened.
+    /// Sends unsent pieces of streams whose windows have opened.
     pub(super) fn send_more(&mut self, cx: &mut Context<'_>) {
         while cx.output.len() < QUEUED_BYTES_HIGH
             && let Some(key) = self.connection.poll_writable()
@@ -207,7 +209,7 @@ impl Http2 {
                 self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // A few octets do not extend the deadline.
+                    // Only enough sent octets extend the deadline.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
                         self.stall(key, cx.now);
                     }
@@ -223,11 +225,11 @@ impl Http2 {
         }
     }
 
-    /// Takes a step of the runnable job that has waited longest.
+    /// Runs a step of the runnable job that has waited longest.
     pub(super) fn step_first_job(&mut self, cx: &mut Context<'_>) {
         let Some(key) = self.jobs.pop_front() else { return };
         if let Some((job, head_only)) = self.take_begun(key) {
-            // The stream may be gone by now; then there is no reader.
+            // The stream may be closed by now; then no client reads the response.
             let _ = self.start_job(key, job, head_only, cx);
             return;
         }
@@ -242,13 +244,13 @@ impl Http2 {
         let stepped = job_steps::go_on(job, cx.service, cx.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
         match stepped {
             Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, cx),
-            // The body cannot be completed; a reset tells the peer.
+            // The body cannot be completed. The reset tells the peer so.
             Err(_) => self.cancel(key, cx.service, cx.output),
         }
         cx.service.scratch.body = piece;
     }
 
-    /// Sends the piece of a job's step, as far as the windows are open.
+    /// Sends the piece that a step of a job has made, as far as the windows are open.
     fn send_piece(&mut self, key: StreamKey, piece: &[u8], is_done: bool, cx: &mut Context<'_>) {
         if is_done {
             if let Some(Work::Sending { source, .. }) = work_mut(&mut self.streams, key) {
@@ -274,7 +276,7 @@ impl Http2 {
         }
     }
 
-    /// Keeps the rest of a piece until the window opens.
+    /// Keeps the unsent rest of a piece until the windows open.
     pub(super) fn keep(&mut self, key: StreamKey, rest: Bytes, now: Now) {
         if let Some(Work::Sending { unsent, .. }) = work_mut(&mut self.streams, key) {
             keep_unsent(unsent, rest, &mut self.unsent_bytes);
@@ -282,7 +284,7 @@ impl Http2 {
         }
     }
 
-    /// Notes that a response waits for a window from now on.
+    /// Notes that a response begins to wait for a window now.
     pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
         if let Some(Work::Sending { stalled_ms, gone_bytes, .. }) = work_mut(&mut self.streams, key) {
             (*stalled_ms, *gone_bytes) = (Some(now.ms), 0);
@@ -290,7 +292,7 @@ impl Http2 {
         }
     }
 
-    /// Queues a stream that stalls, once for each stall. Stale entries are removed before they are many.
+    /// Queues a stream that stalls, once for each stall. Removes the entries of ended stalls before there are many.
     fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
@@ -303,7 +305,8 @@ impl Http2 {
     }
 }
 
-/// Bytes of a list that a step may make even if the window is smaller. Under a low output limit, a few pieces may wait.
+/// Bytes of a list that a step may make even if the window is smaller. This is so few that several such pieces may
+/// wait under the low output limit.
 const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");

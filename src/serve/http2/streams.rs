@@ -1,4 +1,4 @@
-//! The state of each stream.
+//! The request or response in progress on each stream.
 
 use super::Http2;
 use super::receive::{Kept, Unserved};
@@ -21,14 +21,14 @@ pub(super) enum Work {
     /// The request was served and waits.
     Waiting {
         waiting: Waiting,
-        /// Bytes of the request, even if they are not kept.
+        /// Size of the request in bytes, counted even if the request is not kept.
         bytes: usize,
         /// The request, if it may have to be served again.
         kept: Option<Box<Kept>>,
     },
-    /// The head is received; the body is awaited.
+    /// The head of the request is received. Its body is incomplete.
     Receiving(http2::RequestHead, Box<Unserved>),
-    /// The request is a job whose response has no head yet. The flag is whether its method is HEAD.
+    /// The request is a job whose response has no head yet. The flag tells whether the method is HEAD.
     Begun(Box<Job>, bool),
     /// The head of the response is sent.
     Sending {
@@ -38,7 +38,7 @@ pub(super) enum Work {
         source: Source,
         /// When a piece began to wait for a window, in ms; `None` if no piece waits.
         stalled_ms: Option<u64>,
-        /// Bytes sent since `stalled_ms`.
+        /// Body bytes sent since `stalled_ms`.
         gone_bytes: usize,
     },
 }
@@ -46,11 +46,11 @@ pub(super) enum Work {
 /// Source of the rest of a response.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// No source: the unsent piece is the last.
+    /// No source: the unsent piece is the last of the response.
     End,
     /// A list or a collection deletion.
     Job(Box<Job>),
-    /// Events.
+    /// The events of a watch.
     Watch(WatcherKey),
 }
 
@@ -69,7 +69,7 @@ impl Http2 {
         }
     }
 
-    /// Stores a job whose response has no head for its next step.
+    /// Stores a job until its next step. The job's response has no head yet.
     pub(super) fn put_begun(&mut self, key: StreamKey, job: Box<Job>, head_only: bool) {
         if job.is_waiting() {
             self.waiting_jobs.push(key);
@@ -80,7 +80,7 @@ impl Http2 {
         self.jobs_open += 1;
     }
 
-    /// Removes a job whose response has no head from its stream.
+    /// Removes and returns the stream's job if its response has no head yet.
     pub(super) fn take_begun(&mut self, key: StreamKey) -> Option<(Box<Job>, bool)> {
         if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(..))) {
             return None;
@@ -93,14 +93,14 @@ impl Http2 {
         Some((job, head_only))
     }
 
-    /// Removes the state of a stream.
+    /// Removes the request or response in progress on a stream.
     pub(super) fn forget(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) {
             self.let_go(stream);
         }
     }
 
-    /// Subtracts the removed state from the counts.
+    /// Subtracts a removed request or response from the connection's counts.
     fn let_go(&mut self, stream: StreamWork) {
         match stream.work {
             Work::Receiving(_, unserved) => {
@@ -129,7 +129,7 @@ pub(super) fn keep_unsent(unsent: &mut Bytes, rest: Bytes, unsent_bytes: &mut us
     *unsent = rest;
 }
 
-/// Returns the state of a stream.
+/// Returns the request or response in progress on a stream.
 pub(super) fn work_mut(streams: &mut [Option<StreamWork>], key: StreamKey) -> Option<&mut Work> {
     let stream = streams.get_mut(key.slot())?.as_mut()?;
     (stream.key == key).then_some(&mut stream.work)

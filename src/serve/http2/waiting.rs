@@ -1,4 +1,5 @@
-//! The streams with waiting requests, and which streams are runnable.
+//! The streams with waiting requests. A "ticket" numbers each change given to the journal. A change is "settled" when
+//! the journal reports its outcome.
 
 use crate::api::waiting::{Waiting, WakeUp};
 use crate::http2::StreamKey;
@@ -9,7 +10,7 @@ use std::collections::VecDeque;
 pub(super) struct WaitingStreams {
     /// Streams that wait for their own change, with the number of its ticket, in ascending order.
     own: VecDeque<(u64, StreamKey)>,
-    /// Streams that wait for another event, or whose deadline may have passed.
+    /// Streams that wait for an event other than their own change, and streams whose deadline may have passed.
     other: Vec<StreamKey>,
     /// Lower bound of the deadlines of `own`, in ms.
     own_due_ms_min: u64,
@@ -33,7 +34,7 @@ impl WaitingStreams {
         }
     }
 
-    /// Adds a stream that waits for another event than its own change.
+    /// Adds a stream that waits for an event other than its own change.
     pub(super) fn add_other(&mut self, key: StreamKey) {
         self.other.push(key);
     }
@@ -46,18 +47,18 @@ impl WaitingStreams {
         *self = Self::new();
     }
 
-    /// Whether a stream's own change is among those up to the ticket `settled`.
+    /// Whether any stream's own change has a ticket of at most `settled`.
     pub(super) fn has_settled(&self, settled: u64) -> bool {
         self.own.front().is_some_and(|(number, _)| *number <= settled)
     }
 
-    /// Removes the first stream whose own change is among those up to the ticket `settled`.
+    /// Removes and returns the first stream whose own change has a ticket of at most `settled`.
     pub(super) fn pop_settled(&mut self, settled: u64) -> Option<StreamKey> {
         self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
     }
 
-    /// Removes the streams that must be checked one by one. Once a deadline of `own` may have passed, these are all
-    /// streams. That is rare: nearly all changes are settled long before.
+    /// Removes and returns the streams that the caller must check one by one. If a deadline of `own` may have passed,
+    /// returns all streams. This is rare: nearly all changes are settled long before their deadline.
     pub(super) fn take_other(&mut self, now_ms: u64) -> Vec<StreamKey> {
         if now_ms >= self.own_due_ms_min {
             self.other.extend(self.own.drain(..).map(|(_, key)| key));
@@ -66,8 +67,8 @@ impl WaitingStreams {
         std::mem::take(&mut self.other)
     }
 
-    /// Puts back streams that [`WaitingStreams::take_other`] removed and that still wait. None may have been added
-    /// since.
+    /// Puts back the streams that [`WaitingStreams::take_other`] removed and that still wait. No other stream may have
+    /// been added to `other` since.
     pub(super) fn put_back(&mut self, keys: Vec<StreamKey>) {
         assert!(self.other.is_empty(), "no request is served while others are resumed");
         self.other = keys;
