@@ -1,5 +1,5 @@
-//! The response to a write. The verb decides the response together with the write. The server sends it once the write
-//! is applied.
+//! The response to a write. The server decides the response together with the write, and sends it after the write is
+//! applied.
 
 use super::Reply;
 use crate::api_error::ApiError;
@@ -10,21 +10,22 @@ use crate::table::object::Object;
 /// The response to an applied write.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The resulting state.
+    /// The Lease after the write.
     Applied {
         /// Status code.
         status: u16,
-        /// Form of the response body, which shows the resulting state.
+        /// Form of the response body, which shows the Lease after the write.
         form: Form,
     },
-    /// A response that is independent of the resulting state.
+    /// A complete response. Its content does not depend on the Lease after the write.
     Prepared(Box<Response>),
-    /// An error: the requested form of the response is invalid. The write still happens.
+    /// An error, because the requested form of the response is invalid. The write is applied all the same.
     Refused(Box<ApiError>),
 }
 
 impl Answer {
-    /// Creates a response with the resulting state, or the error in `refused`.
+    /// Creates a response that shows the Lease after the write. If `refused` is an error, creates the response to
+    /// that error.
     #[inline]
     pub(super) fn applied(status: u16, form: Form, refused: Result<(), ApiError>) -> Self {
         match refused {
@@ -41,10 +42,10 @@ impl Answer {
         }
     }
 
-    /// Returns the reply to a write that resulted in `applied`.
+    /// Returns the reply to a write. `applied` is the Lease after the write.
     ///
     /// # Errors
-    /// The error in the requested form of the response.
+    /// The error about the requested form of the response.
     #[inline]
     pub(super) fn into_reply(self, applied: &Object, now: Now) -> Result<Reply, ApiError> {
         match self {

@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 
 impl Api {
-    /// Decides the deletion of a Lease. A Lease with finalizers is only marked for deletion.
+    /// Decides the deletion of a Lease. For a Lease with finalizers, the server only sets `deletionTimestamp`.
     pub(super) fn decide_delete(
         &mut self,
         table: &mut Table,
@@ -34,7 +34,8 @@ impl Api {
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
-        // The option deletes only objects that cannot be decoded. Every Lease in the table can be decoded.
+        // `ignoreStoreReadErrorWithClusterBreakingPotential` deletes only objects that cannot be decoded. Every Lease
+        // in the table is already decoded.
         if options.ignore_store_read_error == Some(true) {
             return Err(ApiError::NotCorrupt { namespace: namespace.to_owned(), name: name.to_owned() });
         }
@@ -43,7 +44,8 @@ impl Api {
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let refused = call.check_options_of(form);
         let state = match deletion.decide(current, call.now)? {
-            // kube-apiserver shows an empty object for the dry run of a deletion that must first remove finalizers.
+            // For a dry run on a Lease with finalizers that the deletion must first remove, kube-apiserver shows an
+            // empty object.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
                 return reply_unless(refused, 200, LeaseState::Loose(&Lease::default(), None), form, call);
             }
@@ -67,7 +69,7 @@ impl Api {
         reply_unless(refused, held, state, form, call)
     }
 
-    /// Deletes the Leases that a list with the same options would return.
+    /// Deletes the Leases that a list with the same options would contain.
     pub(super) fn delete_collection(
         &mut self,
         table: &Table,
@@ -77,21 +79,22 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         self.handover.check_collection_deletion()?;
         let form = call.form(false)?;
-        // kube-apiserver checks the form only after the deletions. Here the check comes first.
+        // kube-apiserver checks the requested form only after the deletions. This server checks the form first.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
         let options = merge_delete_collection_options(&call.query, self.delete_options(call, body)?)?;
-        // All Leases of a list with these options are deleted, in pages if the client has set no limit (apiserver
-        // `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as with a limit:
-        // Leases created later stay. A limit below 0 means no limit and no pages.
+        // kube-apiserver deletes all Leases of a list with these options. Without a limit from the client, it lists
+        // them in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So a `resourceVersion` always
+        // means the state at exactly that version, as in a list with a limit. Leases created after that version stay.
+        // A negative limit means no limit and no pages.
         select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;
         }
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
-        // All pages have the version of the first page, so one snapshot is enough here.
+        // All pages have the `resourceVersion` of the first page, so this server needs only one snapshot.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         if !deletion.dry_run {

@@ -1,4 +1,4 @@
-//! The effect of a deletion on a Lease: of that Lease alone, or of its collection.
+//! The effect of a deletion on a single Lease. The same rules apply when its whole collection is deleted.
 
 use super::preconditions;
 use crate::api_error::ApiError;
@@ -11,9 +11,9 @@ use crate::table::object::Object;
 /// The options of a deletion.
 #[derive(Clone, Debug)]
 pub struct Deletion {
-    /// Treatment of dependents.
+    /// What happens to the dependents of the Lease.
     pub propagation: Propagation,
-    /// Preconditions that each Lease must meet; `None` without preconditions.
+    /// Preconditions that each Lease must meet; `None` if the request has none.
     pub preconditions: Option<Preconditions>,
     /// Whether the deletion is a dry run.
     pub dry_run: bool,
@@ -24,14 +24,14 @@ pub struct Deletion {
 pub(super) enum Fate {
     /// The Lease is deleted.
     Gone,
-    /// Finalizers hold the Lease, which is now marked for deletion.
+    /// The Lease has finalizers. It stays, and now has a `deletionTimestamp`.
     Held(Box<Lease>),
-    /// Finalizers hold the Lease, which was already marked for deletion.
+    /// The Lease has finalizers. It already had a `deletionTimestamp`, and stays as it was.
     Unchanged,
 }
 
 impl Deletion {
-    /// Creates the deletion that `options` describe.
+    /// Creates a deletion from the `DeleteOptions` of a request.
     pub(super) fn of(options: &DeleteOptions) -> Self {
         Self {
             propagation: propagation(options),
@@ -40,7 +40,7 @@ impl Deletion {
         }
     }
 
-    /// Decides the effect on `current`.
+    /// Decides the effect of the deletion on the Lease `current`.
     ///
     /// # Errors
     /// 409 if a precondition does not hold.
@@ -58,7 +58,7 @@ impl Deletion {
     }
 }
 
-/// Returns the treatment of dependents; `orphanDependents` is the older option.
+/// Returns what happens to the dependents. `orphanDependents` is the deprecated option for this.
 fn propagation(options: &DeleteOptions) -> Propagation {
     match (options.orphan_dependents, options.propagation_policy.as_deref()) {
         (Some(true), _) | (None, Some("Orphan")) => Propagation::Orphan,

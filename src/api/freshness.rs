@@ -1,21 +1,26 @@
-//! Decides whether this replica's table is recent enough for a request. The table may be behind writes that another
+//! Decides whether this replica's table is recent enough for a request. The table may lack writes that another
 //! replica has acknowledged.
 //!
 //! Kubernetes API concepts, "Resource versions", defines how old the state in a response may be:
 //!
-//! - A read without a `resourceVersion`, and a watch from now, wait for a [barrier](Until::Barrier) first.
-//! - A read at a version waits up to three seconds for that version. So do a watch and the next page of a list. A
-//!   barrier then shows whether no replica has issued the version yet, or this replica is behind.
-//! - A read at version 0 is served from the table at once.
-//! - A write that results in a change needs no barrier: every replica compares the state that the change was made from.
-//! - A write with another result, such as 404, 409 or no change, may be based on an old state. The write waits for a
-//!   barrier. The server then decides it again.
+//! - A read without a `resourceVersion`, and a watch that begins at the newest state, first wait for a
+//!   [barrier](Until::Barrier). After the barrier, the table has every write that was acknowledged before the
+//!   request.
+//! - A read at a `resourceVersion` waits up to three seconds for that version. A watch and the next page of a list
+//!   also wait for their version. A barrier then tells two cases apart: this replica is behind, or no replica has
+//!   issued the version yet.
+//! - The table serves a read at `resourceVersion` 0 at once.
+//! - A write that makes a change needs no barrier. Every replica applies the change only if the Lease is still the
+//!   one from which the change was made.
+//! - A write with another result, such as 404, 409 or no change, may be based on an old state of the Lease. The write
+//!   waits for a barrier. The server then decides the write again.
 //!
-//! With one writer, only the rule for a read at a version applies: kube-apiserver waits for its cache, which may be
-//! behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//! With one writer, only the rule for a read at a `resourceVersion` applies. kube-apiserver waits in the same way,
+//! since its cache may be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 //!
-//! During a takeover the table may also be behind built-in storage (`handover`). Then a wait for a
-//! [round](Until::RoundIsComplete) follows each wait for a barrier. A read at a version of built-in storage also waits.
+//! During a takeover, the table may also be behind built-in storage ([`super::handover`]). Then the request waits for
+//! a [round](Until::RoundIsComplete) after each barrier. A read at a `resourceVersion` of built-in storage also waits
+//! for a round.
 
 use super::token::ContinueToken;
 use super::waiting::Until;
@@ -28,7 +33,7 @@ use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
-/// Whether a request may name a version that the table does not have yet.
+/// Whether a request may name a `resourceVersion` that the table does not have yet.
 #[inline]
 pub(super) fn names_version(call: &Call<'_>) -> bool {
     !call.query.is_empty() && !is_write(call)
@@ -54,10 +59,10 @@ impl Api {
         self.confirm(call, route, decided)
     }
 
-    /// Returns the condition that a request must wait for before it is decided; `None` if the table is recent enough.
+    /// Returns what a request must wait for before the server decides it; `None` if the table is recent enough.
     ///
     /// # Errors
-    /// 503 if the store is unreachable, so that no barrier can be passed.
+    /// 503 if the store is unreachable, since this replica then cannot pass a barrier.
     fn until_fresh(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if is_write(call) || !self.may_be_behind() {
             return Ok(None);
@@ -83,10 +88,11 @@ impl Api {
         self.storage.is_shared() || self.handover.follows_built_in() || self.handover.may_be_outdated()
     }
 
-    /// Returns the condition after which the table has every write that was acknowledged before this call.
+    /// Returns what the caller must wait for so that the table has every write acknowledged before this call.
     ///
     /// # Errors
-    /// 503 if the store is unreachable. 429 if a hand-over has stopped the updates of the table.
+    /// 503 if the store is unreachable. 429 if kube-apiserver may change Leases and this server no longer imports the
+    /// changes.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if self.storage.is_shared() && !call.retry.has_passed_barrier {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
@@ -102,7 +108,7 @@ impl Api {
         Ok(awaits_round.then(|| Until::RoundIsComplete(self.handover.round_after_now())))
     }
 
-    /// Returns the reply to a decided request, or a wait if the decision may be based on an old state.
+    /// Returns the reply to a decided request. Returns a wait instead if the decision may be based on an old state.
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
@@ -133,12 +139,13 @@ fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }
 
-/// Whether a route names a Lease of the hand-over. Such a Lease is never in built-in storage.
+/// Whether a route names a Lease of the hand-over. Built-in storage never has such a Lease.
 fn is_of_handover(route: &Route<'_>) -> bool {
     matches!(route, Route::Lease { namespace, name } if handover::is_lease(namespace, name))
 }
 
-/// Returns the requested version if the table does not have it yet and kube-apiserver would wait for it.
+/// Returns the `resourceVersion` in the request if the table does not have that version yet and kube-apiserver would
+/// wait for it.
 fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
     let error = match decided {
         Err(error) => error,
@@ -168,7 +175,7 @@ mod tests {
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
-    /// A replica: one of several processes that share a store.
+    /// One of several processes that share a store.
     struct Replica {
         api: Api,
         table: Table,
@@ -201,7 +208,7 @@ mod tests {
             journal.end_turn(table, now.ms);
         }
 
-        /// Status, and whether the request had to wait for anything but its own change.
+        /// Sends a request. Returns the status, and whether the request waited for anything but its own change.
         fn ask(&mut self, method: Method, path: &str, query: &str, body: &str) -> (u16, bool) {
             let path = format!("{LEASES}{path}");
             let head = RequestHead {
@@ -303,7 +310,7 @@ mod tests {
         one.ask(Method::Delete, "/a", "", "");
         assert_eq!(other.create("a"), (201, true));
         one.turn();
-        // An update whose `resourceVersion` this replica does not have yet.
+        // An update with a `resourceVersion` that this replica does not have yet.
         let body = |version: u64, holder: &str| {
             let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
             format!(r#"{{"metadata":{{"name":"b","resourceVersion":"{version}"}},"spec":{spec}}}"#)

@@ -1,13 +1,13 @@
-//! Compresses long bodies for clients that accept it, like kube-apiserver's response writer (apiserver
-//! `endpoints/handlers/responsewriters`): gzip at the fastest level, only for bodies above a minimum size.
+//! Compresses long bodies for clients that accept gzip. Like kube-apiserver's response writer, the server uses the
+//! fastest level, and only for bodies above a minimum size (apiserver `endpoints/handlers/responsewriters`).
 //!
 //! ```text
 //!   Waiting ──longer than the minimum──► Packing ──whole body compressed──► Done
 //!      └──────whole before that────────► Plain
 //! ```
 //!
-//! Compression costs far more than producing the text, so a step compresses at most [`GZIP_BYTES_PER_STEP`] and leaves
-//! the rest for later.
+//! Compression costs far more than the generation of the text. So one step compresses at most
+//! [`GZIP_BYTES_PER_STEP`]. Later steps compress the rest.
 
 use crate::form::Response;
 use crate::http::FieldLines;
@@ -19,8 +19,8 @@ use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Whether a client accepts gzip. Like kube-apiserver, this looks for the bare word `gzip` in the first
-/// `Accept-Encoding` field. `gzip` with any quality value does not count.
+/// Whether a client accepts gzip. Like kube-apiserver, this function looks for the bare word `gzip` in the first
+/// `Accept-Encoding` field. The word `gzip` with a quality value does not count.
 pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     let mut accepted = None;
     fields.for_each(&mut |name, value| {
@@ -31,31 +31,32 @@ pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     accepted.unwrap_or(false)
 }
 
-/// Adds the header fields of a compressed body.
+/// Adds the header fields of a compressed body to a response.
 pub(super) fn mark(head: &mut Response) {
     head.fields.push(("content-encoding", "gzip".to_owned()));
     head.fields.push(("vary", "Accept-Encoding".to_owned()));
 }
 
-/// A body that is compressed if it is long.
+/// A body that is sent compressed if it is long.
 #[derive(Debug)]
 pub(super) struct Gzip {
     _permit: Permit,
-    /// Bytes that are not yet sent or compressed. While the length is unknown this is the whole body so far.
+    /// Bytes of the body that are not yet sent or compressed. While `state` is [`GzipState::Waiting`], this is the
+    /// whole body so far.
     made: Vec<u8>,
-    /// Number of compressed bytes of `made`.
+    /// Number of bytes of `made` that are already compressed.
     packed: usize,
-    /// Whether the whole body has been made.
+    /// Whether the caller has generated the whole body.
     is_whole: bool,
     state: GzipState,
 }
 
 #[derive(Default)]
 enum GzipState {
-    /// The length of the body is not known yet.
+    /// The server does not know yet whether the body is long.
     #[default]
     Waiting,
-    /// The body is short, and is sent uncompressed.
+    /// The body is short, so it is sent uncompressed.
     Plain,
     Packing(Box<GzEncoder<Vec<u8>>>),
     Done,
@@ -78,7 +79,7 @@ impl Gzip {
         Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: GzipState::Waiting }
     }
 
-    /// Whether the choice between a compressed and a plain body is made.
+    /// Whether it is known if the body is sent compressed.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
         !matches!(self.state, GzipState::Waiting)
@@ -90,8 +91,9 @@ impl Gzip {
         matches!(self.state, GzipState::Packing(_) | GzipState::Done)
     }
 
-    /// Returns the buffer to which the caller appends more of the body before the next [`Gzip::step`], and the maximum
-    /// length of the buffer. `None` if no more of the body is needed. No other code may change the buffer.
+    /// Returns a buffer, and the maximum length of the buffer. The caller appends more of the body to the buffer
+    /// before the next [`Gzip::step`]. Returns `None` if the caller must not append more. No other code may change
+    /// the buffer.
     pub(super) fn buffer_to_fill(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,
@@ -106,15 +108,15 @@ impl Gzip {
         Some((&mut self.made, bytes_max))
     }
 
-    /// Marks the body as complete.
+    /// Marks the body as complete: the caller appends no more bytes.
     pub(super) fn end(&mut self) {
         self.is_whole = true;
     }
 
-    /// Appends the bytes to send to `out`.
+    /// Compresses some bytes if the body is long, and appends the bytes to send to `out`.
     ///
     /// # Errors
-    /// None in practice: the encoder writes into memory.
+    /// Never in practice, since the encoder writes into memory.
     pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<Stepped> {
         if matches!(self.state, GzipState::Waiting) {
             if self.made.len() > GZIP_BYTES_MIN {
@@ -183,13 +185,14 @@ mod tests {
         }
     }
 
-    /// Feeds a body in pieces of random size; returns the output, and whether it was compressed.
+    /// Compresses a body in pieces of random size. Returns the output, and whether the output is compressed.
     fn through(body: &[u8], rng: &mut fastrand::Rng) -> (Vec<u8>, bool) {
         let permit = Permits::new(1).take(Requester::Unnamed).expect("one is free");
         let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
             if let Some((made, bytes_max)) = gzip.buffer_to_fill() {
-                // A job also fills the buffer unevenly: a piece may be small, or exceed the maximum by its last item.
+                // A job also fills the buffer unevenly: a piece may be small, or its last item may exceed the
+                // maximum.
                 let room = bytes_max.saturating_sub(made.len()) + 100;
                 let end = body.len().min(at + rng.usize(..=room));
                 made.extend_from_slice(&body[at..end]);

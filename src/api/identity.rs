@@ -7,8 +7,8 @@
 //! An identity Lease may name the address and the node of its replica. The Service routes to the addresses of the live
 //! replicas (`cluster::endpoints`).
 //!
-//! The observer's clock decides whether a replica is alive, as in client-go's leader election: a Lease has expired if
-//! the observer saw no renewal for the duration of the Lease. So the clocks of two hosts may differ.
+//! An observer decides by its own clock whether another replica is alive, as in client-go's leader election. A Lease
+//! has expired if the observer saw no renewal for the duration of the Lease. So the clocks of two hosts may differ.
 
 use super::Api;
 use super::storage::Written;
@@ -43,39 +43,41 @@ const RENEW_MS: u64 = 1_000;
 const LOOK_MS: u64 = 500;
 /// Interval at which the identity Leases are read while replicas follow different phases of a hand-over, in ms.
 const HANDOVER_LOOK_MS: u64 = 50;
-/// Time before another attempt when the journal refuses a change, in ms.
+/// Time to the next attempt after the journal refused a change, in ms.
 const RETRY_MS: u64 = 1_000;
 /// Interval at which readiness is checked while this replica is not ready, in ms.
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// For this time after a replica dies, the kube-apiserver on its node has no server for Leases. If the replica was
-/// copying Leases in a hand-over, all clients wait. Leaders that use client-go resign after 10 s.
+/// After a replica dies, the kube-apiserver on the same node has no server for Leases for this time. If the dead
+/// replica was copying Leases in a hand-over, all clients wait. Leaders that use client-go resign after 10 s.
 ///
-/// A pause of etcd must not look like the death of a replica. No replica is ready after etcd has paused for 4 s, since
-/// etcd counts as unreachable after 2 s (`etcd::state`). A replica that is not ready takes no other replica for dead.
+/// A pause of etcd must not look like the death of a replica. etcd counts as unreachable after a pause of 2 s
+/// (`etcd::state`). So no replica is ready once etcd has paused for 4 s. A replica that is not ready treats no other
+/// replica as dead.
 const DURATION_S: i32 = 6;
-/// Longest wait of a shutdown for the deletion of the Lease, in ms.
+/// Longest time that a shutdown waits for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
-/// The identity of this replica, and the identities that it has seen of the other replicas.
+/// The identity of this replica, and the identity Leases of the other replicas as last seen.
 #[derive(Debug)]
 pub struct ReplicaIdentity {
     name: CompactString,
     host: CompactString,
-    /// Name of the Lease, and an id that is new at each start.
+    /// Holder of the Lease: the name of the Lease and an id. Each start of the process has a new id.
     holder: CompactString,
-    /// Endpoint of the replica; `None` if the Lease does not name it.
+    /// Endpoint that the Lease names; `None` if it names none.
     endpoint: Option<ReplicaEndpoint>,
     /// Time of the next renewal of the Lease, in ms.
     renew_ms: u64,
     /// Time of the next read of the identity Leases, in ms.
     look_ms: u64,
-    /// Ticket number of the deletion of the Lease, and the end of the shutdown's wait for it, in ms.
+    /// While this replica leaves: the ticket number of the Lease's deletion, and the time at which the shutdown stops
+    /// waiting, in ms.
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
-    /// Request id of the hand-over phase that this replica follows.
+    /// Id of the request for the hand-over phase that this replica follows.
     keeps_to: Option<CompactString>,
 }
 
@@ -88,7 +90,7 @@ struct Seen {
     /// Duration of the Lease, in ms.
     duration_ms: u64,
     endpoint: Option<ReplicaEndpoint>,
-    /// Request id of the hand-over phase that the replica follows.
+    /// Id of the request for the hand-over phase that the other replica follows.
     keeps_to: Option<CompactString>,
 }
 
@@ -119,14 +121,14 @@ impl ReplicaIdentity {
         }
     }
 
-    /// Returns the next time at which there is work, in ms.
+    /// Returns the time of the next work, in ms.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Returns the endpoints that the Leases of the live replicas name, in order. This replica counts as live even
-    /// before its Lease is in the table.
+    /// Returns the endpoints in the Leases of the live replicas, sorted. This replica counts as live even before its
+    /// Lease is in the table.
     fn endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let mut endpoints = self.other_endpoints(now);
         endpoints.extend(self.endpoint.clone());
@@ -135,7 +137,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Returns the endpoints that the Leases of the other live replicas name, in order.
+    /// Returns the endpoints in the Leases of the other live replicas, sorted.
     #[must_use]
     pub fn other_endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
@@ -145,7 +147,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Reads all identity Leases. Returns the names of the expired ones.
+    /// Reads all identity Leases. Returns the names of the expired Leases.
     fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
         for object in leases(table).filter(|object| is_identity(object.metadata())) {
@@ -171,7 +173,8 @@ impl ReplicaIdentity {
             .collect()
     }
 
-    /// Makes this replica follow the hand-over phase with the id `asked`. Schedules the confirmation at once.
+    /// Makes this replica follow the hand-over phase whose request has the id `asked`. The next renewal of the Lease
+    /// confirms the phase, and is due at once.
     pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
         if self.keeps_to.as_ref() != asked {
             self.keeps_to = asked.cloned();
@@ -179,7 +182,7 @@ impl ReplicaIdentity {
         }
     }
 
-    /// Whether this replica and all other live replicas confirm the phase with the id `asked`.
+    /// Whether this replica and all other live replicas confirm the phase whose request has the id `asked`.
     pub(super) fn all_confirm(&self, table: &Table, asked: &str, now: Now) -> bool {
         let mut others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
         let is_own = table
@@ -188,10 +191,11 @@ impl ReplicaIdentity {
         is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
-    /// Whether this replica is the first by name of all identity Leases in the table.
+    /// Whether this replica's identity Lease is the first by name in the table.
     ///
-    /// A dead replica counts until its Lease is deleted. So in the journal, the changes that its successor makes as the
-    /// first replica come after that deletion. A replica that was only paused sees the deletion in its table first.
+    /// A dead replica counts until its Lease is deleted. So in the journal, that deletion comes before all changes
+    /// that the next replica makes as the first one. A replica that was paused, but is alive, sees the deletion in
+    /// its table first.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
         let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
@@ -204,7 +208,8 @@ impl ReplicaIdentity {
         is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
-    /// Whether this process, and not an earlier start of the replica, holds an identity Lease.
+    /// Whether this process holds an identity Lease. An earlier start of the same replica does not count as this
+    /// process.
     fn holds(&self, object: &Object) -> bool {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
@@ -263,12 +268,14 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
-/// Whether a Lease belongs to this server: an identity or the hand-over. Such a Lease is never in built-in storage.
+/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never has
+/// such a Lease.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
     is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
-/// Whether a table has Leases of clients. This server's own Leases tell nothing about earlier lock holders.
+/// Whether a table has Leases of clients. This server's own Leases do not count, since they say nothing about earlier
+/// holders of locks.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
@@ -280,12 +287,12 @@ fn leases(table: &Table) -> impl Iterator<Item = &Object> {
 }
 
 impl Api {
-    /// Renews this replica's identity Lease when due, reads those of the other replicas, and deletes the expired ones.
-    /// None of this happens while this replica is not ready: an identity Lease means that its replica serves, and a
-    /// table that is behind does not show which replicas have died.
+    /// Renews this replica's identity Lease when due, reads the identity Leases of the other replicas, and deletes
+    /// the expired ones. A replica that is not ready does none of this, for two reasons. An identity Lease means that
+    /// its replica serves. And a table that is behind does not show which replicas have died.
     ///
-    /// Returns the endpoints of the live replicas if the Leases were read. The list is empty while this replica does
-    /// not know which replicas are alive.
+    /// Returns the endpoints of the live replicas if this call read the Leases. The list is empty while this replica
+    /// does not know which replicas are alive.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<ReplicaEndpoint>> {
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
@@ -294,7 +301,7 @@ impl Api {
         let identity = self.identity.as_mut()?;
         if !self.health.is_passing(Probe::Readyz) {
             (identity.renew_ms, identity.look_ms) = (now.ms + READY_LOOK_MS, now.ms + READY_LOOK_MS);
-            // While this replica was not ready, it saw no renewals of the other replicas.
+            // This replica saw no renewals of the other replicas while it was not ready.
             identity.seen.clear();
             return Some(Vec::new());
         }
@@ -315,7 +322,7 @@ impl Api {
             };
             identity.renew_ms = now.ms
                 + match self.storage.write(table, change, now.ms) {
-                    // The last renewal is in flight. A confirmation must not wait for the next one.
+                    // The last renewal is still in flight. The next attempt comes soon, since it may confirm a phase.
                     Ok(Written::Busy(_)) => HANDOVER_LOOK_MS,
                     Ok(Written::Applied(_) | Written::Submitted(_)) => RENEW_MS,
                     Err(_) => RETRY_MS,
@@ -324,7 +331,8 @@ impl Api {
         for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
-                // Another replica may delete the Lease first, or the journal may be full. The next read finds the rest.
+                // Another replica may delete the Lease first, or the journal may be full. The next read finds the
+                // Leases that remain.
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
@@ -371,7 +379,7 @@ mod tests {
         Api { identity: Some(ReplicaIdentity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
     }
 
-    /// Returns the endpoints that a replica sees at `ms`.
+    /// Returns the endpoints that a replica sees at the time `ms`.
     fn looked(api: &mut Api, table: &mut Table, ms: u64) -> Vec<String> {
         let endpoints = api.keep_identity(table, at(ms)).expect("a look");
         endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
@@ -402,7 +410,7 @@ mod tests {
         assert_eq!(renewed(&table, both[0]), first + 6_000_000);
         assert_eq!(table.version(), ResourceVersion(9), "one write a second");
         assert_eq!(names(&table), both);
-        // This replica read the other Lease a second after its renewal.
+        // This replica read the other replica's Lease a second after the renewal of that Lease.
         one.keep_identity(&mut table, at(7_000));
         assert_eq!(names(&table), both[..1]);
     }
@@ -495,7 +503,7 @@ mod tests {
         replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
-        // The first replica dies, and the other waits until its Lease has expired.
+        // The first replica dies. The other replica waits until the Lease of the first has expired.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 7_000), [(true, false)]);
         assert_eq!(keep(other, 7_100), [(true, true)]);
@@ -524,7 +532,7 @@ mod tests {
         }
         other.keep_identity(&mut table, at(7_500));
         assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true], "deleted");
-        // The name alone does not count: this process has not renewed the Lease.
+        // A Lease with this replica's name does not suffice. This process has not renewed the Lease.
         let mut again = replica("a");
         one.keep_identity(&mut table, at(12_000));
         assert_eq!([is_first(&again, &table), is_first(&one, &table)], [false, true]);

@@ -1,4 +1,4 @@
-//! Checks of the namespace and name in a path: their form, and their agreement with the body.
+//! Checks of the namespace and the name in a path: whether they are valid, and whether the body has the same.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -12,7 +12,7 @@ pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     if namespace.is_empty() {
         return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });
     }
-    // Fast path for nearly all names.
+    // Fast path: nearly all names have none of these characters.
     if memchr2(b'/', b'%', name.as_bytes()).is_none() && !matches!(name, "." | "..") {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// Checks that the names in path and body are equal.
+/// Checks that the path and the body have the same name.
 pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
     let message = match meta.name.as_str() {
         own if own == name => return Ok(()),
@@ -34,7 +34,7 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
     Err(ApiError::BadRequest { message })
 }
 
-/// Sets the namespace of `meta` to that of the path. The body may repeat the namespace but not contradict it.
+/// Sets the namespace of `meta` to the namespace in the path. The body may have the same namespace or none.
 pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
     if meta.namespace.is_empty() || namespace.is_empty() {
         meta.namespace = namespace.into();
@@ -46,5 +46,5 @@ pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(
     Err(ApiError::BadRequest { message })
 }
 
-/// Message if the path lacks a required namespace.
+/// Message for a path without the required namespace.
 pub(super) const NO_NAMESPACE: &str = "Namespace parameter required.";

@@ -1,7 +1,7 @@
 //! The verbs of the Lease API, which convert a request and its body to a [`Reply`].
 //!
-//! This module owns the order of kube-apiserver's checks, since the client sees only the first failure. The rules
-//! themselves are in `lease`, `options`, `patch` and `selector`; `serve` frames replies.
+//! This module decides the order of kube-apiserver's checks, since the client sees only the first failure. The rules
+//! themselves are in `lease`, `options`, `patch` and `selector`. The module `serve` sends the replies.
 
 mod answer;
 mod asked_state;
@@ -72,30 +72,30 @@ use uuid::Uuid;
 use waiting::{Retry, Until, Waiting};
 use warnings::Warnings;
 
-/// The state of the verbs between requests: scratch memory and randomness. The Leases are in the [`Table`].
+/// What the verbs keep between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
-    /// Whether UIDs come from `rng` too, so that a simulation depends only on its seed.
+    /// Whether UIDs come from `rng` too. Then a simulation depends only on its seed.
     has_seed: bool,
     gzip_permits: Permits,
     long_job_permits: Permits,
     key_permits: Permits,
     freshness_permits: Permits,
     namespace_permits: Permits,
-    /// Whether renewals skip the fast path, for the test that compares the two.
+    /// Whether renewals skip the fast path. Only the test that compares both paths sets this.
     #[cfg(test)]
     long_way_only: bool,
-    /// Number of renewals by the fast path, in JSON and in protobuf.
+    /// Number of renewals that took the fast path, in JSON and in protobuf.
     #[cfg(test)]
     short_ways: [u64; 2],
     /// Storage of the Leases.
     pub storage: Storage,
     /// Namespaces in which Leases may be created.
     pub namespaces: Namespaces,
-    /// Identity Lease of this replica; `None` with a single server.
+    /// Identity Lease of this replica; `None` if this server is the only one.
     pub identity: Option<ReplicaIdentity>,
-    /// Hand-over of Leases from and to built-in storage.
+    /// Hand-over of Leases between built-in storage and this server.
     pub handover: Handover,
     /// Reservation of locks for the clients that held them before this server started.
     pub reclaim: Reclaim,
@@ -113,30 +113,30 @@ pub struct Api {
 struct Call<'r> {
     head: &'r RequestHead<'r>,
     kind: RequestKind,
-    /// Version of the API group in the request's path.
+    /// API version in the path of the request.
     version: ApiVersion,
     query: Query<'r>,
     caller: &'r Caller,
     features: FeatureGates,
     now: Now,
     retry: Retry,
-    /// Warnings for the client, in the response.
+    /// Warnings for the client, which the response carries.
     warnings: Warnings,
 }
 
-/// The decision about a request.
+/// What the server decides about a request.
 #[derive(Debug)]
 enum Verdict {
-    /// A response without a change.
+    /// A response. The request makes no change.
     Reply(Box<Reply>),
-    /// A wait. The request is decided again after it.
+    /// A wait. The server decides the request again after it.
     Wait(Until),
-    /// A change, and the response once the change is applied.
+    /// A change, and the response to send once the change is applied.
     Write(Change, Answer),
 }
 
 impl Verdict {
-    /// An immediate response.
+    /// Creates a verdict with an immediate response.
     fn response(response: Response) -> Self {
         Self::Reply(Box::new(Reply::Response(response)))
     }
@@ -149,9 +149,9 @@ pub enum Reply {
     Response(Response),
     /// A response made in steps: of a list, of a deletion of a collection, or with compression.
     Job(Box<Job>),
-    /// A stream of watch events.
+    /// A stream of the events of a watch.
     Watch(Box<WatchSpec>),
-    /// No response yet: the request waits for [`Api::resume`].
+    /// No response yet. The connection calls [`Api::resume`] later.
     Waiting(Waiting),
 }
 
@@ -165,7 +165,7 @@ impl Reply {
         object_response(status, state, form, now).map(Self::Response)
     }
 
-    /// Adds `Warning` fields. Most requests have none.
+    /// Adds the `Warning` header fields. Most requests have no warnings.
     #[inline]
     fn warn(&mut self, warnings: Warnings) {
         if !warnings.is_empty() {
@@ -182,7 +182,7 @@ impl Reply {
         }
     }
 
-    /// Whether the body may be long enough for compression.
+    /// Whether the body may be long enough to be compressed.
     fn may_be_compressed(&self) -> bool {
         match self {
             Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
@@ -191,7 +191,7 @@ impl Reply {
         }
     }
 
-    /// Wraps the reply in a job that compresses its body.
+    /// Converts the reply to a job that compresses the body.
     fn compressed(self, gzip: Gzip) -> Self {
         match self {
             Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed(gzip))),
@@ -200,7 +200,7 @@ impl Reply {
         }
     }
 
-    /// Returns the status code; `None` for a job or a waiting request, whose status is not known yet.
+    /// Returns the status code; `None` for a job or a waiting request, whose status is not decided yet.
     fn status(&self) -> Option<u16> {
         match self {
             Self::Response(response) => Some(response.status),
@@ -220,7 +220,7 @@ fn object_response(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> 
     Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }
 
-/// Checks the `timeout` parameter of a request; a watch needs no check.
+/// Checks the `timeout` parameter of a request. A watch needs no check.
 fn check_timeout_parameter(request: &RequestHead<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
     if query.is_empty() || verb == Some(Verb::Watch) { Ok(()) } else { check_timeout(&query) }
@@ -280,7 +280,8 @@ impl Api {
         }
     }
 
-    /// Derives names and UIDs from `seed`. Only for simulations, since a client could guess them.
+    /// Generates names and UIDs from `seed`. Use this only for simulations, since a client could guess the names and
+    /// UIDs.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), has_seed: true, ..self }
@@ -295,7 +296,8 @@ impl Api {
         }
     }
 
-    /// Serves one request. `retry` is set if the request has waited and is served [again](waiting::Resumed::Again).
+    /// Serves one request. `retry` is set if the request has waited and must be [served
+    /// again](waiting::Resumed::Again).
     pub fn handle(
         &mut self,
         table: &mut Table,
@@ -331,7 +333,7 @@ impl Api {
             (Some(status), _) => {
                 self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
             }
-            // A job or a waiting request is counted when its response begins.
+            // Jobs and waiting requests are counted when their responses begin.
             (None, Reply::Job(job)) => {
                 let query = Query::new(request.query);
                 job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
@@ -341,19 +343,19 @@ impl Api {
         reply
     }
 
-    /// Number of long lists, deletions of a collection and watches with initial events in progress.
+    /// Number of long responses in progress: lists, deletions of a collection, and watches with initial events.
     #[must_use]
     pub fn long_responses(&self) -> usize {
         self.long_job_permits.taken()
     }
 
-    /// Number of long responses that were ended because other users needed their permits.
+    /// Number of long responses that the server ended early, because another user needed their permit.
     #[must_use]
     pub fn long_responses_revoked(&self) -> u64 {
         self.long_job_permits.revoked()
     }
 
-    /// Carries out a verdict.
+    /// Carries out a verdict: replies, waits, or writes the change.
     ///
     /// # Errors
     /// [`ApiError`] if the change or the form of its response is refused, or if too many requests wait.
@@ -361,7 +363,7 @@ impl Api {
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => {
-                // The journal itself limits the writes that wait only for the journal.
+                // A write that waits only for the journal needs no permit, since the journal limits such writes.
                 let permit = match self.handover.follows_built_in() {
                     true => Some(self.take_freshness_permit(call)?),
                     false => None,
@@ -381,10 +383,10 @@ impl Api {
         }
     }
 
-    /// Writes a client's change, if the hand-over allows it.
+    /// Writes a client's change if the hand-over allows the change.
     ///
     /// # Errors
-    /// Those of [`Storage::write`], and 429 during a hand-over.
+    /// Those of [`Storage::write`]. 429 if the hand-over does not allow the change.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         self.handover.check_change(table, &change)?;
@@ -412,7 +414,7 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Takes a permit to wait until this replica and built-in storage are in sync.
+    /// Takes a permit to wait until this replica's table, or built-in storage, is recent enough.
     ///
     /// # Errors
     /// 429 if too many requests wait already.
@@ -421,7 +423,7 @@ impl Api {
         self.freshness_permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)
     }
 
-    /// Returns the reply of a request that waits.
+    /// Returns the reply for a request that must wait.
     ///
     /// # Errors
     /// 429 if too many requests wait already.
@@ -438,16 +440,17 @@ impl Api {
         Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
     }
 
-    /// Compresses a long reply, unless too many replies are being compressed.
+    /// Compresses a reply if its body is long, unless too many replies are being compressed.
     fn compress(&self, reply: Reply) -> Reply {
-        // Without a permit the reply is only longer, so nobody needs a share.
+        // Without a permit the reply is not compressed, but still correct. So no user needs a reserved number of
+        // permits.
         match self.gzip_permits.take(Requester::Unnamed) {
             Some(permit) => reply.compressed(Gzip::new(permit)),
             None => reply,
         }
     }
 
-    /// Answers a request whose body is refused, and counts it.
+    /// Returns the response to a request whose body is refused, and counts the request.
     #[cold]
     pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
         let VersionedRoute { version, route } = VersionedRoute::of(request.path);
@@ -460,9 +463,9 @@ impl Api {
     /// Takes a permit for `reply` if it is a long list or a long watch.
     ///
     /// # Errors
-    /// 429 if too many of them are active, of the caller or of all.
+    /// 429 if too many long responses are in progress, for this caller or for all callers.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // The table still holds too many states of replies that were ended early.
+        // The table still retains too many old states of Leases for replies that were ended early.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
@@ -484,7 +487,7 @@ impl Api {
         Ok(())
     }
 
-    /// Checks that the caller is authorized, and that this table is recent enough. Then decides the request.
+    /// Checks that the caller is authorized and that the table is recent enough. Then decides the request.
     #[inline]
     fn check_and_decide(
         &mut self,
@@ -509,7 +512,7 @@ impl Api {
         self.decide(table, call, route, body)
     }
 
-    /// Decides a request by the current table, and carries the decision out.
+    /// Decides a request from the current table. Then carries out the verdict.
     #[inline]
     fn decide(
         &mut self,
@@ -535,10 +538,10 @@ impl Api {
         self.carry_out(table, call, verdict)
     }
 
-    /// Returns what a write of a Lease must wait for: another change of the same Lease in flight.
+    /// Returns the wait of a write while another change of the same Lease is in flight; `None` without such a change.
     ///
     /// # Errors
-    /// 409 after [`WRITE_ATTEMPTS_MAX`] changes were rejected.
+    /// 409 if the journal has rejected [`WRITE_ATTEMPTS_MAX`] changes of this request.
     #[inline]
     fn until_key_is_free(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
         if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
@@ -547,7 +550,7 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Replies to a request that changes no single Lease, and so needs no verdict.
+    /// Replies to a request that needs no verdict, since it does not change a single Lease.
     fn reply_directly(
         &mut self,
         table: &Table,

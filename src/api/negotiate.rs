@@ -12,10 +12,10 @@ use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wan
 use crate::options::Query;
 
 impl Call<'_> {
-    /// Negotiates the form of the response. `streaming` allows the forms of a watch.
+    /// Negotiates the form of the response. With `streaming`, the forms of a watch are allowed too.
     ///
     /// # Errors
-    /// 406 if no form is acceptable.
+    /// 406 if the client accepts no available form.
     pub(super) fn form(&self, streaming: bool) -> Result<Form, ApiError> {
         let representation = negotiate(self.head.accept, streaming).map_err(ApiError::NotAcceptable)?;
         let include = match representation.transform {
@@ -26,8 +26,8 @@ impl Call<'_> {
         Ok(Form { representation, include, version: self.version })
     }
 
-    /// Checks the options of a Table. Call it where the response is made, since kube-apiserver checks the options after
-    /// the change.
+    /// Checks the options of a Table. Call this function where the response is made, since kube-apiserver checks
+    /// these options only after the change.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`.
@@ -59,15 +59,15 @@ pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError>
 
 /// Whether the client wants indented JSON.
 pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
-    // Few requests have a query, and few clients are interactive.
+    // Few requests have a query. Few clients are interactive.
     let pretty = if query.is_empty() { None } else { query.value("pretty") };
     wants_pretty(pretty.as_deref(), head.user_agent)
 }
 
-/// Decodes a body in YAML.
+/// Decodes a YAML body.
 ///
 /// # Errors
-/// 413 for too many values. The result of `malformed` for a body that is not YAML.
+/// 413 for too many values. The error that `malformed` returns for a body that is not YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),
@@ -76,7 +76,7 @@ pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError)
     })
 }
 
-/// Converts a body in YAML to JSON. Also returns the repeated fields.
+/// Converts a YAML body to JSON. Also returns the repeated fields.
 ///
 /// # Errors
 /// Those of [`read_yaml`].

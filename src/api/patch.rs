@@ -1,4 +1,4 @@
-//! The verb patch: from the four patch types to the resulting object.
+//! The verb patch: computes the resulting object for each of the four patch types.
 
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
@@ -22,7 +22,7 @@ use compact_str::CompactString;
 use serde_json::Value;
 
 impl Api {
-    /// Decides a patch. An apply may also create a Lease.
+    /// Decides a patch. A server-side apply may also create a Lease.
     pub(super) fn decide_patch(
         &mut self,
         table: &mut Table,
@@ -40,14 +40,14 @@ impl Api {
             return self.decide_apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
-        // kube-apiserver first checks that the body is JSON. A patch that succeeds is JSON, so only a failed patch
-        // needs the check.
+        // kube-apiserver first checks that the body is JSON. A patch that succeeds is always JSON. So this server
+        // makes the check only for a patch that fails.
         self.decide_patch_of_json(table, body, key, call, patch_type, &write).map_err(|why| {
             if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
     }
 
-    /// Decides a patch of any type but apply.
+    /// Decides a patch of any type but server-side apply.
     fn decide_patch_of_json(
         &mut self,
         table: &mut Table,
@@ -93,7 +93,7 @@ impl Api {
         self.make_replacement(table, lease, name, write)
     }
 
-    /// Decides an apply, to an existing Lease or as a creation.
+    /// Decides a server-side apply, which changes a Lease or creates one.
     fn decide_apply(
         &mut self,
         table: &mut Table,
@@ -104,7 +104,7 @@ impl Api {
     ) -> Result<Verdict, ApiError> {
         let options = write.options;
         let decoded = self.decode_configuration(body, options);
-        // For a body that begins like JSON, kube-apiserver reports a syntax error only later.
+        // If a body begins like JSON, kube-apiserver reports a syntax error only after the checks that follow here.
         if !begins_as_json(body) {
             decoded.as_ref().map_err(ApiError::clone)?;
         }
@@ -149,8 +149,8 @@ impl Api {
         self.make_creation(table, lease, write)
     }
 
-    /// Decodes an applied configuration in YAML or JSON. Also returns its repeated fields, unless `fieldValidation`
-    /// ignores them. They are reported only if the apply succeeds.
+    /// Decodes the body of a server-side apply, in YAML or JSON. Also returns the repeated fields, unless
+    /// `fieldValidation` ignores them. The caller reports repeated fields only if the apply succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
         let unread = |why: String| {
             let step =
@@ -158,8 +158,8 @@ impl Api {
             ApiError::BadRequest { message: format!("error {step}: {why}") }
         };
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most configurations are JSON, and the JSON decoder is faster. But messages about repeated fields need the
-        // line numbers of the YAML decoder, and bodies with many values need its limits.
+        // Most bodies of an apply are JSON, and the JSON decoder is faster than the YAML decoder. But only the YAML
+        // decoder has the line numbers for repeated fields, and the limits for bodies with many values.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -174,8 +174,8 @@ impl Api {
         }
     }
 
-    /// Returns the complaints of strict decoding about the patch itself. They are reported only if the patch results in
-    /// a Lease.
+    /// Returns the complaints of strict decoding about the patch itself. The caller reports them only if the patch
+    /// results in a Lease.
     fn complaints(&mut self, patch_type: PatchType, body: &[u8], options: &WriteOptions) -> Vec<String> {
         match (options.field_validation, patch_type) {
             (FieldValidation::Ignore, _) => Vec::new(),
@@ -189,7 +189,7 @@ impl Api {
         }
     }
 
-    /// Decodes the Lease that a patch of JSON resulted in.
+    /// Decodes the Lease that results from a JSON patch or a merge patch.
     fn decode_patched(
         &mut self,
         call: &Call<'_>,
@@ -207,12 +207,12 @@ impl Api {
     }
 }
 
-/// Whether kube-apiserver treats an applied configuration as JSON, judging by its beginning.
+/// Whether kube-apiserver treats the body of an apply as JSON. The beginning of the body decides this.
 fn begins_as_json(body: &[u8]) -> bool {
     body.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{'))
 }
 
-/// Refuses an applied configuration that is not an object.
+/// Refuses the body of an apply if it is not an object.
 fn check_kind(config: &Value) -> Result<(), ApiError> {
     let kind = match config {
         Value::Null | Value::Object(_) => return Ok(()),
@@ -227,7 +227,7 @@ fn check_kind(config: &Value) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// Counts the metadata entries of an applied configuration or a strategic merge patch.
+/// Returns the number of metadata entries in the body of an apply or a strategic merge patch.
 fn entries_in(object: &Value) -> usize {
     let metadata = object.get("metadata");
     let count = |field: &str| match metadata.and_then(|metadata| metadata.get(field)) {
@@ -238,7 +238,7 @@ fn entries_in(object: &Value) -> usize {
     ["labels", "annotations", "ownerReferences", "finalizers"].into_iter().map(count).sum()
 }
 
-/// Returns the Lease that a strategic merge patch resulted in, or why it is invalid.
+/// Returns the Lease that results from a strategic merge patch, or the reason why the result is not a Lease.
 fn converted(
     call: &Call<'_>,
     patched: &Value,
@@ -251,7 +251,8 @@ fn converted(
     Ok(lease)
 }
 
-/// Handles complaints by `fieldValidation`: ignores them, adds warnings, or returns kube-apiserver's error message.
+/// Treats complaints as `fieldValidation` says: ignores them, adds warnings, or returns kube-apiserver's error
+/// message.
 fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Result<(), String> {
     match options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
@@ -263,8 +264,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// Returns 422 for a patch that results in no Lease. `shown` is the result or the patch, as kube-apiserver shows it for
-/// each type.
+/// Returns 422 for a patch whose result is not a Lease. `shown` is the result or the patch, whichever kube-apiserver
+/// shows for this type of patch.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

@@ -1,4 +1,4 @@
-//! The data that the server keeps of a request whose response is not immediate.
+//! The data of a request whose response is not immediate.
 
 use super::negotiate::form_of_error;
 use crate::api_error::ApiError;
@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 use crate::resource::ApiVersion;
 
-/// The data for the metrics of a request, and the form of its error response.
+/// The data to count a request in the metrics, and the form of an error response to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
     kind: RequestKind,
@@ -20,7 +20,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Creates the data of a request that arrived at `taken_ms`.
+    /// Records the data of a request that arrived at `taken_ms`.
     #[inline]
     pub(super) fn of(
         request: &RequestHead<'_>,
@@ -37,12 +37,12 @@ impl PendingRequest {
         Response::from_status(&error.status(), self.form_of_error)
     }
 
-    /// Counts the request with its status, at the start of the response.
+    /// Counts the request with its status. Call this function at the start of the response.
     pub(super) fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         metrics.count_begin(self.kind, self.version, status);
     }
 
-    /// Counts the duration of the request, at the end of the response.
+    /// Counts the duration of the request. Call this function at the end of the response.
     pub(super) fn count_end(&self, metrics: &mut Metrics, now: Now) {
         metrics.count_end(self.kind, self.version, now.ms.saturating_sub(self.taken_ms));
     }

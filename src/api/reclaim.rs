@@ -1,13 +1,14 @@
 //! Reserves each lock for its previous holder after this server starts, until the lock would have expired.
 //!
-//! The table starts empty, so a lock looks free to its competitors. But its holder may be alive, and remains the leader
-//! until a renewal fails: there would be two leaders. So for the duration of a lock (`leaseDurationSeconds`) only its
-//! holder may create it. A lease server that has lost its grants waits in this way (Gray and Cheriton,
-//! "Leases", 1989). NFSv4 calls it the grace period, in which locks can only be reclaimed (RFC 8881 §8.4.2.1).
+//! The table starts empty, so every lock looks free to competing clients. But the previous holder of a lock may be
+//! alive, and remains the leader until one of its renewals fails. There would be two leaders. So for the duration of
+//! a lock (`leaseDurationSeconds`), only its previous holder may create the lock. A lease server that has lost its
+//! grants waits in the same way (Gray and Cheriton, "Leases", 1989). In NFSv4 this is the grace period, in which
+//! clients can only reclaim locks (RFC 8881 §8.4.2.1).
 //!
-//! The server recognizes a holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The holder
-//! updates the Lease with the former UID, and gets an error since the Lease does not exist. The UID shows that the
-//! client knew the Lease, so it may then create the Lease. Competitors send no UID.
+//! The server recognizes a previous holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The
+//! renewal is an update of the Lease with its former UID. The update fails, since the Lease does not exist. But the
+//! UID shows that the client knew the Lease, so the client may now create it. Competing clients send no UID.
 
 use crate::api_error::ApiError;
 use crate::lease::Lease;
@@ -17,7 +18,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
 
-/// Decides which clients may create a Lease that has a holder.
+/// Decides which clients may create a lock. A lock is a Lease that has a holder and is not a node's Lease.
 #[derive(Debug)]
 pub struct Reclaim {
     /// Longest reservation of a lock, in ms.
@@ -28,30 +29,30 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// No client has requested a lock yet. The period does not begin when this server starts: before a takeover,
-    /// holders renew their Leases at kube-apiserver.
+    /// No client has requested a lock yet. The period does not begin when the server starts: before a takeover,
+    /// holders still renew their Leases at kube-apiserver.
     Awaited,
-    /// Since `began_ms` only holders with a claim may create a lock. A claim is the hash of the Lease and its holder.
+    /// Since `began_ms`, only a holder with a claim may create a lock. A claim is a hash of the Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
     /// All locks held before the period have expired.
     Over,
 }
 
 impl Reclaim {
-    /// Creates the rules for a period of this length in seconds; 0 means no period.
+    /// Creates the rules. The period lasts `seconds`; 0 means no period.
     #[must_use]
     pub fn new(seconds: u32) -> Self {
         let phase = if seconds == 0 { Phase::Over } else { Phase::Awaited };
         Self { period_ms: u64::from(seconds) * 1000, phase, hasher: RandomState::new() }
     }
 
-    /// Records the claim of a client that tried to renew `lease`, which does not exist, by its UID.
+    /// Records the claim of a client. The client tried to renew `lease` with a UID, but the Lease does not exist.
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
         let Phase::Open { claims, .. } = &mut self.phase else { return };
-        // The number of claims is limited. The cluster's own namespaces have no limit, since users must not block the
-        // leaders there.
+        // The number of claims is limited, except in the cluster's own namespaces. There, other users' claims must
+        // not keep leaders from their locks.
         if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
             claims.insert(claim_of(&self.hasher, lease, holder));
         }
@@ -75,8 +76,8 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // The reservation lasts as long as competitors wait before they take a lock that is not renewed. All clients of
-        // a lock use the same duration.
+        // The reservation lasts as long as a competing client waits before it takes a lock that is not renewed. All
+        // clients of a lock use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
@@ -93,14 +94,14 @@ impl Reclaim {
         matches!(self.phase, Phase::Awaited)
     }
 
-    /// Begins the period, unless it has already begun.
+    /// Begins the period, unless the period has already begun.
     pub fn begin(&mut self, now_ms: u64) {
         if self.is_awaited() {
             self.advance(now_ms);
         }
     }
 
-    /// Begins the period at the first request for a lock, and ends it when its time is over.
+    /// Begins the period at the first request for a lock. Ends the period when its time is over.
     fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {
@@ -122,7 +123,8 @@ fn claim_of(hasher: &RandomState, lease: &Lease, holder: &str) -> u64 {
     hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
 }
 
-/// Returns the holder of a Lease that other clients may compete for. A node's Lease belongs to the node alone.
+/// Returns the holder of a lock; `None` for any other Lease. A node's Lease is not a lock, since only the node uses
+/// it.
 fn contested_by(lease: &Lease) -> Option<&str> {
     let holder = lease.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     (lease.metadata.namespace != NODE_LEASE_NAMESPACE).then_some(holder)
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn a_lock_is_kept_for_its_holder_for_as_long_as_it_lasts() {
         let mut reclaim = Reclaim::new(60);
-        // The server has run for a while before the first request for a lock.
+        // The first request for a lock comes some time after the start of the server.
         let began = 1_000_000;
         let (holder, other) = (lock("a", "holder", Some(15)), lock("a", "other", Some(15)));
         assert_eq!(wait_of(&mut reclaim, &other, began), Some(15));

@@ -1,4 +1,4 @@
-//! The destination of writes: the table directly, or the journal first.
+//! Where changes are written: to the table directly, or to the journal first.
 
 use crate::api_error::ApiError;
 use crate::journal::{Journal, Refusal, Ticket};
@@ -13,18 +13,18 @@ pub enum Storage {
     /// The table alone. A restart loses all Leases.
     #[default]
     Memory,
-    /// A journal, which makes each change durable before the change is visible to clients.
+    /// A journal. The journal makes each change durable before clients can see the change.
     Journal(Box<Journal>),
 }
 
-/// The progress of a change.
+/// What has become of a change.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// The change is applied, with this state.
+    /// The change is applied. The object is the Lease after the change.
     Applied(Object),
-    /// The journal will make the change durable.
+    /// The journal has accepted the change, and will make it durable. The ticket identifies the change.
     Submitted(Ticket),
-    /// The change is refused: another change of the same Lease is in flight, with this ticket number.
+    /// The change is not accepted: another change of the same Lease is in flight, with this ticket number.
     Busy(u64),
 }
 
@@ -46,25 +46,25 @@ impl Storage {
         }
     }
 
-    /// Whether the table is still being loaded.
+    /// Whether the journal is still loading the Leases into the table.
     #[inline]
     pub(super) fn is_loading(&self) -> bool {
         self.journal().is_some_and(Journal::is_loading)
     }
 
-    /// Returns the ticket number of this Lease's change in flight.
+    /// Returns the ticket number of the change of this Lease that is in flight; `None` without such a change.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         self.journal()?.in_flight(namespace, name)
     }
 
-    /// Returns the number of the last settled ticket.
+    /// Returns the highest ticket number up to which every change is applied, rejected or failed.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.journal().map_or(0, Journal::settled)
     }
 
-    /// Whether other processes write to the store too, so that the table may be behind.
+    /// Whether other processes also write to the store. The table may then be behind the store.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.journal().is_some_and(Journal::is_shared)
@@ -75,27 +75,28 @@ impl Storage {
         self.journal().is_none_or(Journal::is_reachable)
     }
 
-    /// Returns the number of a barrier for a new request; `None` if the store is unreachable.
+    /// Returns the number of a new barrier; `None` if the store is unreachable. Once the barrier is passed, the table
+    /// has every change that any process had written before this call.
     pub(super) fn ask_barrier(&mut self) -> Option<u64> {
         self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
     }
 
-    /// Whether a barrier is passed.
+    /// Whether the barrier with this number is passed.
     pub(super) fn has_passed(&self, barrier: u64) -> bool {
         self.journal().is_none_or(|journal| journal.passed_barrier() >= barrier)
     }
 
-    /// Whether the journal has applied a version to the table.
+    /// Whether the journal has applied this `resourceVersion` to the table.
     pub(super) fn has_applied(&self, version: u64) -> bool {
         self.journal().is_some_and(|journal| journal.version().0 >= version)
     }
 
-    /// Returns the bytes of the quota that the changes in flight will use: in all namespaces, and in this namespace.
+    /// Returns how many bytes of the quota the changes in flight will use: in all namespaces, and in this namespace.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))
     }
 
-    /// Whether there is space for more Leases.
+    /// Whether the store has space for more Leases.
     pub(super) fn takes_creations(&self) -> bool {
         self.journal().is_none_or(Journal::takes_creations)
     }
@@ -109,8 +110,8 @@ impl Storage {
         self.write_with(table, change, None, now_ms)
     }
 
-    /// Writes a change. The journal keeps `holder_change` until the change is applied
-    /// ([`Journal::take_holder_changes`]).
+    /// Writes a change. The journal keeps `holder_change` until the change is applied.
+    /// [`Journal::take_holder_changes`] then returns it.
     ///
     /// # Errors
     /// Those of [`Storage::write`].
@@ -125,7 +126,7 @@ impl Storage {
         match self {
             Self::Memory => match table.apply(change) {
                 Ok(object) => Ok(Written::Applied(object)),
-                // Impossible, since the change was made from this table.
+                // This cannot happen, since the change was made from this table.
                 Err(Rejected) => Err(unapplied()),
             },
             Self::Journal(journal) => submit_to_journal(journal, table, change, holder_change, now_ms),

@@ -1,8 +1,9 @@
-//! `continue` tokens: the start and the version of a list's next page (apiserver `storage/continue.go`).
+//! `continue` tokens. A token has the first key and the `resourceVersion` of the next page (apiserver
+//! `storage/continue.go`).
 //!
-//! The content is opaque to clients, so this server may define it. A token has kube-apiserver's fields, and the number
-//! of remaining items, since an ordered map can only count them one by one. Only a page of the current state counts
-//! them.
+//! Clients do not interpret a token, so this server may define its content. A token has kube-apiserver's fields and
+//! the number of remaining items. The number is kept since an ordered map can only count items one by one. Only a
+//! page of the newest state counts them.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The only version of the token format.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// URL-safe Base64 without padding. Trailing bits may be anything, as in Go.
+/// URL-safe Base64 without padding. As in Go, the unused bits of the last character may have any value.
 const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// The content of a token.
@@ -23,19 +24,19 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// Version of the list; negative for the current state. The server issues -1 when the version of an earlier token
-    /// has expired.
+    /// `resourceVersion` of the list; negative for the newest state. The server issues -1 after the version of an
+    /// earlier token has expired.
     rv: i64,
-    /// Start key: `namespace/name` of the last item and a NUL.
+    /// First key of the page: `namespace/name` of the last item before the page, and a NUL.
     start: String,
-    /// Number of items remaining in `range` at the version; `None` if not counted.
+    /// Number of items that remain in `range` at the version; `None` if the server has not counted them.
     remaining: Option<u64>,
-    /// Range that `remaining` refers to.
+    /// Range of keys for which `remaining` was counted.
     range: String,
 }
 
 impl ContinueToken {
-    /// Creates the token for the rest of `snapshot`.
+    /// Creates the token for the rest of the list that `snapshot` shows.
     #[must_use]
     pub(super) fn after(snapshot: &Snapshot) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl ContinueToken {
         }
     }
 
-    /// Returns the token that continues at the same key in the current state.
+    /// Returns the token that continues at the same key, in the newest state.
     #[must_use]
     pub(super) fn without_version(&self) -> Self {
         Self { rv: -1, remaining: None, ..self.clone() }
@@ -58,41 +59,42 @@ impl ContinueToken {
         self.remaining = Some(remaining as u64);
     }
 
-    /// Returns the version of the list; `None` for the current state.
+    /// Returns the `resourceVersion` of the list; `None` for the newest state.
     #[must_use]
     pub(super) fn version(&self) -> Option<u64> {
         u64::try_from(self.rv).ok()
     }
 
-    /// Returns the start key.
+    /// Returns the first key of the page.
     #[must_use]
     pub(super) fn start(&self) -> &str {
         &self.start
     }
 
-    /// Returns the number of items remaining in `range`; `None` if not counted, or if the token is of another range.
+    /// Returns the number of items that remain in `range`. Returns `None` if they are not counted, or if the token is
+    /// of another range.
     #[must_use]
     pub(super) fn remaining_in(&self, range: &Range) -> Option<usize> {
         self.remaining().filter(|_| self.range == range.to_string())
     }
 
-    /// Returns the number of remaining items; `None` if not counted.
+    /// Returns the number of remaining items; `None` if they are not counted.
     #[must_use]
     pub(super) fn remaining(&self) -> Option<usize> {
         self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
-    /// Encodes the token for a list's metadata.
+    /// Encodes the token for the metadata of a list.
     #[must_use]
     pub(super) fn encode(&self) -> String {
         let json = serde_json::json!(self);
         BASE64.encode(json.to_string())
     }
 
-    /// Decodes a client's token.
+    /// Decodes a token that a client sent.
     ///
     /// # Errors
-    /// 400 if it is invalid.
+    /// 400 if the token is invalid.
     pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
         let unread = |why: String| ApiError::BadRequest {
             message: format!("invalid continue token: continue key is not valid: {why}"),
@@ -106,7 +108,7 @@ impl ContinueToken {
         let token: Self = match json.trim_ascii_start() {
             object @ [b'{', ..] => serde_json::from_slice(object).map_err(|e| unread(e.to_string()))?,
             [b'n', ..] => Self::default(),
-            // serde would accept an array for a struct.
+            // serde would also decode a struct from an array.
             other => {
                 let kind = match other {
                     [b'[', ..] => "array",
@@ -131,8 +133,8 @@ impl ContinueToken {
     }
 }
 
-/// Returns the offset at which Go's decoder stops: the first byte outside the alphabet, or a single character in the
-/// last group of four.
+/// Returns the offset at which Go's decoder stops. Go stops at the first byte outside the alphabet, or at the end if
+/// the last group of four has a single character.
 fn first_illegal(text: &str) -> usize {
     let is_of_alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     text.bytes().position(|byte| !is_of_alphabet(byte)).unwrap_or_else(|| text.len().saturating_sub(1))

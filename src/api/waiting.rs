@@ -1,8 +1,9 @@
-//! A request that waits. It then gets its response, or is served again from its beginning.
+//! Requests that wait. After the wait, a request gets its response or is served again from its beginning.
 //!
-//! One mechanism serves all waits: for the journal, for another change of the same Lease, for this replica to catch up,
-//! for built-in storage during a takeover, and for a namespace. A request that is served again is decided by the state
-//! at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
+//! One mechanism serves all waits: for the journal, for another change of the same Lease, for this replica's table to
+//! catch up with the store, for built-in storage during a takeover, and for a namespace. When a request is served
+//! again, the server decides it by the state of the Leases at that time, like `GuaranteedUpdate` (apiserver
+//! `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
@@ -10,8 +11,9 @@
 //!     └───────────────────────┴─────► Again       another write came first, or the reason to wait is gone
 //! ```
 //!
-//! The cluster reports a new namespace some milliseconds after its creation. A client that creates a namespace and at
-//! once a Lease in it would get 404. kube-apiserver then waits 50 ms for its cache and reads its storage (apiserver
+//! The cluster reports a new namespace to this server some milliseconds after its creation. A client may create a
+//! namespace and then at once a Lease in that namespace. Without a wait, the client would get 404. In that case,
+//! kube-apiserver waits 50 ms for its cache and then reads its storage (apiserver
 //! `admission/plugin/namespace/lifecycle`). This server does not store namespaces, so it waits longer.
 
 use super::answer::Answer;
@@ -29,7 +31,7 @@ use crate::table::Table;
 use crate::table::object::Object;
 use compact_str::CompactString;
 
-/// A waiting request. The connection keeps the bytes of the request while [`Waiting::needs_request`] is true.
+/// A waiting request. While [`Waiting::needs_request`] is true, the connection keeps the bytes of the request.
 #[derive(Debug)]
 pub struct Waiting {
     until: Until,
@@ -48,52 +50,54 @@ pub struct Waiting {
 /// The condition that a request waits for.
 #[derive(Debug)]
 pub(super) enum Until {
-    /// Another change of the same Lease is settled, with this ticket number.
+    /// No other change of the same Lease is in flight. The number is the ticket number of the change in flight.
     KeyIsFree(u64),
     /// The barrier with this number is passed.
     Barrier(u64),
-    /// The table has this version.
+    /// The table has this `resourceVersion`.
     VersionIsApplied(u64),
-    /// The cluster has reported the namespace.
+    /// The cluster has reported the namespace to this server.
     NamespaceIsKnown(CompactString),
-    /// The table has the changes of this round of a hand-over.
+    /// The table has the changes that this round of a hand-over imported.
     RoundIsComplete(u64),
-    /// The request's own change is settled: applied or rejected.
+    /// The request's own change is applied, rejected or failed.
     Settled(Ticket, Answer),
-    /// The request's own change, which resulted in this state, is in built-in storage too.
+    /// The request's own change is applied, and built-in storage has it too. The object is the Lease after the
+    /// change.
     BuiltInHas(Object, Answer),
 }
 
-/// The history of a request that may be served again.
+/// What a request that may be served again has already done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Time at which the request was first served, in ms.
     pub(super) since_ms: u64,
-    /// Number of the request's rejected changes.
+    /// Number of this request's changes that the journal rejected.
     pub(super) rejections: u32,
-    /// Whether the table has everything that any replica had acknowledged when the request arrived.
+    /// Whether the table has everything that any replica had acknowledged before the request arrived.
     pub(super) has_passed_barrier: bool,
-    /// Whether the table has everything that built-in storage had when the request arrived.
+    /// Whether the table has everything that built-in storage had before the request arrived.
     pub(super) has_awaited_round: bool,
-    /// Whether the request has waited for its version, even if the version did not arrive.
+    /// Whether the request has waited for its `resourceVersion`. The version may not have arrived during the wait.
     pub(super) has_awaited_version: bool,
 }
 
-/// The continuation of a request that waited.
+/// The result when a waiting request is resumed.
 #[derive(Debug)]
 pub enum Resumed {
-    /// The request must be served again. [`Waiting::needs_request`] was true, so the caller has its bytes.
+    /// The request must be served again. The caller has the bytes of the request, since [`Waiting::needs_request`]
+    /// was true.
     Again(Retry),
     /// The reply, which may be an error.
     Reply(Reply),
-    /// The request still waits.
+    /// The request must wait longer.
     Waits(Waiting),
 }
 
-/// The event after which a request may be resumed.
+/// The event after which the caller resumes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// Any change is applied to the table, or kube-apiserver has reported a Namespace.
+    /// A change is applied to the table, or kube-apiserver has reported a Namespace.
     AnyChange,
     /// The request's own change, with this ticket number, is applied, rejected or failed.
     OwnTicket(u64),
@@ -104,7 +108,7 @@ pub enum WakeUp {
 }
 
 impl Waiting {
-    /// Creates a wait of a request. `is_shared` tells whether other processes write to the store.
+    /// Makes a request wait. `is_shared` tells whether other processes write to the store.
     #[inline]
     pub(super) fn new(until: Until, call: &Call<'_>, permit: Option<Permit>, is_shared: bool) -> Self {
         let wait_ms = match &until {
@@ -119,8 +123,8 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // Only a write of another process can make the journal reject a change: this process has at most one change
-            // of a Lease in flight.
+            // The journal rejects a change only after a write of another process, since this process has at most one
+            // change of a Lease in flight.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -128,7 +132,7 @@ impl Waiting {
         }
     }
 
-    /// Whether the bytes of the request must be kept, because it may be served again.
+    /// Whether the connection must keep the bytes of the request, because the request may be served again.
     #[must_use]
     pub fn needs_request(&self) -> bool {
         self.needs_request
@@ -158,7 +162,7 @@ impl Waiting {
         self.due_ms
     }
 
-    /// Whether the condition of the wait is met.
+    /// Whether the request need not wait any longer.
     fn is_met(&self, api: &Api) -> bool {
         let Api { storage, namespaces, handover, .. } = api;
         match &self.until {
@@ -174,7 +178,7 @@ impl Waiting {
 }
 
 impl Retry {
-    /// Creates the history of a request that is first served at `ms`.
+    /// Creates the value for a request that is served for the first time, at `ms`.
     pub(super) fn first(ms: u64) -> Self {
         Self {
             since_ms: ms,
@@ -187,7 +191,7 @@ impl Retry {
 }
 
 impl Api {
-    /// Resumes a waiting request, if possible.
+    /// Resumes a waiting request if its wait is over.
     pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
         let is_met = waiting.is_met(self);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
@@ -216,8 +220,8 @@ impl Api {
                 }
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
-                    // The rejected change was made after the request arrived. The table has everything from before that
-                    // change.
+                    // The rejected change was made after the request arrived. The table now has everything that came
+                    // before that change.
                     let rejections = retry.rejections + 1;
                     return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }
@@ -240,7 +244,7 @@ impl Api {
                 request.count_begin(&mut self.metrics, status);
                 request.count_end(&mut self.metrics, now);
             }
-            // A job is counted when its response begins.
+            // Jobs are counted when their responses begin.
             (None, Reply::Job(job)) => job.set_request(request),
             (None, _) => {}
         }

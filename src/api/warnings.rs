@@ -1,8 +1,8 @@
-//! Warnings for the client, in the `Warning` header fields of a response.
+//! Warnings for the client, which a response carries in `Warning` header fields.
 
 use std::cell::RefCell;
 
-/// The warnings about one request, without duplicates, in order.
+/// The warnings about one request, in order, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Warnings(RefCell<Vec<String>>);
 
@@ -22,11 +22,11 @@ impl Warnings {
         self.0.borrow().is_empty()
     }
 
-    /// Returns each warning as a `warn-value` (RFC 7234 §5.5). If they are too long together, each is cut, and the last
-    /// ones may be omitted (apiserver `endpoints/filters/warning.go`).
+    /// Returns each warning as a `warn-value` (RFC 7234 §5.5). If all texts together are too long, each text is cut,
+    /// and the last texts may be omitted (apiserver `endpoints/filters/warning.go`).
     pub(super) fn into_fields(self) -> Vec<String> {
         let texts = self.0.into_inner();
-        // A text with control characters cannot be in a field.
+        // A header field cannot contain control characters. So texts with control characters are omitted.
         let told = || texts.iter().filter(|text| !text.contains(char::is_control));
         if told().map(|text| text.chars().count()).sum::<usize>() <= CHARS_MAX {
             return told().map(|text| warn_value(text)).collect();
@@ -48,10 +48,10 @@ fn warn_value(text: &str) -> String {
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Maximum number of characters of all warnings in full.
+/// Maximum number of characters of all warnings together. Above this number, each warning is cut.
 const CHARS_MAX: usize = 4_096;
 
-/// Maximum number of characters of each warning otherwise.
+/// Maximum number of characters of a warning that is cut.
 const ITEM_CHARS_MAX: usize = 256;
 
 #[cfg(test)]

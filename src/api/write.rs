@@ -1,4 +1,4 @@
-//! The verbs create and update. This module also converts the result of a create, an update or a patch into a change of
+//! The verbs create and update. This module also turns the result of a create, an update or a patch into a change of
 //! the table.
 
 use super::answer::Answer;
@@ -28,7 +28,7 @@ use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
 
-/// Maximum number of names that are tried for a `generateName`.
+/// Maximum number of random names that the server tries for one `generateName`.
 const GENERATED_NAMES_MAX: usize = 8;
 
 impl Api {
@@ -44,7 +44,7 @@ impl Api {
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut lease = self.decode_lease(call, &options, body)?;
-        // The system fields are wiped before `track` records managedFields.
+        // The server clears the system fields before `track` records `managedFields`.
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -53,7 +53,7 @@ impl Api {
         self.make_creation(table, lease, &Write::new(call, WriteKind::Create, &options, form))
     }
 
-    /// Decides an update, or a creation: a PUT to a free name is allowed.
+    /// Decides an update. A PUT to a name without a Lease is a creation.
     pub(super) fn decide_update(
         &mut self,
         table: &mut Table,
@@ -73,8 +73,9 @@ impl Api {
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
-        // A UID identifies one incarnation of a Lease. The UID in the body is that of another incarnation. Kubelets
-        // rely on this refusal: they then start over.
+        // A UID identifies a Lease even if a later Lease has the same name. The UID in the body is not that of the
+        // current Lease, so the server refuses the update. Kubelets rely on this error: they then create the Lease
+        // again.
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
@@ -103,8 +104,8 @@ impl Api {
         }
     }
 
-    /// Decodes the Lease in a body of any format. kube-apiserver checks the version only after everything else is
-    /// decoded.
+    /// Decodes the Lease in a body of any format. kube-apiserver checks the API version only after it has decoded
+    /// everything else.
     fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &[u8]) -> Result<Lease, ApiError> {
         let decoded = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version)?,
@@ -124,8 +125,9 @@ impl Api {
         Ok(decoded.lease)
     }
 
-    /// Makes the change that creates a Lease. The caller has checked the number of entries ([`check_entries`]).
-    /// Generates the name if needed. In a creation by PUT or apply, the version is ignored.
+    /// Makes the change that creates a Lease. The caller has checked the number of metadata entries
+    /// ([`check_entries`]). Generates the name if needed. A creation by PUT or by a server-side apply ignores the
+    /// client's `resourceVersion`.
     pub(super) fn make_creation(
         &mut self,
         table: &mut Table,
@@ -133,7 +135,7 @@ impl Api {
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
-        // Admission ignores an empty namespace; validation reports it.
+        // Admission accepts an empty namespace. Validation then reports it.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
                 Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
@@ -167,8 +169,8 @@ impl Api {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                // A name that the client chose in addition to a `generateName` gets the same error (apiserver
-                // `registry/rest/create.go`, `CheckGeneratedNameError`).
+                // A client may choose a name and also set `generateName`. If that name is taken, the client gets the
+                // same error (apiserver `registry/rest/create.go`, `CheckGeneratedNameError`).
                 return Err(ApiError::AlreadyExists {
                     name: lease.metadata.name.to_string(),
                     being_deleted,
@@ -184,7 +186,8 @@ impl Api {
                 return Err(ApiError::InsufficientStorage);
             }
             if dry_run {
-                // A dry run shows the client's version, since kube-apiserver removes it only when it stores a Lease.
+                // The response to a dry run has the client's `resourceVersion`, since kube-apiserver removes it only
+                // when it stores a Lease.
                 return write.reply(201, LeaseState::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
@@ -193,8 +196,8 @@ impl Api {
         }
     }
 
-    /// Makes the change that replaces a Lease. The caller has checked the number of entries ([`check_entries`]). The
-    /// version in `lease` must be the current version.
+    /// Makes the change that replaces a Lease. The caller has checked the number of metadata entries
+    /// ([`check_entries`]). The `resourceVersion` in `lease` must be the current one.
     pub(super) fn make_replacement(
         &self,
         table: &mut Table,
@@ -237,13 +240,13 @@ impl Api {
         if dry_run {
             return write.reply(200, LeaseState::Loose(&lease, Some(current.version)));
         }
-        // selfLink disappears only when the Lease is stored.
+        // `selfLink` is removed only when the Lease is stored.
         lease.metadata.self_link = CompactString::default();
         let mut is_same = lease == *live;
         if !is_same && fit_size(&mut lease, write.kind)? {
             is_same = lease == *live;
         }
-        // An unchanged Lease is not written: the version stays, and watchers get no event.
+        // An unchanged Lease is not written. Its `resourceVersion` stays, and watchers get no event.
         if is_same {
             return write.reply(200, LeaseState::Stored(current));
         }
@@ -251,7 +254,8 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Refuses a Lease that exceeds the quota, with the message of kube-apiserver's admission plugin ResourceQuota.
+    /// Refuses a Lease that exceeds the quota. The message is that of kube-apiserver's admission plugin
+    /// ResourceQuota.
     fn check_quota(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
         let reserved = self.storage.reserved(&lease.metadata.namespace);
         let checked = table.check_quota(slot, lease, reserved);
@@ -269,9 +273,9 @@ impl Api {
 pub(super) enum WriteKind {
     /// A creation by POST.
     Create,
-    /// An update by PUT or a patch. A PUT may create.
+    /// An update by PUT or by a patch other than an apply. A PUT may create a Lease.
     Update,
-    /// An apply, which may create.
+    /// A server-side apply. It may create a Lease.
     Apply,
 }
 
@@ -281,15 +285,15 @@ pub(super) struct Write<'w> {
     pub(super) kind: WriteKind,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
-    /// Whether a creation may still wait until the cluster reports its namespace.
+    /// Whether a creation may still wait until the cluster reports the namespace to this server.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
-    /// Error in the requested form of the response; the client gets it after the write.
+    /// Error about the requested form of the response. The client gets the error after the write.
     pub(super) answer_refused: Option<ApiError>,
 }
 
 impl<'w> Write<'w> {
-    /// Creates the write of `call`.
+    /// Creates the write for the request `call`.
     pub(super) fn new(call: &'w Call<'_>, kind: WriteKind, options: &'w WriteOptions, form: Form) -> Self {
         Self {
             now: call.now,
@@ -302,7 +306,7 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// Returns the response with the resulting state.
+    /// Returns the response that shows the Lease after the write.
     fn answer(&self, status: u16) -> Answer {
         Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
     }
@@ -318,7 +322,8 @@ impl<'w> Write<'w> {
     }
 }
 
-/// Handles unknown and repeated fields in a Lease of `version` by `fieldValidation`: an error, warnings, or nothing.
+/// Treats unknown and repeated fields as `fieldValidation` says: returns an error, adds warnings, or does nothing.
+/// `version` is the API version of the Lease in the body.
 fn strictness(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -336,8 +341,8 @@ fn strictness(
     Ok(())
 }
 
-/// Returns the writer with its field manager: the `fieldManager` of the request, or a name derived from the user agent.
-/// `made_up` is the buffer for the derived name.
+/// Returns the writer and the name of its field manager. The name is `fieldManager` in the request. Without it, the
+/// name is derived from the user agent, and `made_up` receives the derived name.
 pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
     let mut manager = options.field_manager.as_str();
     if manager.is_empty() {
@@ -347,7 +352,7 @@ pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'
     Writer { manager, api_version: call.version.group_version(), now: call.now.wall }
 }
 
-/// Removes repeated owners, and warns the client in `words`.
+/// Removes owner references that repeat an earlier one, and adds a warning that begins with `words`.
 fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str) {
     let repeated = strategy::drop_repeated_owners(&mut meta.owner_references);
     if !repeated.is_empty() {
@@ -359,26 +364,27 @@ fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str)
     }
 }
 
-/// Warning about owners in the request.
+/// Warning about repeated owner references in the request.
 const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries";
-/// Warning about owners after a patch.
+/// Warning about repeated owner references in the result of a patch.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
 /// Maximum number of UIDs in one warning.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
-/// Returns the name that admission uses for a new object.
+/// Returns the name that admission messages use for a new object.
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
 
-/// Checks the number of entries in the metadata, before each entry is validated.
+/// Checks the number of metadata entries, before each entry is validated.
 pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
     valid(&meta.name, validate_entry_count(entry_count(meta)))
 }
 
-/// Checks that a Lease is not too large to be stored. If it is, its managedFields are removed, except in an apply
-/// (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether it removed them.
+/// Checks that a Lease is small enough to be stored. If the Lease is too large, this function removes its
+/// `managedFields`, except in an apply (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether it
+/// removed `managedFields`.
 ///
 /// # Errors
 /// 500 if the Lease is still too large.
@@ -393,15 +399,16 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a large Lease while lists retain too many replaced states of large Leases.
+/// Refuses a write of a large Lease while lists still hold too many old versions of large Leases.
 fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     table.sweep_outlived();
     if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
 }
 
-/// Refuses a Lease that etcd would not store. A deletion may still make an existing one slightly larger.
+/// Refuses a Lease that is too large for etcd. The limit leaves room for a later deletion, which may make the Lease
+/// slightly larger.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
-    // For nearly all Leases the upper bound suffices, which is cheaper than the exact length.
+    // For nearly all Leases the upper bound is small enough. It is cheaper to compute than the exact length.
     if lease_len_max(lease) <= OBJECT_BYTES_MAX {
         return Ok(());
     }
@@ -465,7 +472,7 @@ mod tests {
     fn a_generated_name_that_is_taken_is_tried_again_a_few_times() {
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
         let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        // The next generated names are taken, except the last.
+        // The next random names are taken, except the last one.
         let mut same = api.rng.clone();
         let names: Vec<_> = (0..GENERATED_NAMES_MAX).map(|_| generated_name("g-", &mut same)).collect();
         let (last, others) = names.split_last().expect("names");
@@ -489,7 +496,7 @@ mod tests {
         assert_eq!(status["details"]["retryAfterSeconds"], 1);
         assert_eq!(table.len(), GENERATED_NAMES_MAX);
 
-        // A name chosen by the client is tried once, with the same message.
+        // A name that the client chose is tried once, and gets the same message.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
@@ -497,8 +504,8 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// Goal: rewriting a long Lease beside unread lists, each of another version, uses no more memory than planned. It
-    /// delays only writers of long Leases.
+    /// Goal: a client rewrites a long Lease while many unread lists each hold another version of it. This uses no
+    /// more memory than planned, and delays only writers of long Leases.
     #[test]
     fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
         const REWRITES_MAX: usize = 1000;
@@ -522,7 +529,7 @@ mod tests {
         };
         let refused = loop {
             let (_, state) = table.find("n", "long").expect("it is there");
-            // A list of this version does the same.
+            // A list would hold this version in the same way.
             held.push(state.clone());
             let version = state.version.0;
             assert!(held.len() < REWRITES_MAX, "nothing is refused");

@@ -5,38 +5,38 @@ use crate::go::quote::go_quoted;
 /// One error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The path in kube-apiserver's form: `metadata.labels`, `spec.leaseDurationSeconds`.
+    /// The path of the field, as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
     pub field: String,
     /// The kind of error.
     pub kind: FieldErrorKind,
 }
 
-/// The kinds of [`FieldError`], each with the data of its message. `value` is already in its Go form: quoted if it is a
-/// string.
+/// The kinds of [`FieldError`], each with the data for its message. `value` is already printed as in Go: a string has
+/// quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// The value is repeated.
     Duplicate {
-        /// The value, in its Go form.
+        /// The value, as Go prints it.
         value: String,
     },
-    /// The value may not be set.
+    /// The field may not be set.
     Forbidden {
         /// The reason.
         detail: String,
     },
     /// The value is malformed.
     Invalid {
-        /// The value, in its Go form.
+        /// The value, as Go prints it.
         value: String,
         /// The reason.
         detail: String,
     },
     /// The value is not one of the supported values.
     NotSupported {
-        /// The value, in its Go form.
+        /// The value, as Go prints it.
         value: String,
-        /// The supported values, in print order.
+        /// The supported values, in the order of the message.
         supported: Vec<String>,
     },
     /// The value is missing.
@@ -59,13 +59,13 @@ pub enum FieldErrorKind {
 }
 
 impl FieldError {
-    /// Creates an `Invalid value` with a string value, which is quoted here.
+    /// Creates an `Invalid value` for a string. This function quotes the string.
     #[must_use]
     pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
     }
 
-    /// Creates an `Invalid value` with an unquoted value: a number, a nil.
+    /// Creates an `Invalid value` for a value without quotes, such as a number or nil.
     #[must_use]
     pub fn invalid_unquoted(
         field: impl Into<String>,
@@ -87,7 +87,7 @@ impl FieldError {
         Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
     }
 
-    /// Creates an `Unsupported value` with a string value, which is quoted here.
+    /// Creates an `Unsupported value` for a string. This function quotes the string.
     #[must_use]
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl FieldError {
         }
     }
 
-    /// Returns the `reason` of the cause (`metav1.CauseType`).
+    /// Returns the `reason` for a cause in a `Status` (`metav1.CauseType`).
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -113,7 +113,7 @@ impl FieldError {
         }
     }
 
-    /// Returns the message without the field, as in a cause.
+    /// Returns the message without the path of the field, as in a cause in a `Status`.
     #[must_use]
     pub fn body(&self) -> String {
         let with_detail = |head: String, detail: &str| match detail {

@@ -1,7 +1,7 @@
 //! Errors of requests, as data. [`ApiError::status`] converts them to a Kubernetes `Status`.
 //!
-//! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal
-//! kube-apiserver's word for word, since people search for them.
+//! Programs decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal
+//! those of kube-apiserver word for word, since people search for these messages.
 
 mod field;
 mod status;
@@ -15,30 +15,30 @@ use std::fmt::Write as _;
 pub use unacceptable::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Unacceptable};
 use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 
-/// A field that a server-side apply may not change, since another manager owns it.
+/// A field that a server-side apply may not change, since another field manager owns the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldManagerConflict {
-    /// Quoted name of the owner, and the kind of its ownership.
+    /// Quoted name of the owner, and how the owner wrote the field.
     pub manager: String,
     /// Path of the field: `.spec.holderIdentity`.
     pub field: String,
 }
 
-/// Why a request is refused, as data. [`ApiError::status`] derives the response.
+/// Why a request is refused. [`ApiError::status`] converts the error to a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
-    /// A Lease of this name exists.
+    /// A Lease of this name already exists.
     AlreadyExists {
         /// Name of the Lease.
         name: String,
-        /// Whether the existing Lease is only kept by finalizers.
+        /// Whether the existing Lease is being deleted, and exists only because of its finalizers.
         being_deleted: bool,
-        /// Whether the new Lease has a `generateName`, so that another attempt may succeed.
+        /// Whether the name was generated from a `generateName`. If so, another attempt may succeed.
         is_generated: bool,
     },
-    /// A server-side apply would change fields of other managers.
+    /// A server-side apply would change fields that other field managers own.
     ApplyConflict {
-        /// The conflicts, by manager; never empty.
+        /// The conflicts, sorted by manager; never empty.
         conflicts: Vec<FieldManagerConflict>,
     },
     /// The request is invalid.
@@ -51,21 +51,21 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// The requested resourceVersion is not in the event log: it has expired, or never was there.
+    /// The event log does not have the requested `resourceVersion`: the version has expired or never existed.
     Expired {
-        /// kube-apiserver's message for the case.
+        /// kube-apiserver's message for this case.
         message: String,
-        /// A fresh `continue` token, for a page that is requested too late.
+        /// A new `continue` token, if the client has requested a page too late.
         next: Option<String>,
     },
-    /// The user is authenticated but not allowed.
+    /// The user is authenticated but not authorized.
     Forbidden {
         /// Name of the Lease, empty for a collection.
         name: String,
-        /// User, verb and scope.
+        /// The user, the verb and the scope, in words.
         message: String,
     },
-    /// A path outside the resources, forbidden to this user.
+    /// The user is not authorized for a path that is not a resource.
     ForbiddenPath {
         /// Name of the user.
         user: String,
@@ -74,22 +74,23 @@ pub enum ApiError {
         /// The path.
         path: String,
     },
-    /// Leases are being handed over from or to kube-apiserver's built-in storage. The client must retry later.
+    /// Leases are being handed over between kube-apiserver's built-in storage and this server. The client must retry
+    /// later.
     HandingOver,
-    /// The journal's store is full.
+    /// The store of the journal is full.
     InsufficientStorage,
     /// A decoded object fails validation.
     Invalid {
-        /// The kind of object.
+        /// What the object is.
         subject: InvalidSubject,
         /// Name of the object; empty for options.
         name: String,
-        /// All errors, in kube-apiserver's order; never empty.
+        /// All field errors, in kube-apiserver's order; never empty.
         causes: Vec<FieldError>,
     },
-    /// The patch cannot be applied: a failed `test`, a missing path, an unknown operation.
+    /// A JSON patch cannot be applied: a `test` failed, a path does not exist, or an operation is unknown.
     JsonPatchRejected,
-    /// The server is starting and does not hold all Leases yet.
+    /// The server is starting, and has not loaded all Leases yet.
     Loading,
     /// The path does not support this method.
     MethodNotAllowed,
@@ -105,9 +106,9 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// No representation of the response matches `Accept`.
+    /// No available form of the response matches `Accept`.
     NotAcceptable(Unacceptable),
-    /// The deletion is only for an object that cannot be decoded. The Lease can be decoded.
+    /// The deletion is allowed only for an object that cannot be decoded, but this Lease can be decoded.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,
@@ -119,51 +120,51 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// The path does not exist here.
+    /// The server does not have this path.
     PathNotFound,
     /// A precondition in `DeleteOptions` does not hold.
     PreconditionFailed {
         /// Name of the Lease.
         name: String,
-        /// The precondition, and both values.
+        /// The precondition, with the expected and the actual value.
         message: String,
     },
-    /// The body is too long.
+    /// The body of the request is too long.
     RequestEntityTooLarge {
         /// Maximum number of bytes accepted.
         bytes_max: usize,
     },
-    /// The server is stopping or full.
+    /// The server is stopping, or has too much to do.
     ServiceUnavailable {
         /// The reason, for people.
         message: String,
     },
-    /// The store is unreachable, and the request needs it.
+    /// The store is unreachable, and the request cannot be served without it.
     StoreUnreachable,
-    /// The request exceeded its timeout. A write may have happened.
+    /// The request exceeded its timeout. A write may still have been applied.
     Timeout,
-    /// The requested resourceVersion is in the future.
+    /// The requested `resourceVersion` is newer than the current one.
     TooLargeResourceVersion {
         /// The requested resourceVersion.
         requested: u64,
         /// The current resourceVersion.
         current: u64,
-        /// Seconds after which to try again; 0 is absent.
+        /// Seconds after which the client should retry. 0 means that the field is absent.
         retry_after_seconds: u32,
     },
-    /// A JSON patch with too many operations.
+    /// A JSON patch has too many operations.
     TooManyPatchOperations {
         /// Number of operations.
         count: usize,
         /// Maximum number of operations accepted.
         count_max: usize,
     },
-    /// A patch or a YAML body with too many values.
+    /// A patch or a YAML body has too many values.
     TooManyValues {
         /// Maximum number of values accepted.
         count_max: usize,
     },
-    /// A limit on concurrent or waiting requests, or on their memory, is reached.
+    /// Too many requests are in progress or waiting, or they use too much memory.
     TooManyRequests,
     /// The client has no accepted credentials.
     Unauthorized,
@@ -172,7 +173,7 @@ pub enum ApiError {
         /// kube-apiserver's message.
         message: String,
     },
-    /// The Lease is reserved for its earlier holder, who has not claimed it since this server started.
+    /// The Lease is reserved for its previous holder, who has not claimed the Lease since this server started.
     Unclaimed {
         /// Name of the Lease.
         name: String,
@@ -186,7 +187,7 @@ pub enum ApiError {
         /// The client's UID.
         requested: String,
     },
-    /// `UID in precondition` of an update: the existing object has another UID.
+    /// `UID in precondition` of an update: the existing object has another UID than the client's object.
     UidMismatch {
         /// Namespace of the Lease.
         namespace: String,
@@ -196,10 +197,10 @@ pub enum ApiError {
         requested: String,
         /// UID of the existing object; empty if no object exists.
         found: String,
-        /// Whether the request is a dry run, which kube-apiserver checks elsewhere, with another message.
+        /// Whether the request is a dry run. kube-apiserver checks dry runs in another place, with another message.
         dry_run: bool,
     },
-    /// kube-apiserver's router accepts the patch's `Content-Type`, but its handler does not.
+    /// kube-apiserver's router accepts the `Content-Type` of the patch, but its handler does not.
     UnknownPatchFormat,
     /// The body's `Content-Type` is not supported.
     UnsupportedMediaType,
@@ -207,21 +208,21 @@ pub enum ApiError {
     UnsupportedPatchType,
 }
 
-/// The object of an [`ApiError::Invalid`], which determines the words of message and details.
+/// The kind of object in an [`ApiError::Invalid`]. The kind decides the words of the message and the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidSubject {
     /// `Lease.coordination.k8s.io`.
     Lease,
-    /// Options in `meta.k8s.io`, with their kind.
+    /// Options of `meta.k8s.io`. The string is their kind.
     Options(&'static str),
-    /// The result of a patch that cannot be decoded.
+    /// The result of a patch, which cannot be decoded.
     Patch,
     /// `leases.coordination.k8s.io`.
     Resource,
 }
 
 impl InvalidSubject {
-    /// Returns group and kind, as in the details.
+    /// Returns the group and the kind, as the details name them.
     fn group_kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Lease => (GROUP, KIND),
@@ -233,22 +234,22 @@ impl InvalidSubject {
 }
 
 impl ApiError {
-    /// Creates the error for a table that changes faster than the response is made or read. The next attempt may
-    /// succeed.
+    /// Creates the error for a response that takes so long that the server drops the states of Leases that the
+    /// response needs. A retry may succeed.
     #[must_use]
     pub fn overtaken() -> Self {
         Self::ServiceUnavailable { message: "overtaken".into() }
     }
 
-    /// Returns the `Status` for the client, with texts of limited length.
+    /// Returns the `Status` for the client. Long texts are cut.
     #[cold]
     #[must_use]
     pub fn status(&self) -> Status {
         self.whole_status().cut()
     }
 
-    /// Returns the `Status` with texts of any length. There is no catch-all arm: a new variant does not compile until
-    /// it is handled here.
+    /// Returns the `Status` without cutting its texts. The `match` has no catch-all arm, so a new variant does not
+    /// compile until this function handles it.
     fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
@@ -262,7 +263,7 @@ impl ApiError {
             code,
             ..Status::default()
         };
-        // `InvalidObjError` of kube-apiserver's store, whose keys begin with `prefix`.
+        // This is `InvalidObjError` of kube-apiserver's store. The keys of that store begin with `prefix`.
         let invalid_object = |prefix: &str, namespace: &str, name: &str, words: &str| {
             let message = format!(
                 "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: {words}",
@@ -341,7 +342,7 @@ impl ApiError {
                 let message = "the server rejected our request due to an error in our request";
                 failure(422, "Invalid", message.into(), nothing())
             }
-            // The message of kube-apiserver's watch cache while it is filled (apiserver `storage/cacher`).
+            // kube-apiserver sends this message while it fills its watch cache (apiserver `storage/cacher`).
             Self::Loading => failure(429, "TooManyRequests", "storage is (re)initializing".into(), retry_after(1)),
             Self::MethodNotAllowed => {
                 let message = "the server does not allow this method on the requested resource";
@@ -462,7 +463,7 @@ impl ApiError {
     }
 }
 
-/// Formats one conflict in one line, and several conflicts grouped by manager.
+/// Writes one conflict in one line, or several conflicts grouped by manager.
 fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
@@ -478,7 +479,7 @@ fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     message
 }
 
-/// Joins several errors into one sentence without repeats (apimachinery `util/errors`, `aggregate.Error`).
+/// Joins several errors to one sentence, each error once (apimachinery `util/errors`, `aggregate.Error`).
 fn aggregated(causes: &[FieldError]) -> String {
     let mut seen: Vec<String> = Vec::new();
     for cause in causes {

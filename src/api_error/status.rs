@@ -6,17 +6,17 @@ use crate::resource::{GROUP, RESOURCE};
 /// `metav1.Status`: the response body for an error or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `metadata.continue`; set only for [`ApiError::Expired`](super::ApiError::Expired).
+    /// `metadata.continue`. Only [`ApiError::Expired`](super::ApiError::Expired) sets it.
     pub next: Option<String>,
-    /// Whether the operation succeeded: `Success` or `Failure`.
+    /// Whether `status` is `Success` or `Failure`.
     pub success: bool,
-    /// Message for people. An empty message is omitted.
+    /// Message for people. The field is absent if the message is empty.
     pub message: String,
-    /// Reason for programs. An empty reason is omitted.
+    /// Reason for programs. The field is absent if the reason is empty.
     pub reason: &'static str,
     /// Details for programs.
     pub details: Option<StatusDetails>,
-    /// HTTP status code; 0 for a success, where the field is omitted.
+    /// HTTP status code. The code is 0 and the field is absent for a success.
     pub code: u16,
 }
 
@@ -27,13 +27,13 @@ pub struct StatusDetails {
     pub name: String,
     /// API group.
     pub group: &'static str,
-    /// Kind or resource, whichever kube-apiserver names in this error.
+    /// Kind or resource: whichever of the two kube-apiserver names in this error.
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
-    /// Causes, one for each field error.
+    /// One cause for each field error.
     pub causes: Vec<StatusCause>,
-    /// Seconds after which to try again; 0 is absent.
+    /// Seconds after which the client should retry. 0 means that the field is absent.
     pub retry_after_seconds: u32,
 }
 
@@ -57,8 +57,9 @@ impl Status {
         Self { success: true, details: Some(details), ..Self::default() }
     }
 
-    /// Cuts each text, and all causes together, to [`STATUS_TEXT_BYTES_MAX`], since several texts may quote the same
-    /// megabytes of a request. The cause that exceeds the limit is cut, and later causes are dropped.
+    /// Cuts each text to [`STATUS_TEXT_BYTES_MAX`], and all causes together to the same limit. Without a limit,
+    /// several texts could each quote the same megabytes of a request. The cause that exceeds the limit is cut, and
+    /// later causes are dropped.
     pub(super) fn cut(mut self) -> Self {
         cut(&mut self.message, STATUS_TEXT_BYTES_MAX);
         if let Some(details) = &mut self.details {
@@ -78,7 +79,7 @@ impl Status {
     }
 }
 
-/// Cuts a text to `bytes_max` bytes, ending in three dots if they fit.
+/// Cuts a text to `bytes_max` bytes. The cut text ends in three dots if there is room for the dots.
 fn cut(text: &mut String, bytes_max: usize) {
     const CUT: &str = "...";
     if text.len() > bytes_max {

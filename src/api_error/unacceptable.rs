@@ -1,29 +1,29 @@
-//! Refused media types: the reasons for 406, and the lists of types in the messages of 406 and 415.
+//! Media types that the server refuses: the reasons for 406, and the lists of types in the messages of 406 and 415.
 
 use std::fmt;
 
-/// Why no representation is acceptable: 406, with kube-apiserver's message for each.
+/// Why the server has no acceptable form of the response. Each reason has kube-apiserver's message for 406.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unacceptable {
     /// The client wants the metadata of one object, but the result is a list.
     List,
     /// The client wants a list of metadata, but the result is one object.
     NotAList,
-    /// The router found no acceptable type for the path.
+    /// The router found no acceptable media type for the path.
     Route {
-        /// Whether the path can open a watch, which has its own types.
+        /// Whether the path allows a watch. The message then also lists the types of a watch.
         streaming: bool,
     },
     /// Like `Route`, for a path that serves only JSON.
     JsonRoute,
-    /// The client accepts no type that can carry a watch.
+    /// The client accepts no media type in which a watch can be sent.
     Stream,
-    /// The client names each served type only with parameters that are not served.
+    /// The client names each available type with parameters that the server does not support.
     Transform,
 }
 
 impl Unacceptable {
-    /// Whether the `Status` has an empty `details` object, as for errors of the router.
+    /// Whether the `Status` has an empty `details` object, as in errors of the router.
     #[must_use]
     pub fn has_details(self) -> bool {
         matches!(self, Self::JsonRoute | Self::Route { .. })
@@ -52,19 +52,19 @@ impl fmt::Display for Unacceptable {
     }
 }
 
-/// Media types of bodies, in kube-apiserver's order.
+/// Media types of request bodies, in kube-apiserver's order.
 pub(super) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// Media types of patches, in kube-apiserver's order.
 pub(super) const PATCH_TYPES: [&str; 4] = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH];
 const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Media type of an apply configuration.
+/// Media type of the body of a server-side apply.
 pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// Media type of a JSON patch (RFC 6902).
 pub const JSON_PATCH: &str = "application/json-patch+json";
 /// Media type of a merge patch (RFC 7386).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Media type of a strategic merge patch, whose rules depend on the type of the object.
+/// Media type of a strategic merge patch. The rules of this patch depend on the type of the object.
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 #[cfg(test)]

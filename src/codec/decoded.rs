@@ -5,14 +5,15 @@ use crate::lease::Lease;
 use crate::resource::ApiVersion;
 use compact_str::CompactString;
 
-/// A Lease as received, with the complaints of strict decoding.
+/// A Lease as the client sent it, with the complaints of strict decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedLease {
     /// The object.
     pub lease: Lease,
-    /// API version of the object, which may differ from that of the path.
+    /// API version of the object. It may differ from the API version in the path.
     pub version: ApiVersion,
-    /// Number of entries received in the metadata. If it exceeds the limit, the object has only some of them.
+    /// Number of metadata entries in the body. If the number exceeds the limit, the object has only some of these
+    /// entries.
     pub entries: usize,
     /// Unknown and repeated fields.
     pub warnings: FieldWarnings,
@@ -23,13 +24,13 @@ pub struct DecodedLease {
 pub struct DeleteOptions {
     /// Grace period, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// Preconditions on the object. An empty object differs from an absent one.
+    /// Preconditions on the object. An empty `preconditions` object differs from an absent one.
     pub preconditions: Option<Preconditions>,
     /// The deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
-    /// Treatment of dependents.
+    /// What happens to the dependents.
     pub propagation_policy: Option<CompactString>,
-    /// Stages that the dry run skips; only `All` is valid.
+    /// Stages that the dry run skips. Only `All` is valid.
     pub dry_run: Vec<CompactString>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
     pub ignore_store_read_error: Option<bool>,
@@ -40,12 +41,12 @@ pub struct DeleteOptions {
 pub struct Preconditions {
     /// UID of the object.
     pub uid: Option<CompactString>,
-    /// Version of the object.
+    /// `resourceVersion` of the object.
     pub resource_version: Option<CompactString>,
 }
 
 impl DeleteOptions {
-    /// Scheme that kube-apiserver's errors name for this kind. Any version of the kind is accepted: clients send `v1`,
-    /// `meta.k8s.io/v1`, and the version of the object.
+    /// Scheme that kube-apiserver's errors name for `DeleteOptions`. Any API version is accepted: clients send `v1`,
+    /// `meta.k8s.io/v1`, or the API version of the object.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

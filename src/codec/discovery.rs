@@ -1,6 +1,7 @@
 //! Discovery documents as objects: the groups, versions and resources served (Kubernetes, "API discovery").
 //!
-//! Fields are in the order of the Go types. Serde writes the JSON, [`super::protobuf`] the protobuf.
+//! The fields are in the order of Go's structs. Serde writes the JSON form, and [`super::protobuf`] writes the
+//! protobuf form.
 
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ pub struct Group {
     pub name: &'static str,
     /// Versions served.
     pub versions: Vec<GroupVersion>,
-    /// The first of the versions.
+    /// The first element of `versions`.
     pub preferred_version: GroupVersion,
 }
 
@@ -20,9 +21,9 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupVersion {
-    /// Group and version, as in `apiVersion`.
+    /// Group and version, as `apiVersion` has them.
     pub group_version: &'static str,
-    /// The version alone.
+    /// The version without the group.
     pub version: &'static str,
 }
 
@@ -37,7 +38,7 @@ pub struct GroupList {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceList {
-    /// Group and version, as in `apiVersion`.
+    /// Group and version, as `apiVersion` has them.
     pub group_version: &'static str,
     /// Resources served.
     pub resources: Vec<Resource>,
@@ -53,11 +54,11 @@ pub struct Resource {
     pub singular_name: &'static str,
     /// Whether objects of the resource have a namespace.
     pub namespaced: bool,
-    /// Kind of its objects.
+    /// Kind of the resource's objects.
     pub kind: &'static str,
     /// Verbs supported.
     pub verbs: &'static [&'static str],
-    /// Hash that is equal for versions with the same stored form.
+    /// Hash of the stored form. API versions with the same stored form have the same hash.
     pub storage_version_hash: &'static str,
 }
 
@@ -104,7 +105,7 @@ pub struct Name {
 /// `APIVersionDiscovery`
 #[derive(Clone, Debug, Serialize)]
 pub struct VersionDiscovery {
-    /// The version alone.
+    /// The version without the group.
     pub version: &'static str,
     /// Resources served.
     pub resources: Vec<ResourceDiscovery>,
@@ -118,7 +119,7 @@ pub struct VersionDiscovery {
 pub struct ResourceDiscovery {
     /// Plural name, as in paths.
     pub resource: &'static str,
-    /// Type of the responses.
+    /// Type of the objects in responses.
     pub response_kind: GroupVersionKind,
     /// `Namespaced` or `Cluster`.
     pub scope: &'static str,
@@ -128,7 +129,7 @@ pub struct ResourceDiscovery {
     pub verbs: &'static [&'static str],
 }
 
-/// A type. An empty group or version means that of the enclosing version.
+/// A type. If the group or the version is empty, that of the enclosing version applies.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GroupVersionKind {
     /// Group of the type.

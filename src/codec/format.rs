@@ -1,4 +1,4 @@
-//! Formats of bodies.
+//! Formats of request and response bodies.
 
 /// Encoding of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ impl Format {
         }
     }
 
-    /// Returns the format of this media type, without parameters.
+    /// Returns the format with this media type. The media type must have no parameters.
     pub(crate) fn from_media_type(text: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }

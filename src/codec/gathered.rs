@@ -1,11 +1,11 @@
-//! Lists and maps of the metadata, collected while a body is decoded.
+//! Lists and maps of an object's metadata, collected while the body is decoded.
 
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. They are moved into the metadata once the body is decoded, so that
-/// entries in many pieces are sorted only once.
+/// The lists and maps of an object's metadata. The decoder moves them into the metadata at the end of the body. So
+/// the entries are sorted only once, even if a list comes in many pieces.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
@@ -14,8 +14,8 @@ pub(super) struct Entries<Text> {
     pub(super) finalizers: Gathered<CompactString>,
 }
 
-/// Entries of a list. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since an object with more
-/// is refused. An empty entry takes three bytes in a body, but a hundred bytes in memory.
+/// The entries of a list or a map. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since the
+/// server refuses an object with more. An empty entry takes three bytes in a body, but a hundred bytes in memory.
 #[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
@@ -51,7 +51,7 @@ impl<T> Gathered<T> {
         self.push_with(|| entry);
     }
 
-    /// Adds the next entry. Calls `entry` only if the entry is kept.
+    /// Adds the next entry. Calls `entry` only if the list keeps that entry.
     pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
         self.count += 1;
         if self.count <= METADATA_ENTRIES_MAX {
@@ -77,10 +77,10 @@ impl<T> Default for Gathered<T> {
     }
 }
 
-/// Makes a map; the last value of a repeated key counts.
+/// Creates a map. Of a repeated key, the last value is kept.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        // The sort is stable, so the last received of several equal keys stays last.
+        // The sort is stable, so the last value of a repeated key stays last.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
     pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()

@@ -1,4 +1,4 @@
-//! `metav1.ListMeta`, the metadata of every form of list.
+//! `metav1.ListMeta`, the metadata of a list in any form.
 
 use crate::go::json::push_string;
 use crate::resource::ResourceVersion;
@@ -6,18 +6,18 @@ use crate::resource::ResourceVersion;
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// `resourceVersion` of the list; `None` in a Table of an object that was not stored.
+    /// `resourceVersion` of the list. `None` in a Table whose object was not stored.
     pub version: Option<ResourceVersion>,
     /// `continue`; empty on the last page.
     pub next: &'a str,
     /// `remainingItemCount`, if known.
     pub remaining: Option<u64>,
-    /// `shardInfo.selector`; empty if the list has all shards.
+    /// `shardInfo.selector`. Empty if the list is not limited to a shard.
     pub shard: &'a str,
 }
 
 impl ListMeta<'_> {
-    /// Returns the metadata of a complete list at `version`.
+    /// Returns the metadata of a complete list at the `resourceVersion` `version`.
     #[must_use]
     pub fn at(version: ResourceVersion) -> Self {
         Self { version: Some(version), ..Self::default() }

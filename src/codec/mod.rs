@@ -1,7 +1,8 @@
-//! Encodings of objects: one module for each format, one for each form derived from a Lease, and shared parts.
+//! Encodings of objects. There is one module for each format, one for each form derived from a Lease, and some shared
+//! parts.
 //!
-//! A codec depends on the Lease model and the errors, but neither on HTTP nor on the table. It reads from slices and
-//! appends to the caller's buffers. Its only state is reusable scratch memory.
+//! A codec depends on the Lease type and the error types, but not on HTTP or the table. A codec reads from slices and
+//! appends to the caller's buffers. Between calls, a codec keeps only scratch memory.
 
 pub mod bookmark;
 mod decoded;

@@ -1,7 +1,8 @@
-//! `PartialObjectMetadata` and its list, in JSON: objects with only their metadata, for clients that cache names and
-//! labels (Kubernetes API concepts, "Metadata-only fetches"). `codec::protobuf` has the protobuf form.
+//! `PartialObjectMetadata` and `PartialObjectMetadataList` in JSON. They have only the metadata of the objects, for
+//! clients that cache names and labels (Kubernetes API concepts, "Metadata-only fetches"). `codec::protobuf` writes
+//! the protobuf form.
 //!
-//! The metadata equals that of the Lease byte for byte, so it is copied from the JSON of the Lease.
+//! The metadata equals the metadata in the Lease's JSON byte for byte, so it is copied from there.
 
 use super::list_meta::ListMeta;
 use crate::resource::MetaVersion;
@@ -12,19 +13,20 @@ pub const KIND: &str = "PartialObjectMetadata";
 /// `kind` of a list.
 pub const LIST_KIND: &str = "PartialObjectMetadataList";
 
-/// Appends the metadata of the Lease whose JSON is `lease`, with or without its `kind` and `apiVersion`.
+/// Appends the metadata of a Lease. `lease` is the JSON of the Lease, with or without `kind` and `apiVersion`.
 pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
     out.reserve(lease.len() + 96);
     push_type_meta(out, KIND, of);
-    // The first match is the metadata, since only two short strings can precede it. The last match is the spec: inside
-    // a string a backslash precedes each quote, and no later member has this name.
+    // The first match is the start of the metadata, since only two short strings can come before it. The last match
+    // is the start of the spec: inside a string each quote has a backslash before it, and no later member is called
+    // `spec`.
     let metadata = memmem::find(lease, METADATA).and_then(|at| lease.get(at..)).unwrap_or_default();
     let end = memmem::rfind(metadata, SPEC).unwrap_or(metadata.len());
     out.extend_from_slice(metadata.get(..end).unwrap_or_default());
     out.push(b'}');
 }
 
-/// Appends a list up to its items. Each item must follow [`push_item_start`].
+/// Appends the part of a list before its items. Before each item, the caller calls [`push_item_start`].
 pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     push_type_meta(out, LIST_KIND, of);
     out.extend_from_slice(b"\"metadata\":");

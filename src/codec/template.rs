@@ -1,10 +1,10 @@
-//! Templates: the encoding of one state of a Lease, from which the encodings of other states are made. Nearly all
-//! states of a Lease are renewals, which change only three values. So their encodings are a [`Template`] with these
-//! values replaced.
+//! Templates. A template is the encoding of a Lease at one `resourceVersion`. Nearly all writes of a Lease are
+//! renewals, and a renewal changes only three values. So the encoding after a renewal is the [`Template`] with these
+//! three values replaced.
 //!
-//! A template also recognizes a renewal: a client renews a Lease by sending the received body with another `renewTime`.
-//! If the rest of a body equals the encoding of the current state, the body need not be decoded. The caller decides
-//! whether the API allows the renewal.
+//! A template also recognizes a renewal: a client renews a Lease by sending the body that it received, with another
+//! `renewTime`. If the rest of a body equals the encoding of the current Lease, the server need not decode the body.
+//! The caller decides whether the API allows the renewal.
 //!
 //! ```text
 //!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-…Z"}}
@@ -18,19 +18,19 @@ use crate::resource::{API_VERSION, ResourceVersion};
 use crate::timestamp::MicroTime;
 use std::cell::Cell;
 
-/// The encoding of a Lease at one version, and the positions of the values that differ at other versions.
+/// The encoding of a Lease at one `resourceVersion`, and the positions of the three values that renewals change.
 #[derive(Debug)]
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// Positions of the values; `None` if they cannot be replaced.
+    /// Positions of the three values; `None` if they cannot be replaced in this encoding.
     marks: Option<Marks>,
     format: Format,
     /// Result of the first `is_renewable` call in [`Template::match_body`].
     is_renewable: Cell<Option<bool>>,
 }
 
-/// Positions of the values in an encoding, as byte offsets.
+/// Positions of the three values in an encoding, as byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marks {
     Json(json::Marks),
@@ -38,10 +38,10 @@ enum Marks {
 }
 
 impl Template {
-    /// Encodes `lease` as the whole body of a response. `of` are the values of this state.
+    /// Encodes `lease` as the whole body of a response. `of` has the three values for this `resourceVersion`.
     ///
     /// # Panics
-    /// In debug builds if the format is YAML, which is converted from JSON.
+    /// In debug builds, if the format is YAML. YAML is converted from JSON.
     #[must_use]
     pub fn new(format: Format, lease: &Lease, of: Values) -> Self {
         debug_assert_ne!(format, Format::Yaml, "no template in YAML");
@@ -55,16 +55,17 @@ impl Template {
         Self { encoding, version: of.version, marks, format, is_renewable: Cell::new(None) }
     }
 
-    /// Returns the format: JSON or protobuf.
+    /// Returns the format of the encoding: JSON or protobuf.
     #[inline]
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Appends the encoding of the state with `values`, without the first `from` bytes, which must precede all values.
-    /// Returns `false`, and appends nothing, if the values do not fit: they must take as many digits or bytes as the
-    /// values of the template.
+    /// Appends the encoding of the Lease with the three values in `values`. Omits the first `from` bytes, which must
+    /// precede all three values. Returns `false` and appends nothing if the values do not fit. A value fits if it
+    /// takes as many bytes as the value in the template; for a protobuf time, only the lengths around it must keep
+    /// their widths.
     #[inline]
     #[must_use]
     pub fn push(&self, out: &mut Vec<u8>, from: usize, values: &Values) -> bool {
@@ -84,9 +85,10 @@ impl Template {
         is_put
     }
 
-    /// Returns the `renewTime` of `body` if the rest of `body` equals the encoding of the state with `values`, and the
-    /// time has the server's format. The time may be unchanged. `is_renewable` tells whether the Lease is valid with
-    /// any such values. It is called at most once for a template.
+    /// Compares `body` with the encoding of the Lease with the three values in `values`. Returns the `renewTime` of
+    /// `body` if the rest of `body` is equal and the time has the server's form. The returned time may be unchanged.
+    /// `is_renewable` tells whether the Lease is valid with any such values. It is called at most once for each
+    /// template.
     #[inline]
     #[must_use]
     pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
@@ -102,7 +104,7 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Reads a byte of each cache line, up to the usual length of a Lease, to bring it into the caches.
+    /// Brings the template into the CPU caches: reads a byte of each cache line, up to the usual length of a Lease.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {
@@ -111,15 +113,15 @@ impl Template {
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
     }
 
-    /// Returns the length of the encoding in the template, in bytes. Encodings of other states differ only by the
-    /// length of a time.
+    /// Returns the length of the encoding in the template, in bytes. With other values, only the length of a time may
+    /// differ.
     #[must_use]
     pub fn len_hint(&self) -> usize {
         self.encoding.len()
     }
 }
 
-/// Appends the whole body of a response. JSON ends with a line feed, as in kube-apiserver.
+/// Appends the whole body of a response. A JSON body ends with a line feed, as in kube-apiserver.
 pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: ResourceVersion) {
     if format == Format::Protobuf {
         protobuf::encode_lease_into(out, lease, Some(version), API_VERSION);
@@ -129,7 +131,7 @@ pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: Re
     }
 }
 
-/// Common input for the tests of both formats.
+/// Input that the tests of both formats share.
 #[cfg(test)]
 pub(super) mod fixture {
     use super::*;

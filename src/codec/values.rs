@@ -1,4 +1,4 @@
-//! The three values that a renewal changes, and helpers to compare and write them in an encoding.
+//! The three values that a renewal changes. Also helpers to compare and write such values in an encoding.
 
 use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time};
@@ -10,17 +10,17 @@ pub struct Values {
     pub version: ResourceVersion,
     /// `spec.renewTime`
     pub renew_time: Option<MicroTime>,
-    /// Time of the last entry of `managedFields`; `None` without an entry or without a time in it.
+    /// Time of the last entry of `managedFields`. `None` if there is no entry, or if the last entry has no time.
     pub managed_time: Option<Time>,
 }
 
-/// Whether `body` contains `text` at `at`.
+/// Whether `body` has `text` at the position `at`.
 #[inline]
 pub(super) fn has_at(body: &[u8], at: usize, text: &[u8]) -> bool {
     body.get(at..at + text.len()).is_some_and(|own| own == text)
 }
 
-/// Overwrites the bytes at `at` with `text`. Returns whether `text` fits into `out`.
+/// Overwrites the bytes of `out` at the position `at` with `text`. Returns whether `text` fits into `out`.
 #[inline]
 #[must_use]
 pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {

@@ -1,34 +1,34 @@
-//! Complaints about unknown and repeated fields. By `fieldValidation`, the caller refuses the request, warns the
-//! client, or ignores them.
+//! Complaints of strict decoding, about unknown and repeated fields. Depending on `fieldValidation`, the caller
+//! refuses the request, warns the client, or ignores the complaints.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
-/// The complaints about one body, in the order of the body, without duplicates.
+/// The complaints of strict decoding about one body, in the order of the body, without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
     /// Repeated keys of a YAML body.
     yaml: Vec<String>,
     messages: Vec<String>,
-    /// Number of reported complaints, including those not kept.
+    /// Number of complaints, including those that are not kept.
     reports: u32,
-    /// Length of all reported paths, each cut at [`PATH_BYTES_MAX`], in bytes.
+    /// Sum of the lengths of the paths in all complaints, in bytes. A path counts at most [`PATH_BYTES_MAX`].
     path_bytes: usize,
 }
 
-/// Maximum number of messages, as in kube-apiserver.
+/// Maximum number of complaints kept, as in kube-apiserver.
 const MESSAGES_MAX: usize = 100;
 
-/// Maximum number of reported complaints. A body with megabytes of repeated fields must not delay the event loop.
+/// Maximum number of complaints examined. A body with megabytes of repeated fields must not delay the event loop.
 const REPORTS_MAX: u32 = 10_000;
 
-/// Maximum length of a reported path, in bytes.
+/// Maximum length of a path in a complaint, in bytes.
 const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
 
-/// Length of all reported paths after which no complaints are examined, in bytes. Each path below a key of megabytes
-/// contains that key.
+/// Once all paths together have this length, no further complaints are examined, in bytes. A key may be megabytes
+/// long, and each path below it contains the key.
 const PATH_BYTES_SUM_MAX: usize = 16 * PATH_BYTES_MAX;
 
 impl FieldWarnings {
@@ -43,7 +43,7 @@ impl FieldWarnings {
         self.yaml.is_empty() && self.messages.is_empty()
     }
 
-    /// Returns Go's error for strict decoding, without kube-apiserver's prefix; `None` if there are no complaints.
+    /// Returns the error of Go's strict decoding, without kube-apiserver's prefix; `None` if there are no complaints.
     #[must_use]
     pub fn strict_words(&self) -> Option<String> {
         let yaml = format!("yaml: unmarshal errors:\n  {}", self.yaml.join("\n  "));
@@ -52,7 +52,8 @@ impl FieldWarnings {
         (!all.is_empty()).then(|| format!("strict decoding error: {}", all.join(", ")))
     }
 
-    /// Returns the error for a Lease of this version under `fieldValidation=Strict`; `None` without complaints.
+    /// Returns the error for a Lease of this API version under `fieldValidation=Strict`; `None` if there are no
+    /// complaints.
     #[must_use]
     pub fn strict_error(&self, version: ApiVersion) -> Option<ApiError> {
         let words = self.strict_words()?;
@@ -60,7 +61,7 @@ impl FieldWarnings {
         Some(ApiError::BadRequest { message })
     }
 
-    /// Sets the complaints of the YAML decoder. They precede those about the converted JSON.
+    /// Sets the complaints of the YAML decoder. They come before the complaints about the converted JSON.
     pub fn put_yaml_first(&mut self, complaints: Vec<String>) {
         self.yaml = complaints;
     }

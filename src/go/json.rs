@@ -1,7 +1,7 @@
-//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 are escaped too, so that the text
-//! is safe in HTML and JavaScript.
+//! JSON strings as Go's `encoding/json` writes them. Go also escapes `<`, `>`, `&`, U+2028 and U+2029, so that the
+//! text is safe in HTML and JavaScript.
 
-/// Longest escape of one byte of text, in bytes: `\u003c`.
+/// Length of the longest escape of one byte, in bytes. An example is `\u003c`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
 
 /// Appends `text` with quotes and escapes.
@@ -17,15 +17,15 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Returns `text` with quotes and escapes. In complaints, kube-apiserver formats a string of a named type or behind a
-/// pointer like this.
+/// Returns `text` with quotes and escapes. kube-apiserver uses this form in complaints for a string of a named type
+/// or behind a pointer.
 pub(crate) fn json_quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     push_string(&mut out, text);
     into_text(out)
 }
 
-/// Formats a list of strings.
+/// Formats a list of strings as JSON.
 pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     let mut out = vec![b'['];
     for (index, text) in strings.iter().enumerate() {
@@ -43,7 +43,7 @@ pub(crate) fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
 }
 
-/// Appends `bytes` with the necessary escapes. Copies the bytes between escapes in runs.
+/// Appends `bytes` with escapes where necessary. Between two escapes, all bytes are copied together.
 #[inline(never)]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
@@ -51,7 +51,7 @@ fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
         let (run, special) = rest.split_at(at);
         out.extend_from_slice(run);
         let used = match *special {
-            // U+2028 and U+2029 are line ends in JavaScript; other characters with this lead byte are plain.
+            // U+2028 and U+2029 end a line in JavaScript. Other characters with the same first byte need no escape.
             [0xe2, 0x80, last @ (0xa8 | 0xa9), ..] => {
                 out.extend_from_slice(if last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
                 3
@@ -89,7 +89,8 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Whether each byte needs no escape. `false` for the lead byte of U+2028 and U+2029, whose next bytes decide.
+/// For each byte, whether it needs no escape. It is `false` for the first byte of U+2028 and U+2029, although the
+/// bytes after it decide.
 static PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

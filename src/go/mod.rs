@@ -1,5 +1,5 @@
-//! Numbers, strings and JSON values as Go reads and writes them: the behaviour of kube-apiserver that comes from Go,
-//! not from the API.
+//! Numbers, strings and JSON values as Go reads and writes them. This is behaviour of kube-apiserver that comes from
+//! Go, not from the API.
 
 pub(crate) mod json;
 pub(crate) mod number;

@@ -1,11 +1,11 @@
-//! The Lease object and the rules of its API, as types and pure functions.
+//! The Lease object and the rules of the Lease API, as types and pure functions.
 //!
-//! [`Lease`] is the decoded object. The table keeps the `resourceVersion` of a stored Lease outside of it, as
-//! kube-apiserver keeps the version outside of the stored bytes.
+//! [`Lease`] is the decoded object. A stored Lease does not contain its `resourceVersion`; the table keeps it
+//! separately. kube-apiserver does the same: its stored bytes do not contain the `resourceVersion`.
 //!
-//! `k8s-openapi` has types of the same names, used where this project is a client (load generator, tests). The server
-//! has these types instead: their encoding must equal Go's byte for byte, errors must have Go's words, and a million
-//! Leases must fit in memory.
+//! `k8s-openapi` has types with the same names. This project uses them where it is a client: in the load generator
+//! and in tests. The server uses the types of this module, for three reasons. Their encoding must equal Go's byte for
+//! byte. Errors must have Go's words. And a million Leases must fit in memory.
 
 pub mod managed_fields;
 pub mod strategy;
@@ -15,8 +15,8 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use managed_fields::ManagedFields;
 
-/// A decoded Lease (`coordination.k8s.io/v1`). In the metadata an empty string is an absent field, as in Go's
-/// `omitempty`. In the spec an empty string is a value, since the API has pointers there.
+/// A decoded Lease (`coordination.k8s.io/v1`). In the metadata, an empty string means that the field is absent, as
+/// with Go's `omitempty`. In the spec, an empty string is a value, since the spec's fields are pointers in Go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Standard object metadata.
@@ -26,7 +26,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Estimates the memory used beyond the struct itself, in bytes: the texts and their slots.
+    /// Estimates the memory beyond the struct itself, in bytes: the texts, and the elements of lists and maps.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         let (meta, spec) = (&self.metadata, &self.spec);
@@ -57,7 +57,7 @@ impl Lease {
         pairs + owners + finalizers
     }
 
-    /// Frees spare capacity, since Leases are many and long-lived.
+    /// Frees spare capacity, since there are many Leases and they exist for long.
     pub fn shrink_to_fit(&mut self) {
         let meta = &mut self.metadata;
         meta.owner_references.shrink_to_fit();
@@ -68,7 +68,7 @@ impl Lease {
     }
 }
 
-/// The part of `metav1.ObjectMeta` that the API keeps, in the order of encoding.
+/// The fields of `metav1.ObjectMeta` that the API keeps, in the order of the encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Name, unique in its namespace.
@@ -77,39 +77,41 @@ pub struct ObjectMeta {
     pub generate_name: CompactString,
     /// Namespace.
     pub namespace: CompactString,
-    /// `selfLink` as the client sent it; always empty in a stored object.
+    /// `selfLink` as the client sent it. It is always empty in a stored object.
     pub self_link: CompactString,
-    /// UID, unique in time and space; set by the server.
+    /// UID, which no other object ever has; set by the server.
     pub uid: CompactString,
-    /// In a request: the client's resourceVersion, unparsed. In a stored object: the version in built-in storage if
-    /// the object was copied from there, else empty. The table keeps the version of a stored object.
+    /// In a request, the client's `resourceVersion`, not yet parsed. In a stored object, the `resourceVersion` in
+    /// built-in storage if the object was copied from there; otherwise empty. The table keeps the `resourceVersion`
+    /// that clients see.
     pub resource_version: CompactString,
-    /// Generation as the creator sent it; updates do not increment it. 0 is absent.
+    /// Generation as the creator of the object sent it. Updates do not increment it. 0 means that the field is
+    /// absent.
     pub generation: i64,
     /// Time of creation, set by the server.
     pub creation_timestamp: Option<Time>,
-    /// Time of the request for deletion; set while finalizers hold the object.
+    /// Time at which the deletion was requested. The field is set while finalizers keep the object.
     pub deletion_timestamp: Option<Time>,
     /// Grace period in seconds; set together with `deletion_timestamp`.
     pub deletion_grace_period_seconds: Option<i64>,
-    /// Labels, by key.
+    /// Labels, sorted by key.
     pub labels: StringMap,
-    /// Annotations, by key.
+    /// Annotations, sorted by key.
     pub annotations: StringMap,
-    /// Owners, for the garbage collector.
+    /// Owners of the object, which the garbage collector uses.
     pub owner_references: Vec<OwnerReference>,
-    /// Finalizers, which must be removed before the object can be deleted.
+    /// Finalizers. The object is deleted once all of them are removed.
     pub finalizers: Vec<CompactString>,
-    /// Ownership of fields. In a request, the list that the client sent.
+    /// Which manager owns which fields. In a request, the list as the client sent it.
     pub managed_fields: ManagedFields,
 }
 
-/// `coordination.k8s.io/v1 LeaseSpec`; every field is a pointer in the API.
+/// `coordination.k8s.io/v1 LeaseSpec`. Every field is a pointer in Go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseSpec {
     /// Identity of the holder.
     pub holder_identity: Option<CompactString>,
-    /// Seconds after the last renewal before a candidate may take the lease.
+    /// Seconds after the last renewal before another client may take the lease.
     pub lease_duration_seconds: Option<i32>,
     /// Time at which the current holder acquired the lease.
     pub acquire_time: Option<MicroTime>,
@@ -117,14 +119,14 @@ pub struct LeaseSpec {
     pub renew_time: Option<MicroTime>,
     /// Number of changes of holder.
     pub lease_transitions: Option<i32>,
-    /// Strategy for picking the holder, in coordinated leader election.
+    /// Strategy for choosing the holder, in coordinated leader election.
     pub strategy: Option<CompactString>,
     /// Candidate to whom the holder should hand over, in coordinated leader election.
     pub preferred_holder: Option<CompactString>,
 }
 
 impl LeaseSpec {
-    /// Field names in the API, sorted.
+    /// Names of the fields in the API, sorted.
     pub(crate) const FIELDS: [&str; 7] = [
         "acquireTime",
         "holderIdentity",
@@ -154,11 +156,11 @@ pub struct OwnerReference {
 }
 
 impl OwnerReference {
-    /// Field names in the API, sorted.
+    /// Names of the fields in the API, sorted.
     pub(crate) const FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 }
 
-/// A `map[string]string`, sorted by key as Go's encoder writes it, without repeated keys.
+/// A `map[string]string`. It is sorted by key, as Go's encoder writes it, and has no repeated keys.
 ///
 /// Most Leases have empty maps, so an empty map takes only the memory of a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,7 +180,7 @@ impl StringMap {
         Some(self.pairs().get(at)?.1.as_str())
     }
 
-    /// Sets `key`, replacing an earlier value.
+    /// Sets the value of `key`, and replaces an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
         let pairs = self.0.get_or_insert_default();
         match pairs.binary_search_by(|(k, _)| k.cmp(&key)) {
@@ -187,7 +189,7 @@ impl StringMap {
         }
     }
 
-    /// Iterates over all pairs, by key.
+    /// Iterates over all pairs, in the order of their keys.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.pairs().iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
@@ -210,7 +212,7 @@ impl StringMap {
 }
 
 impl FromIterator<(CompactString, CompactString)> for StringMap {
-    /// Builds a map. The last value of a repeated key counts, as in Go's decoder.
+    /// Creates a map. Of a repeated key, the last value is kept, as in Go's decoder.
     fn from_iter<I: IntoIterator<Item = (CompactString, CompactString)>>(pairs: I) -> Self {
         let mut map = Self::default();
         for (key, value) in pairs {

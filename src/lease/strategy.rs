@@ -1,5 +1,5 @@
-//! Changes that the server makes to a Lease before it is stored (apiserver `registry/rest`, `BeforeCreate` and
-//! `BeforeUpdate`): the server overwrites the fields that it owns.
+//! Changes that the server makes to a Lease before it is stored: the server overwrites the fields that clients may
+//! not set (apiserver `registry/rest`, `BeforeCreate` and `BeforeUpdate`).
 
 use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference};
@@ -7,19 +7,19 @@ use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::HashSet;
 
-/// Maximum number of bytes of `generateName` kept before the random characters (apiserver `storage/names`).
+/// Maximum number of bytes of `generateName` in a generated name (apiserver `storage/names`).
 const GENERATE_NAME_BYTES_MAX: usize = 58;
-/// Number of random characters.
+/// Number of random characters in a generated name.
 const GENERATED_CHARS: usize = 5;
-/// Letters and digits that spell no words and look different from each other (apimachinery `util/rand`).
+/// Letters and digits that cannot spell words and that look different from each other (apimachinery `util/rand`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Finalizer with which the garbage collector keeps the dependents (Kubernetes, "Garbage Collection").
+/// Finalizer that makes the garbage collector keep the dependents (Kubernetes, "Garbage Collection").
 const ORPHAN: &str = "orphan";
-/// Finalizer with which the garbage collector deletes the dependents first.
+/// Finalizer that makes the garbage collector delete the dependents first.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Clears fields that a client may send in a creation and that the server sets.
+/// Clears the fields that a client may send in a creation but that only the server sets.
 pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.creation_timestamp = None;
     meta.uid = CompactString::default();
@@ -28,7 +28,7 @@ pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.self_link = CompactString::default();
 }
 
-/// Sets the server's fields of a new object. `uid` is fresh.
+/// Sets the fields of a new object that only the server sets. `uid` must be a new UID.
 pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     let meta = &mut lease.metadata;
     wipe_system_fields(meta);
@@ -37,7 +37,7 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     meta.resource_version = CompactString::default();
 }
 
-/// Removes owner references that equal an earlier owner reference. Returns the removed UIDs.
+/// Removes each owner reference that equals an earlier one. Returns the UIDs of the removed owner references.
 pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
     let mut repeated = Vec::new();
     if owners.len() > 1 {
@@ -57,7 +57,7 @@ pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactStri
     repeated
 }
 
-/// Generates a name from a prefix. The caller must try again if the name is taken.
+/// Generates a name from a prefix. The caller must call the function again if the name is taken.
 #[must_use]
 pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     let mut end = prefix.len().min(GENERATE_NAME_BYTES_MAX);
@@ -69,7 +69,7 @@ pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     name
 }
 
-/// Sets immutable fields that the client may omit, before the update is validated.
+/// Copies immutable fields that the client may omit from `old` to `new`, before the update is validated.
 pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     let (new, old) = (&mut new.metadata, &old.metadata);
     new.generation = old.generation;
@@ -87,12 +87,12 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     }
 }
 
-/// Whether an update of `lease` to any other `renewTime` is valid and changes nothing else.
+/// Whether an update of `lease` to any other `renewTime` is valid and changes nothing but `renewTime`.
 #[must_use]
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
-    // A time whose text does not parse to the same time would change.
+    // If the text of a time does not parse to the same time, an update would change the time.
     let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
@@ -104,9 +104,9 @@ pub fn is_renewable(lease: &Lease) -> bool {
         && validate_update(&sent, lease).is_empty()
 }
 
-/// Go's zero time, 0001-01-01T00:00:00Z, which is written as `null`.
+/// Go's zero time, 0001-01-01T00:00:00Z. Go writes it as `null`.
 const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
-/// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+/// The times from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
 const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
 /// Whether an update removed the last finalizer of a Lease that is being deleted (apiserver
@@ -118,22 +118,23 @@ pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
         && matches!(old.deletion_grace_period_seconds, None | Some(0))
 }
 
-/// Effect of a deletion on dependents.
+/// Effect of a deletion on the dependents of the object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// Not specified: the existing finalizers decide.
+    /// The request does not specify the effect. The object's finalizers decide.
     #[default]
     Unspecified,
-    /// Delete the dependents afterwards.
+    /// The garbage collector deletes the dependents after the object.
     Background,
-    /// Delete the dependents first.
+    /// The garbage collector deletes the dependents before the object.
     Foreground,
-    /// Keep the dependents.
+    /// The garbage collector keeps the dependents.
     Orphan,
 }
 
-/// Returns the finalizers of an object to be deleted (apiserver `deletionFinalizersForGarbageCollection`). Adds or
-/// removes the finalizers of the garbage collector; all other finalizers keep their order.
+/// Returns the finalizers of an object whose deletion is requested (apiserver
+/// `deletionFinalizersForGarbageCollection`). Adds or removes the two finalizers of the garbage collector. All other
+/// finalizers keep their order.
 #[must_use]
 pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagation) -> Vec<CompactString> {
     let has = |name: &str| finalizers.iter().any(|f| f == name);
@@ -156,7 +157,8 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// Returns a Lease marked for deletion and held by finalizers. Marking a marked Lease changes nothing.
+/// Returns the Lease with `deletionTimestamp` set, since finalizers keep it. A second call for the same Lease changes
+/// nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
@@ -165,7 +167,7 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
     if meta.deletion_timestamp.is_none() && meta.generation > 0 {
         meta.generation = meta.generation.saturating_add(1);
     }
-    // A client may have set a time in the future.
+    // The field may already have a time in the future, which a client has set.
     meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
     meta.deletion_grace_period_seconds = Some(0);
     lease
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(name.len(), 63);
         assert!(name.starts_with(&"x".repeat(58)));
         assert!(name[58..].bytes().all(|b| ALPHABET.contains(&b)));
-        // A cut within a character would be a panic.
+        // A cut within a character would panic.
         assert_eq!(generated_name(&"é".repeat(40), &mut rng).chars().count(), 29 + 5);
         assert_ne!(generated_name("a-", &mut rng), generated_name("a-", &mut rng));
     }

@@ -1,7 +1,7 @@
-//! The grammar of the header fields `Accept` and `Content-Type`, as kube-apiserver's Go libraries `goautoneg` and
-//! `mime` parse them.
+//! Parses the header fields `Accept` and `Content-Type`. The grammar is that of the Go libraries of kube-apiserver,
+//! `goautoneg` and `mime`.
 
-/// A media range of `Accept`.
+/// A media range of an `Accept` field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range<'a> {
     pub(super) main_type: &'a [u8],
@@ -11,7 +11,7 @@ pub(super) struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// Parses one media range; `None` if malformed.
+    /// Parses one media range; `None` if the range is malformed.
     fn parse(text: &'a [u8]) -> Option<Self> {
         let (media_type, parameters) = split(trimmed(text), b';');
         let (main_type, rest) = split(media_type, b'/');
@@ -24,7 +24,7 @@ impl<'a> Range<'a> {
         let mut range = Self { main_type, subtype, quality: 1.0, parameters };
         for (name, value) in pairs(parameters) {
             if name == b"q" {
-                // A value that is not a number counts as 0. So does a number after blanks.
+                // A quality that is not a number counts as 0. So does a number with a blank before it.
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 range.quality = number.unwrap_or(0.0);
             }
@@ -32,13 +32,13 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// Returns the names and values of the parameters, without the quality.
+    /// Returns the names and values of the parameters, except the quality.
     pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         pairs(self.parameters).filter(|(name, _)| name != b"q").map(|(name, value)| (name, trimmed(value)))
     }
 
-    /// Whether this range is preferred to `other`. The relation is not an order: two ranges may each be preferred to
-    /// the other.
+    /// Whether this range is preferred to `other`. This relation is not an order: of two ranges, each may be
+    /// preferred to the other.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || (self.main_type != b"*" && other.main_type == b"*")
@@ -46,11 +46,12 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Returns the ranges of `accept`, most preferred first.
+/// Returns the ranges of an `Accept` field. The most preferred range comes first.
 pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
     let mut ranges: Vec<_> = accept.split(|byte| *byte == b',').filter_map(Range::parse).collect();
     if ranges.len() <= INSERTION_SORT_MAX {
-        // Go sorts so few ranges by insertion. The algorithm decides the result where the preference is not an order.
+        // Go sorts this few ranges by insertion. Since the preference is not an order, the algorithm decides the
+        // result.
         for end in 1..ranges.len() {
             for at in (1..=end).rev() {
                 match ranges.get(at - 1..=at) {
@@ -60,7 +61,7 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
             }
         }
     } else {
-        // No real client sends this many ranges. Only the run time matters.
+        // No real client sends this many ranges, so only the run time matters here.
         ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     ranges
@@ -69,7 +70,8 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 12;
 
-/// Returns the names and values between semicolons. Skips a parameter with no value or with two values.
+/// Returns the names and values of the parameters, which semicolons separate. Omits a parameter without a value or
+/// with two values.
 fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     parameters.split(|byte| *byte == b';').filter_map(|parameter| {
         let (name, rest) = split(parameter, b'=');
@@ -78,21 +80,21 @@ fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Splits at the first `separator`.
+/// Splits a text at the first `separator`.
 fn split(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
     let mut parts = text.splitn(2, |byte| *byte == separator);
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
-/// Trims spaces, but no other white space.
+/// Removes spaces at both ends, but no other white space.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |at| at + 1);
     text.get(start..end).unwrap_or_default()
 }
 
-/// Whether the parameters of a `Content-Type` are well-formed: each value a token or quoted string, and no name with
-/// two different values (RFC 9110 §5.6.6).
+/// Whether the parameters of a `Content-Type` are well-formed: each value is a token or a quoted string, and no name
+/// has two different values (RFC 9110 §5.6.6).
 pub(super) fn are_parameters(text: &[u8]) -> bool {
     let mut seen: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut rest = text.trim_ascii_start();
@@ -100,7 +102,7 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
         let Some(after) = rest.strip_prefix(b";") else { return false };
         let (name, after) = token(after.trim_ascii_start());
         if name.is_empty() {
-            // A trailing semicolon is allowed.
+            // A semicolon at the end is allowed.
             return after.is_empty();
         }
         let Some(after) = after.trim_ascii_start().strip_prefix(b"=") else { return false };
@@ -115,10 +117,10 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
     true
 }
 
-/// Maximum number of parameters of a `Content-Type`. No honest client sends more than two.
+/// Maximum number of parameters of a `Content-Type`. No real client sends more than two.
 const PARAMETERS_MAX: usize = 32;
 
-/// Characters that no token contains.
+/// Characters that cannot be part of a token.
 const SPECIALS: &[u8] = b"()<>@,;:\\\"/[]?=";
 
 fn token(text: &[u8]) -> (&[u8], &[u8]) {
@@ -127,8 +129,8 @@ fn token(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
-/// Parses a token or a quoted string. Returns the token or the content of the string, and the rest of `text`. `None` if
-/// `text` begins with neither.
+/// Parses a token or a quoted string. Returns the token or the content of the string, and the rest of `text`. Returns
+/// `None` if `text` begins with neither.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let (value, after) = token(text);
@@ -138,7 +140,7 @@ fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut bytes = quoted.iter().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
-            // A backslash before a character that needs no escape is literal.
+            // A backslash stands for itself if the next character needs no escape.
             b'\\' => match quoted.get(at + 1) {
                 Some(next) if SPECIALS.contains(next) => {
                     value.extend(bytes.next().map(|(_, next)| *next));
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(order("a/a;q=0.5,b/b"), ["b/b", "a/a"]);
         assert_eq!(order("a/a , b/b"), ["a/a", "b/b"]);
         assert_eq!(order("*/*,a/*,a/a"), ["a/a", "a/*", "*/*"]);
-        // A quality that is not a number is 0. A very small number is still higher.
+        // A quality that is not a number counts as 0. A very small number is higher than 0.
         assert_eq!(order("a/a;q=x,b/b;q= 1,c/c;q=1e-9"), ["c/c", "a/a", "b/b"]);
         assert_eq!(order("*,a,a/b/c,,a/"), ["*/*"]);
     }

@@ -1,7 +1,7 @@
-//! Media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3), interpreted like in kube-apiserver.
+//! The media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3). They mean the same as in kube-apiserver.
 //!
-//! This module has the forms of responses and the format of a request body. `accept` has the grammar, `parameters` the
-//! parameters of a media range, and `negotiation` the choice of the form for each kind of request.
+//! This module has the forms of responses, and finds the format of a request body. `accept` parses the header fields.
+//! `parameters` reads the parameters of a media range. `negotiation` chooses the form of each response.
 
 mod accept;
 mod negotiation;
@@ -15,17 +15,17 @@ use crate::api_error::Unacceptable;
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// Transformation of an object before it is written (`as=`). A `Status` is never transformed.
+/// How an object is transformed before it is encoded (the parameter `as`). A `Status` is never transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// The object itself.
+    /// No transformation: the object itself.
     #[default]
     None,
-    /// `PartialObjectMetadata`, for an object and for watch events.
+    /// `PartialObjectMetadata`, for a single object and for the events of a watch.
     Partial(MetaVersion),
     /// `PartialObjectMetadataList`, for a list.
     PartialList(MetaVersion),
-    /// `Table`, for objects, lists and watch events; never in protobuf.
+    /// `Table`, for objects, lists and the events of a watch. It has no protobuf form.
     Table(MetaVersion),
 }
 
@@ -34,9 +34,10 @@ pub enum Transform {
 pub struct Representation {
     /// Encoding of the bytes.
     pub format: Format,
-    /// Whether JSON is indented for people. Watches are never indented. An indented body ends without a line feed.
+    /// Whether JSON is indented for people. The events of a watch are never indented. An indented body ends without a
+    /// line feed.
     pub pretty: bool,
-    /// Transformation of the objects.
+    /// How the objects are transformed.
     pub transform: Transform,
 }
 
@@ -44,12 +45,13 @@ impl Representation {
     /// Plain JSON, the most common form.
     pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
 
-    /// Form of errors for a client that accepts nothing available.
+    /// Form of an error response if the client accepts no available form.
     pub const FALLBACK: Self = Self { pretty: true, ..Self::JSON };
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
 
-    /// `Content-Type` of the response; `watch` says whether it is a stream of events.
+    /// Returns the `Content-Type` of the response. `watch` tells whether the response is a stream of the events of a
+    /// watch.
     #[must_use]
     pub fn content_type(self, watch: bool) -> &'static str {
         match (self.format, watch) {
@@ -58,23 +60,23 @@ impl Representation {
         }
     }
 
-    /// Returns this form without a transformation, for any `Status`, even that of a successful deletion.
+    /// Returns this form without a transformation. A `Status` needs this, even the `Status` of a successful deletion.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
     }
 
-    /// Returns this form, indented if `wanted` and if the format allows it.
+    /// Returns this form, with indentation if `wanted` is set and the format is JSON.
     #[must_use]
     pub fn pretty_if(self, wanted: bool) -> Self {
         Self { pretty: (self.pretty || wanted) && self.format == Format::Json, ..self }
     }
 
-    /// Checks that the transformation applies to a single object. Call it only once the resulting object exists: the
-    /// error must not prevent the change that the request makes.
+    /// Checks that the transformation is possible for a single object. Call this function only once the resulting
+    /// object exists, since the error must not prevent the change that the request makes.
     ///
     /// # Errors
-    /// 406.
+    /// 406 if the client accepts only a list.
     pub fn check_object(self) -> Result<(), Unacceptable> {
         match self.transform {
             Transform::PartialList(_) => Err(Unacceptable::NotAList),
@@ -82,10 +84,10 @@ impl Representation {
         }
     }
 
-    /// Checks that the transformation applies to a list.
+    /// Checks that the transformation is possible for a list.
     ///
     /// # Errors
-    /// 406.
+    /// 406 if the client accepts only a single object.
     pub fn check_list(self) -> Result<(), Unacceptable> {
         match self.transform {
             Transform::Partial(_) => Err(Unacceptable::List),
@@ -93,10 +95,10 @@ impl Representation {
         }
     }
 
-    /// Checks that the format can carry the events of a watch.
+    /// Checks that the events of a watch can be sent in this format.
     ///
     /// # Errors
-    /// 406.
+    /// 406 if the format has no form for a stream of events.
     pub fn check_watch(self) -> Result<(), Unacceptable> {
         match self.format {
             Format::Json | Format::Protobuf => Ok(()),
@@ -105,7 +107,8 @@ impl Representation {
     }
 }
 
-/// A version of `apidiscovery.k8s.io`, whose document lists all groups with their resources.
+/// A version of `apidiscovery.k8s.io`. Its document is the aggregated one, which lists all groups and their
+/// resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DiscoveryVersion {
     /// `v2`
@@ -121,7 +124,7 @@ pub(crate) struct DiscoveryForm {
     pub format: Format,
     /// Whether JSON is indented for people.
     pub pretty: bool,
-    /// Version of the aggregated document; `None` for the document of the path alone.
+    /// Version of the aggregated document. `None` for the document of the path itself.
     pub aggregated: Option<DiscoveryVersion>,
 }
 
@@ -153,13 +156,13 @@ impl DiscoveryForm {
     }
 }
 
-/// `Content-Type` of text for people.
+/// `Content-Type` of plain text.
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
-/// `Content-Type` of metrics: Prometheus' text format.
+/// `Content-Type` of metrics in the text format of Prometheus.
 pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client wants indented JSON: the query requests it, or the client is a tool for people. `pretty` is the
-/// query's parameter.
+/// Whether a client wants indented JSON. `pretty` is the query parameter of that name. Without it, tools for people
+/// get indented JSON.
 #[must_use]
 pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
     match pretty {
@@ -167,12 +170,13 @@ pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> b
             let user_agent = user_agent.unwrap_or_default();
             [&b"curl"[..], b"Wget", b"Mozilla/5.0"].into_iter().any(|prefix| user_agent.starts_with(prefix))
         }
-        // Go's `strconv.ParseBool`.
+        // These are the values that Go's `strconv.ParseBool` reads as true.
         Some(text) => matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True"),
     }
 }
 
-/// Returns the format of a request body; JSON without a `Content-Type`. `None` for an unsupported type: 415.
+/// Returns the format of a request body. Without a `Content-Type`, the format is JSON. Returns `None` for an
+/// unsupported type.
 #[must_use]
 pub(crate) fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
     match content_type {

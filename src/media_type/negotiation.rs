@@ -1,9 +1,10 @@
-//! Choice of the form of a response.
+//! Chooses the form of a response.
 //!
-//! As in kube-apiserver, two stages read `Accept`. First the router requires one of the path's types, or `*/*`, and
-//! ignores parameters (go-restful). Then the ranges are sorted by preference, and the first that can be served with all
-//! its parameters is chosen (`endpoints/handlers/negotiation`). Both deviate from the RFC: the router refuses
-//! `application/*`, and a quality of 0 is only the lowest preference.
+//! As in kube-apiserver, `Accept` is read in two stages. First, the router (go-restful) requires one of the path's
+//! media types or `*/*`, and ignores parameters. Second, the ranges are sorted by preference
+//! (`endpoints/handlers/negotiation`). The first range that is available with all its parameters is chosen. Both
+//! stages depart from RFC 9110. The router refuses `application/*`. And a quality of 0 does not exclude a type, but
+//! only makes it the least preferred.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;
@@ -11,11 +12,11 @@ use super::{DiscoveryForm, Representation, Transform};
 use crate::api_error::Unacceptable;
 use crate::codec::Format;
 
-/// Negotiates the form of a response. `streaming` tells whether the path may open a watch. Only the message of the
-/// error depends on `streaming`.
+/// Negotiates the form of a response. `streaming` tells whether the path allows a watch. It changes only the message
+/// of the error.
 ///
 /// # Errors
-/// 406.
+/// 406 if the client accepts no available form.
 pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representation, Unacceptable> {
     if let Some(common) = common(accept) {
         return Ok(common);
@@ -32,7 +33,8 @@ pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Repres
         .ok_or(Unacceptable::Transform)
 }
 
-/// Negotiates the form of an error. Returns the fallback if the client accepts no form without a transformation.
+/// Negotiates the form of an error response. Returns the fallback if the client accepts no form without a
+/// transformation.
 #[must_use]
 pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
@@ -46,10 +48,11 @@ pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     }
 }
 
-/// Negotiates the form of a discovery document. With `may_aggregate`, the path also has the aggregated document.
+/// Negotiates the form of a discovery document. `may_aggregate` tells whether the path also has the aggregated
+/// document.
 ///
 /// # Errors
-/// 406.
+/// 406 if the client accepts no available form.
 pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
     let accept = accept.unwrap_or_default().trim_ascii();
     if accept.is_empty() {
@@ -64,10 +67,11 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
-/// Like [`negotiate_discovery`], for a path with a separate route in kube-apiserver's router, whose error differs.
+/// Does the same as [`negotiate_discovery`] for a path that has its own route in kube-apiserver's router. Only the
+/// error differs.
 ///
 /// # Errors
-/// 406.
+/// 406 if the client accepts no available form.
 pub(crate) fn negotiate_routed_discovery(
     accept: Option<&[u8]>,
     may_aggregate: bool,
@@ -79,17 +83,18 @@ pub(crate) fn negotiate_routed_discovery(
     negotiate_discovery(accept, may_aggregate)
 }
 
-/// Checks `Accept` as only kube-apiserver's router does, for a path that serves only JSON.
+/// Checks `Accept` for a path that serves only JSON. Only the first stage, that of kube-apiserver's router, is
+/// applied.
 ///
 /// # Errors
-/// 406.
+/// 406 if the client does not accept JSON.
 pub(crate) fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable> {
     let text = accept.unwrap_or_default();
     let is_accepted = text.trim_ascii().is_empty() || is_routed(text, &[Format::Json]);
     if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
 }
 
-/// Whether a client accepts plain JSON, for a path that serves nothing else.
+/// Whether a client accepts plain JSON. The caller's path serves no other format.
 #[must_use]
 pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     let accept = accept.unwrap_or_default().trim_ascii();
@@ -99,7 +104,7 @@ pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     accept.is_empty() || ranges(accept).iter().any(is_json)
 }
 
-/// Returns the form for the values that nearly all clients send, without parsing.
+/// Returns the form for the `Accept` values that nearly all clients send. These values are not parsed.
 #[inline]
 fn common(accept: Option<&[u8]>) -> Option<Representation> {
     match accept {
@@ -113,7 +118,8 @@ fn common(accept: Option<&[u8]>) -> Option<Representation> {
     }
 }
 
-/// Whether the router accepts a request: `accept` names a format of the path or `*/*`, with any parameters.
+/// Whether the router accepts a request. `accept` must have `*/*` or the media type of one of `formats`, with any
+/// parameters.
 fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -122,7 +128,7 @@ fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     })
 }
 
-/// The form that a range selects.
+/// The form that a range chooses.
 struct Selected<T> {
     format: Format,
     pretty: bool,
@@ -135,8 +141,8 @@ impl From<Selected<Transform>> for Representation {
     }
 }
 
-/// Returns the form that a range selects; `None` if it cannot be served with its parameters. `transform` returns the
-/// part of the parameters that the caller needs.
+/// Returns the form that a range chooses. Returns `None` if that form is not available with the range's parameters.
+/// `transform` returns the part of the parameters that the caller needs.
 fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Selected<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;
@@ -148,7 +154,7 @@ fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> O
     })
 }
 
-/// Whether a range covers a format.
+/// Whether a range includes the media type of a format.
 fn matches(range: &Range<'_>, format: Format) -> bool {
     let Some((main_type, subtype)) = format.media_type().split_once('/') else { return false };
     match (range.main_type, range.subtype) {
@@ -189,11 +195,11 @@ mod tests {
             ("application/vnd.kubernetes.protobuf", Format::Protobuf),
             ("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf),
             ("application/vnd.kubernetes.protobuf;stream=watch", Format::Protobuf),
-            // A specific type is preferred to a wildcard.
+            // A specific media type is preferred to a wildcard.
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router accepts `application/*`, and the negotiation chooses YAML.
+            // The router accepts this value because of the YAML type. The second stage chooses YAML.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");
@@ -276,7 +282,7 @@ mod tests {
             ("text/html, */*;q=0.8".into(), plain(Format::Json)),
             (V2.into(), of(Format::Json, DiscoveryVersion::V2)),
             (V2BETA1.into(), of(Format::Json, DiscoveryVersion::V2Beta1)),
-            // The values of kube-apiserver's aggregator and of client-go.
+            // These values are sent by kube-apiserver's aggregator and by client-go.
             (format!("{V2},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{V2},{V2BETA1},application/json"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{later},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2Beta1)),

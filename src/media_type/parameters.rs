@@ -1,24 +1,25 @@
-//! Parameters of a media range.
+//! The parameters of a media range.
 
 use super::accept::Range;
 use super::{DiscoveryVersion, Transform};
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// The parameters of a range that this server supports. All other parameters, such as `charset`, are ignored.
+/// The parameters that this server supports. Other parameters, such as `charset`, are ignored.
 #[derive(Default)]
 pub(super) struct Parameters<'a> {
     kind: Option<&'a [u8]>,
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// Whether the range has `sv`, the version of the API for options. Only one version exists.
+    /// Whether the range has the parameter `sv`, a version for options. Only one such version exists.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
 
 impl<'a> Parameters<'a> {
-    /// Reads the parameters; `None` if one of them cannot be served. The last value of a repeated parameter counts.
+    /// Reads the parameters of a range. Returns `None` if a parameter has an unsupported value. Of a repeated
+    /// parameter, the last value is kept.
     pub(super) fn of(range: &Range<'a>) -> Option<Self> {
         let mut found = Self::default();
         let (mut stream, mut server_version): (&[u8], &[u8]) = (&[], &[]);
@@ -43,8 +44,8 @@ impl<'a> Parameters<'a> {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// Returns [`Transform::None`], for errors and non-resource documents. `None` if the parameters request a
-    /// transformation or name a version.
+    /// Returns [`Transform::None`], for errors and for documents that are not resources. Returns `None` if the
+    /// parameters ask for a transformation or have `sv`.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }

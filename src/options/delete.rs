@@ -1,4 +1,4 @@
-//! Options of a deletion, from the body or the query.
+//! Options of a deletion, from the body or the query of the request.
 
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
@@ -6,20 +6,20 @@ use crate::codec::{DeleteOptions, Preconditions};
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
 
-/// The propagation policies as kube-apiserver lists them, with `nil`.
+/// The propagation policies, in the order of kube-apiserver's message, and `nil`.
 const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
-/// Returns the validated options of a deletion: those of the body, or those of the query if there is no body.
+/// Returns the validated options of a deletion. They come from the body, or from the query if there is no body.
 ///
 /// # Errors
-/// 400 for a number that does not parse; 422 for unsupported values and for options that exclude each other.
+/// 400 for a number that cannot be parsed. 422 for unsupported values, and for options that exclude each other.
 pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> Result<DeleteOptions, ApiError> {
     let options = body.map_or_else(|| from_query(query), Ok)?;
     valid_or("DeleteOptions", complaints(&options))?;
     Ok(options)
 }
 
-/// Like [`merge_delete_options`], for the deletion of a collection.
+/// Does the same as [`merge_delete_options`] for the deletion of a collection.
 ///
 /// # Errors
 /// Those of [`merge_delete_options`], and 422 for `ignoreStoreReadErrorWithClusterBreakingPotential`.

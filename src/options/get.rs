@@ -7,8 +7,8 @@ use compact_str::CompactString;
 /// `metav1.GetOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// Version that the response must not be older than, not yet parsed
-    /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
+    /// The response must not be older than this `resourceVersion`. The text is not parsed yet
+    /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)). Empty for the newest state.
     pub resource_version: CompactString,
 }
 
@@ -16,7 +16,7 @@ impl GetOptions {
     /// Reads the options of a get.
     ///
     /// # Errors
-    /// 400 for `export`, which the API no longer has.
+    /// 400 for the parameter `export`, which the API no longer has.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());

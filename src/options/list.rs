@@ -12,45 +12,46 @@ use std::borrow::Cow;
 /// `metav1.ListOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Selector of Leases, without `shardSelector`.
+    /// Selector of Leases. `shardSelector` is not part of it yet.
     pub selector: Selector,
-    /// `shardSelector`, not yet parsed, since it has an effect only with a feature gate; empty if absent.
+    /// `shardSelector`; empty if absent. It is not parsed yet, since it has an effect only if a feature gate is on.
     pub shard_selector: String,
     /// Whether the request is a watch.
     pub watch: bool,
     /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// Requested version, not yet parsed, since the error depends on the verb
-    /// ([`parse_list_resource_version`](super::parse_list_resource_version),
-    /// [`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
+    /// Requested `resourceVersion`; empty for the newest state. It is not parsed yet, since the error depends on the
+    /// verb: [`parse_list_resource_version`](super::parse_list_resource_version) or
+    /// [`parse_watch_resource_version`](super::parse_watch_resource_version).
     pub resource_version: CompactString,
-    /// Meaning of `resource_version`.
+    /// What `resource_version` means for a list.
     pub resource_version_match: ResourceVersionMatch,
     /// Timeout of a watch, in seconds; may be negative.
     pub timeout_seconds: Option<i64>,
-    /// Maximum number of items in one page; no limit if 0 or negative.
+    /// Maximum number of items on one page; 0 or a negative number for no limit.
     pub limit: i64,
-    /// Token of the page, not yet decoded; empty for the first page.
+    /// `continue` token of the page, not yet decoded; empty for the first page.
     pub continue_token: String,
-    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets it for a watch without a version or
-    /// from 0, so `None` means a watch that begins with the changes after `resource_version`.
+    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a watch
+    /// without a `resourceVersion` or with `resourceVersion` 0. So `None` means a watch that begins with the changes
+    /// after `resource_version`.
     pub send_initial_events: Option<bool>,
 }
 
-/// Meaning of a `resourceVersion`.
+/// What a `resourceVersion` means for a list (`resourceVersionMatch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
-    /// Not given.
+    /// The request does not say.
     #[default]
     None,
-    /// The state at exactly this version.
+    /// The state at exactly this `resourceVersion`.
     Exact,
-    /// Any state no older than this version.
+    /// Any state that is not older than this `resourceVersion`.
     NotOlderThan,
 }
 
 impl ResourceVersionMatch {
-    /// Returns the match that `text` names; `None` for an unknown name.
+    /// Returns the value with the name `text`; `None` for an unknown name.
     fn known(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::None),
@@ -61,16 +62,16 @@ impl ResourceVersionMatch {
     }
 }
 
-/// Parameter that most complaints in this module name.
+/// The parameter that most complaints of this module are about.
 const MATCH: &str = "resourceVersionMatch";
 
 impl ListOptions {
     /// Parses the options of a list or a watch.
     ///
     /// # Errors
-    /// 400 for a number or selector that does not parse; 422 for an invalid combination of options. Of several
-    /// mistakes, reports the one that kube-apiserver finds first. Its order: numbers, label selector, syntax of the
-    /// field selector, validation, unknown fields.
+    /// 400 for a number or selector that cannot be parsed. 422 for an invalid combination of options. If there are
+    /// several mistakes, reports the one that kube-apiserver finds first. kube-apiserver checks in this order:
+    /// numbers, label selector, syntax of the field selector, combinations of options, unknown fields.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());
@@ -85,8 +86,8 @@ impl ListOptions {
         let mut version_match = text_or_empty(&raw.resource_version_match);
         let watch = raw.watch.unwrap_or_default();
         let version = text_or_empty(&raw.resource_version);
-        // A watch without a version begins with the existing objects. Since streaming lists (KEP-3157),
-        // `sendInitialEvents` expresses this.
+        // A watch without a `resourceVersion` begins with the existing objects. Since streaming lists (KEP-3157),
+        // this is the same as `sendInitialEvents=true`.
         if watch && send_initial_events.is_none() && version_match.is_empty() && matches!(version, "" | "0") {
             send_initial_events = Some(true);
             version_match = "NotOlderThan";
@@ -109,7 +110,7 @@ impl ListOptions {
     }
 }
 
-/// First value of each parameter; booleans are converted.
+/// The first value of each parameter. Booleans are already converted.
 #[derive(Default)]
 struct Raw<'a> {
     allow_watch_bookmarks: Option<bool>,
@@ -148,7 +149,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Options that are validated together.
+/// The options that are validated together.
 struct Given<'a> {
     version: &'a str,
     version_match: &'a str,

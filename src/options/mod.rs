@@ -1,8 +1,8 @@
 //! Options in a request's query, converted and validated as in kube-apiserver.
 //!
-//! [`Query`] decodes the query, and each of the `*Options` has the parameters of a verb. First each value is converted;
-//! a failure is 400 with the converter's message. Then all values are validated together; a failure is 422 with one
-//! cause for each complaint. Parameters that a verb does not have are ignored.
+//! [`Query`] decodes the query. Each `*Options` type has the parameters of one verb. First, each value is converted.
+//! If that fails, the response is 400 with Go's message. Then, all values are validated together. If that fails, the
+//! response is 422 with one cause for each complaint. Parameters that a verb does not have are ignored.
 
 mod delete;
 mod get;
@@ -23,26 +23,26 @@ use crate::go::json::json_strings;
 use crate::go::number::{parse_int, parse_uint};
 use std::borrow::Cow;
 
-/// Parses the `resourceVersion` of a list. An empty one is 0.
+/// Parses the `resourceVersion` of a list. An empty text is 0.
 ///
 /// # Errors
-/// 400 if it is not a number.
+/// 400 if the text is not a number.
 pub fn parse_list_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|why| ApiError::BadRequest { message: format!("invalid resource version: {why}") })
 }
 
-/// Parses the `resourceVersion` of a watch or a get. An empty one is 0.
+/// Parses the `resourceVersion` of a watch or a get. An empty text is 0.
 ///
 /// # Errors
-/// 500 if it is not a number. kube-apiserver does not report 400 for this error of a watch or a get.
+/// 500 if the text is not a number. For a watch or a get, kube-apiserver does not convert this error to 400.
 pub fn parse_watch_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|message| ApiError::Unclassified { message })
 }
 
-/// Parses the `metadata.resourceVersion` of an object in a body. An empty one is 0, which no object has.
+/// Parses the `metadata.resourceVersion` of an object in a body. An empty text is 0, a version that no object has.
 ///
 /// # Errors
-/// 500 if it is not a number.
+/// 500 if the text is not a number.
 pub fn parse_object_resource_version(text: &str) -> Result<u64, ApiError> {
     if text.is_empty() {
         return Ok(0);
@@ -60,7 +60,7 @@ fn resource_version(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads a boolean parameter that is present: false for `0` and `false`, else true, even if empty.
+/// Converts the value of a boolean parameter. `0` and `false` are false. Any other value is true, even an empty one.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
@@ -71,7 +71,7 @@ pub fn asks_to_watch(query: &Query<'_>) -> bool {
     query.value("watch").is_some_and(|value| is_true(&value))
 }
 
-/// Parses an integer parameter that is present.
+/// Converts the value of an integer parameter.
 fn integer(value: &str) -> Result<i64, ApiError> {
     parse_int(value).map_err(|why| ApiError::BadRequest { message: why.to_string() })
 }
@@ -90,7 +90,7 @@ fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     Some(FieldError { field: "dryRun".to_owned(), kind })
 }
 
-/// Returns 422 if there are complaints about options of this kind.
+/// Returns 422 if there are complaints. `kind` is the kind of the options.
 fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
@@ -98,7 +98,7 @@ fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError>
     Err(ApiError::Invalid { subject: InvalidSubject::Options(kind), name: String::new(), causes })
 }
 
-/// Returns the text of a parameter; empty if absent.
+/// Returns the value of a parameter; an empty text if the parameter is absent.
 fn text_or_empty<'a>(value: &'a Option<Cow<'_, str>>) -> &'a str {
     value.as_deref().unwrap_or_default()
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The query as in the URL, without the `?`. Decoding is lazy, and allocates only for an escape or a `+`.
+/// The query of a URL, without the `?`. It is decoded only when it is read. Decoding allocates memory only for an
+/// escape or a `+`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<'a> {
     raw: &'a str,
@@ -21,8 +22,8 @@ impl<'a> Query<'a> {
         self.raw.is_empty()
     }
 
-    /// Returns all pairs of name and value, decoded, in order. Drops pairs with a `;` or a malformed escape. Invalid
-    /// UTF-8 becomes U+FFFD.
+    /// Returns all pairs of name and value, decoded, in the order of the URL. Omits pairs with a `;` or with a
+    /// malformed escape. Invalid UTF-8 becomes U+FFFD.
     pub fn pairs(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         self.raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -30,7 +31,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Returns the first value of `name`.
+    /// Returns the first value of the parameter `name`.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(found, _)| found == name).map(|(_, value)| value)

@@ -1,12 +1,12 @@
-//! The `timeout` parameter of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). This
-//! server never ends a request by it, since none takes that long. But it refuses an invalid duration before any other
-//! check.
+//! The parameter `timeout` of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). No
+//! request takes that long, so this server never ends a request because of this parameter. But before any other
+//! check, the server refuses a request whose `timeout` is not a valid duration.
 
 use super::Query;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted_ascii;
 
-/// Checks the parameter, if present.
+/// Checks the parameter `timeout`, if the query has it.
 ///
 /// # Errors
 /// 400 with kube-apiserver's message.
@@ -20,7 +20,7 @@ pub fn check_timeout(query: &Query<'_>) -> Result<(), ApiError> {
     })
 }
 
-/// Go's `time.ParseDuration`, without the result.
+/// Checks a duration like Go's `time.ParseDuration`. Does not return its value.
 fn check_duration(text: &str) -> Result<(), String> {
     let shown = go_quoted_ascii(text.as_bytes());
     let invalid = || format!("invalid duration {shown}");

@@ -13,29 +13,29 @@ use std::borrow::Cow;
 pub struct WriteOptions {
     /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
-    /// Manager of the written fields; empty for the default from the user agent.
+    /// Field manager of the written fields. If empty, the name is derived from the user agent.
     pub field_manager: CompactString,
-    /// Handling of unknown and repeated fields.
+    /// What happens to unknown and repeated fields in the body.
     pub field_validation: FieldValidation,
-    /// Whether an apply takes fields from their managers; set only for an apply.
+    /// Whether a server-side apply may take fields from other managers. Only a server-side apply sets this.
     pub force: Option<bool>,
 }
 
-/// Handling of unknown and repeated fields in a body.
+/// What happens to unknown and repeated fields in a body (`fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drops the fields.
+    /// The server ignores the fields.
     Ignore,
-    /// Drops the fields and adds a `Warning` header.
+    /// The server ignores the fields, and adds a `Warning` header field to the response.
     #[default]
     Warn,
-    /// Refuses the request.
+    /// The server refuses the request.
     Strict,
 }
 
 impl WriteOptions {
-    /// Parses the options of a creation or an update, named by `kind`: `CreateOptions`, `UpdateOptions`. With
-    /// `PatchOptions`, parses those of a patch that is not an apply.
+    /// Parses the options of a creation, an update, or a patch that is not an apply. `kind` is the kind of the
+    /// options: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     ///
     /// # Errors
     /// 422 for unsupported values.
@@ -46,7 +46,7 @@ impl WriteOptions {
     /// Parses the options of a patch.
     ///
     /// # Errors
-    /// 422 for unsupported values and for options that this type of patch does not have.
+    /// 422 for unsupported values, and for options that this type of patch does not have.
     pub fn parse_patch(query: &Query<'_>, patch_type: PatchType) -> Result<Self, ApiError> {
         Self::parse_as(query, PATCH_OPTIONS, patch_type == PatchType::Apply)
     }
@@ -93,7 +93,7 @@ impl WriteOptions {
     }
 }
 
-/// Kind of a patch's options.
+/// Kind of the options of a patch.
 const PATCH_OPTIONS: &str = "PatchOptions";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Decodes bytes to JSON values, with Go's messages for invalid input. The error for a patch that is not JSON takes
-//! precedence over all other errors: see [`is_json`].
+//! Decodes bytes to JSON values. For invalid input, the messages are Go's. If a patch is not JSON, that error takes
+//! precedence over all other errors (see [`is_json`]).
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
-/// Whether a patch is JSON for Go, which accepts invalid UTF-8 and 10,000 levels of nesting.
+/// Whether Go accepts a patch as JSON. Go accepts invalid UTF-8 and 10,000 levels of nesting.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {
@@ -17,24 +17,24 @@ pub fn is_json(patch: &[u8]) -> bool {
 /// Bytes that are not UTF-8 become U+FFFD, as in Go.
 ///
 /// # Errors
-/// 400 if the patch is not JSON or too deep.
+/// 400 if the patch is not JSON, or has too many levels.
 pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
     decode_json(patch).map_err(|words| bad_patch(&words))
 }
 
-/// Decodes the body of a patch.
+/// Decodes the body of a patch. The error is not converted to an [`ApiError`].
 ///
 /// # Errors
-/// Go's bare message if it is no JSON or too deep.
+/// Go's message if the patch is not JSON, or has too many levels.
 pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
     decode_json_for(patch, Some("value"))
 }
 
-/// Decodes the body of a patch. `target` is the Go type that receives the numbers of the patch. Without `target`,
-/// numbers may have any size.
+/// Decodes the body of a patch. `target` is the Go type into which Go would decode the numbers of the patch. Without
+/// `target`, numbers may have any size.
 ///
 /// # Errors
-/// Go's bare message if it is no JSON or too deep.
+/// Go's message if the patch is not JSON, or has too many levels.
 pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let mut value = match serde_json::from_slice(patch) {
         Ok(value) => value,
@@ -44,7 +44,7 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// Decodes text that Go accepts and `serde_json` refuses: invalid UTF-8, halves of surrogate pairs.
+/// Decodes a text that Go accepts but `serde_json` refuses, because of invalid UTF-8 or unpaired surrogates.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let Repaired { json, huge_number } = repaired(patch)?;
@@ -57,8 +57,8 @@ fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> 
     })
 }
 
-/// Converts `-0` to an integer, as in Go. `serde_json` decodes it as a float. The decoder has limited the depth of the
-/// value, and so the recursion.
+/// Converts `-0` to an integer, as Go does. `serde_json` decodes `-0` as a float. The recursion is limited, since the
+/// decoder limits the depth of the value.
 fn unsign_zeros(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() && n.as_f64() == Some(0.0) && n.as_f64().is_some_and(f64::is_sign_negative) => {
@@ -70,10 +70,10 @@ fn unsign_zeros(value: &mut Value) {
     }
 }
 
-/// Decodes the object to patch, which this server has encoded.
+/// Decodes the object to be patched. This server has encoded the object.
 ///
 /// # Errors
-/// 500 if it is not JSON, which cannot happen.
+/// 500 if the object is not JSON, which cannot happen.
 pub(super) fn decode_current(current: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(current).map_err(|error| internal(&error))
 }
@@ -81,7 +81,7 @@ pub(super) fn decode_current(current: &[u8]) -> Result<Value, ApiError> {
 /// Encodes a patched value.
 ///
 /// # Errors
-/// 500 if it cannot be encoded, which cannot happen.
+/// 500 if the value cannot be encoded, which cannot happen.
 pub(super) fn encode(patched: &Value) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(patched).map_err(|error| internal(&error))
 }
@@ -92,7 +92,7 @@ pub(super) fn bad_patch(why: &str) -> ApiError {
     ApiError::BadRequest { message: format!("error decoding patch: {why}") }
 }
 
-/// Returns Go's message for a value that does not fit into `target`.
+/// Returns Go's message for a value that cannot be decoded into the Go type `target`.
 pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", type_word(value))
 }

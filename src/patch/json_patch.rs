@@ -1,9 +1,9 @@
-//! JSON patch (RFC 6902), as kube-apiserver applies it.
+//! JSON patch (RFC 6902), applied as in kube-apiserver.
 //!
-//! kube-apiserver's library departs from the RFC. `replace` creates a missing member. A missing `value` is `null`, and
-//! a missing member is copied and tested as `null`. A negative index counts from the end. Text before the first slash
-//! of a path is ignored. Only `test` and `replace` accept the whole document. Unlike the library, `test` here compares
-//! values, not their spelling.
+//! kube-apiserver's library departs from the RFC, and so does this module. `replace` creates a missing member. A
+//! missing `value` is `null`, and a missing member is copied and tested as `null`. A negative index counts from the
+//! end of the array. Text before the first slash of a path is ignored. Only `test` and `replace` accept the whole
+//! document. In one point, this module departs from the library: `test` compares values, not their spelling.
 
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
@@ -15,19 +15,20 @@ use std::io;
 
 /// Maximum number of operations in one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
+/// Maximum number of bytes of JSON that all `copy` operations of a patch together may add. This is kube-apiserver's
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Maximum number of values that all operations together may visit or shift. A patch has at most [`PATCH_VALUES_MAX`]
-/// values and may copy as many. So only repeated moves of large values reach this limit. kube-apiserver has no such
-/// limit.
+/// Maximum number of values that all operations of a patch together may visit or shift. A patch has at most
+/// [`PATCH_VALUES_MAX`] values, and may copy as many. So only repeated moves of large values reach this limit.
+/// kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies either all operations of a JSON patch to an object, or none. Unless `is_checked`, a malformed operation
-/// fails only when it is applied.
+/// Applies all operations of a JSON patch to an object, or none of them. If `is_checked`, all operations are checked
+/// before the first one is applied. Otherwise a malformed operation fails when it is applied.
 ///
 /// # Errors
-/// 400 if the patch is not a list of operations, 413 for too many operations, 422 if an operation does not apply.
+/// 400 if the patch is not a list of operations. 413 if it has too many operations. 422 if an operation cannot be
+/// applied.
 pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let target = is_checked.then_some("struct field jsonPatchOp.value");
     let bare = |message| ApiError::BadRequest { message };
@@ -54,7 +55,7 @@ pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resul
     encode(&work.document)
 }
 
-/// Checks that an operation decodes. Its meaning is checked when it is applied.
+/// Checks that an operation can be decoded. Whether the operation makes sense is checked when it is applied.
 fn check_form(operation: &Value) -> Result<(), ApiError> {
     match operation {
         Value::Null => Ok(()),
@@ -71,8 +72,8 @@ fn bad_type(value: &Value, target: &str) -> ApiError {
     bad_patch(&format!("json: cannot unmarshal {} into Go {target}", type_word(value)))
 }
 
-/// The document being patched, and the cost of the patch so far. Invariant: the document is at most
-/// [`DOCUMENT_DEPTH_MAX`] deep, which bounds recursion over it.
+/// The document being patched, and the work so far. Invariant: the document has at most [`DOCUMENT_DEPTH_MAX`]
+/// levels. This limits all recursion over the document.
 struct Work {
     document: Value,
     copied_bytes: usize,
@@ -80,7 +81,7 @@ struct Work {
     visits: usize,
 }
 
-/// Every refusal looks the same to the client, so `None` suffices.
+/// A failed operation is `None`, since every failure has the same error for the client.
 impl Work {
     fn apply(&mut self, mut operation: Map<String, Value>) -> Option<()> {
         let mut text = |name: &str| match operation.remove(name) {
@@ -89,7 +90,8 @@ impl Work {
         };
         let (op, path, from) = (text("op")?, text("path"), text("from"));
         let value = operation.remove("value");
-        // A `move` without a path has removed its value by now. But the whole patch fails, so that has no effect.
+        // A `move` without a path has already removed its value here. But the whole patch fails, so the removal has
+        // no effect.
         let path = path?;
         match op.as_str() {
             "add" => self.add(&path, value.unwrap_or_default()),
@@ -132,7 +134,7 @@ impl Work {
 
     fn replace(&mut self, path: &str, value: Option<Value>) -> Option<()> {
         if path.is_empty() {
-            // A document is an object or an array.
+            // The whole document must be an object or an array.
             self.document = value.filter(|value| value.is_object() || value.is_array())?;
             return Some(());
         }
@@ -177,7 +179,7 @@ impl Work {
         equal.then_some(())
     }
 
-    /// Checks that `value` at `path` does not make the document too deep.
+    /// Checks that the document does not get too many levels from `value` at `path`.
     fn check_depth(&mut self, path: &str, value: &Value) -> Option<()> {
         let above = path.bytes().filter(|&b| b == b'/').count();
         let below = height(value, &mut self.visits)?;
@@ -185,7 +187,7 @@ impl Work {
     }
 }
 
-/// Returns the object or array that holds the end of `path`, and its key there.
+/// Returns the object or array that contains the target of `path`, and the key of the target there.
 fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut Value, Cow<'p, str>)> {
     let (parents, key) = path.rsplit_once('/')?;
     let container = parents.split('/').skip(1).try_fold(document, |at, token| match at {
@@ -199,7 +201,7 @@ fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut 
     Some((container, unescaped(key)))
 }
 
-/// Returns the value at `path`; null for a missing member.
+/// Returns the value at `path`. A missing member is returned as null.
 fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     const NULL: &Value = &Value::Null;
     let (container, key) = container(document, path)?;
@@ -210,7 +212,7 @@ fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     }
 }
 
-/// Returns the index that `key` names among `len`; a negative one counts from the end.
+/// Returns the index that `key` means in an array of `len` elements. A negative key counts from the end.
 fn index(key: &str, len: usize) -> Option<usize> {
     let at = parse_int(key).ok()?;
     let distance = usize::try_from(at.unsigned_abs()).ok()?;
@@ -223,12 +225,12 @@ fn unescaped(token: &str) -> Cow<'_, str> {
     if !token.contains('~') {
         return Cow::Borrowed(token);
     }
-    // `~01` means `~1`. So `~1` is replaced first: otherwise `~01` would become a slash.
+    // `~01` means `~1`. So `~1` is replaced before `~0`. Otherwise `~01` would become a slash.
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Returns the number of levels of arrays and objects in `value`, and counts every value as visited. Recursion ends at
-/// [`DOCUMENT_DEPTH_MAX`].
+/// Returns the number of levels of arrays and objects in `value`. Counts a visit of each value. The recursion ends at
+/// [`DOCUMENT_DEPTH_MAX`] levels.
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
     let mut highest = |below: &mut dyn Iterator<Item = &Value>| {
@@ -245,13 +247,13 @@ fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     }
 }
 
-/// Counts `more` visits; `None` if there are too many.
+/// Adds `more` visits; `None` if there are too many visits.
 fn count(visits: &mut usize, more: usize) -> Option<()> {
     *visits += more;
     (*visits <= VISITS_MAX).then_some(())
 }
 
-/// A writer that only counts bytes, up to a limit.
+/// A writer that only counts bytes. It fails above a limit.
 struct ByteCount {
     bytes: usize,
     bytes_max: usize,
@@ -493,7 +495,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        // Three operations move the value at /p into a new object: /p becomes /p/p.
+        // These three operations move the value at `/p` into a new object, so `/p` becomes `/p/p`.
         let mut operations = vec![json!({"op": "add", "path": "/p", "value": {}})];
         for _ in 0..DOCUMENT_DEPTH_MAX - 2 {
             operations.push(json!({"op": "add", "path": "/q", "value": {}}));
@@ -507,7 +509,7 @@ mod tests {
         assert!(is_rejected(&json!({}), &Value::Array(operations)));
     }
 
-    /// Goal: no patch causes a panic or an undecodable document. Method: random operations over few paths.
+    /// Goal: no patch causes a panic, or a document that cannot be decoded. Method: random operations on a few paths.
     #[test]
     fn no_patch_panics() {
         const PATHS: &[&str] =

@@ -1,11 +1,12 @@
-//! JSON merge patch (RFC 7386), as kube-apiserver applies it.
+//! JSON merge patch (RFC 7386), applied as in kube-apiserver.
 
 use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, encode, type_word};
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object: a member of the patch replaces that of the object, `null` removes it, and
-/// objects merge. Unless `is_checked`, a patch that is a list replaces the whole object.
+/// Applies a merge patch to an object. A member of the patch replaces the object's member of that name, `null`
+/// removes the member, and two objects are merged. Unless `is_checked`, a patch that is a list replaces the whole
+/// object.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object.
@@ -34,14 +35,14 @@ pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resu
     encode(&document)
 }
 
-/// Merges a patch into an object. The decoder has limited the depth of the patch, and so the recursion.
+/// Merges a patch into an object. The recursion is limited, since the decoder limits the depth of the patch.
 fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (key, mut value) in patch {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => _ = document.remove(&key),
             (Some(Value::Object(members)), Value::Object(patch)) => merge(members, patch),
-            // A value that replaces an object keeps its nulls. Any other new value loses its nulls, even in objects
-            // within an array, where RFC 7386 would keep them.
+            // If the value replaces an object, its null members stay. In any other new value, null members are
+            // removed, even from objects within an array. RFC 7386 would keep the latter.
             (Some(found @ Value::Object(_)), other) => *found = other,
             (_, other) => {
                 value = other;
@@ -52,7 +53,7 @@ fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Removes null members at any depth. Null elements stay.
+/// Removes null members at any depth. Null elements of arrays stay.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,12 +1,12 @@
-//! Patches: functions from an object's JSON and the body of a PATCH to the JSON of the new object.
+//! Patches: functions from the JSON of an object and the body of a PATCH to the JSON of the resulting object.
 //!
-//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) where the library departs from
-//! the RFC, since clients rely on it. The caller decodes and validates the resulting JSON.
+//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) even where it departs from the
+//! RFCs, since clients rely on that. The caller decodes and validates the resulting JSON.
 //!
-//! The work for a patch is limited by its size, its numbers of values and operations, its depth, and the data that
-//! `copy` adds and `move` carries. Go accepts 10,000 levels of nesting; the limit here is that of `serde_json`
-//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed it by moving pieces into each
-//! other. A Lease needs no more than six levels.
+//! Limits on a patch: its size, the number of its values, the number of its operations, its depth, and the data that
+//! `copy` adds and `move` moves. Go accepts 10,000 levels of nesting. This server accepts as many levels as
+//! `serde_json` ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed that depth by
+//! moving values into each other. A Lease needs at most six levels.
 
 mod decode;
 mod json_patch;
@@ -22,7 +22,7 @@ pub use values::check_values;
 
 use crate::api_error::{APPLY_PATCH, ApiError, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 
-/// The API's kinds of patch, by media type.
+/// The types of patch that the API has, each with its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     /// [`APPLY_PATCH`]: server-side apply.
@@ -31,20 +31,20 @@ pub enum PatchType {
     Json,
     /// [`MERGE_PATCH`]: RFC 7386.
     Merge,
-    /// [`STRATEGIC_MERGE_PATCH`]: a merge patch that depends on the type.
+    /// [`STRATEGIC_MERGE_PATCH`]: a merge patch whose rules depend on the type of the object.
     StrategicMerge,
 }
 
 impl PatchType {
-    /// Parses a `Content-Type`. Parameters are ignored; the type must be spelled as in the API.
+    /// Parses a `Content-Type`. Parameters are ignored. The media type must be spelled as in the API.
     ///
     /// # Errors
-    /// [`ApiError::UnsupportedPatchType`] for any other type, even `application/json`; [`ApiError::UnknownPatchFormat`]
-    /// for an API type in a form that only kube-apiserver's router accepts.
+    /// [`ApiError::UnknownPatchFormat`] for a media type of the API in a form that only kube-apiserver's router
+    /// accepts. [`ApiError::UnsupportedPatchType`] for any other media type, even `application/json`.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
         Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {
-            // go-restful, kube-apiserver's router, accepts a list of types, with spaces around them.
+            // kube-apiserver's router, go-restful, accepts a list of media types with spaces around them.
             let of_router = |text| Self::from_media_type(without_parameters(text).trim_matches(' '));
             if content_type.split(',').any(|text| of_router(text).is_some()) {
                 ApiError::UnknownPatchFormat

@@ -7,7 +7,7 @@ use memchr::memchr2;
 /// Checks the number of values in a JSON patch before it is decoded.
 ///
 /// # Errors
-/// 413 if there are more than [`PATCH_VALUES_MAX`].
+/// 413 if the patch has more than [`PATCH_VALUES_MAX`] values.
 pub fn check_values(patch: &[u8]) -> Result<(), ApiError> {
     if patch.len() <= PATCH_VALUES_MAX {
         return Ok(());
@@ -16,7 +16,7 @@ pub fn check_values(patch: &[u8]) -> Result<(), ApiError> {
     if count <= PATCH_VALUES_MAX { Ok(()) } else { Err(ApiError::TooManyValues { count_max: PATCH_VALUES_MAX }) }
 }
 
-/// Returns an upper bound of the number of values in `json`: one for each comma and bracket, plus one for the whole.
+/// Returns an upper bound of the number of values in `json`: one for each comma and each opening bracket, plus one.
 fn values_max(json: &[u8]) -> usize {
     let (mut count, mut rest) = (1, json);
     while let Some((byte, behind)) = rest.split_first() {
@@ -30,7 +30,7 @@ fn values_max(json: &[u8]) -> usize {
     count
 }
 
-/// Returns the bytes after the quote that ends a text; empty without such a quote.
+/// Returns the bytes after the quote that ends a string. Returns no bytes if there is no such quote.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let escaped_len = if text.get(at) == Some(&b'\\') { 1 } else { 0 };

@@ -1,24 +1,26 @@
-//! Field selectors over the two fields that every resource has: `metadata.name` and `metadata.namespace`.
+//! Field selectors over the two fields that objects of every namespaced resource have: `metadata.name` and
+//! `metadata.namespace`.
 //!
-//! kube-apiserver first parses the syntax of a field selector, then validates the other options, and then resolves the
-//! fields. [`FieldTerms`] is the result of the first step. So of several mistakes, this server reports the same one.
+//! kube-apiserver first parses the syntax of a field selector. It then validates the other options, and at last
+//! checks the fields. [`FieldTerms`] is the result of the first step. So if a request has several mistakes, this
+//! server reports the same one as kube-apiserver.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use compact_str::CompactString;
 use std::borrow::Cow;
 
-/// A field selector: terms that must all hold.
+/// A field selector: a list of terms. A Lease is selected if all terms hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// Terms, sorted by their text as in kube-apiserver.
+    /// Terms, sorted by their text. kube-apiserver sorts them in the same way.
     terms: Box<[FieldTerm]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
     field: Field,
-    /// Whether the field must equal the value; `false` if it must differ.
+    /// Whether the field must equal the value. If `false`, the field must differ from the value.
     equal: bool,
     value: CompactString,
 }
@@ -30,7 +32,8 @@ enum Field {
 }
 
 impl FieldSelector {
-    /// Parses `metadata.name=a,metadata.namespace!=b`; `==` is `=`, and in a value `\` escapes `,`, `=` and itself.
+    /// Parses `metadata.name=a,metadata.namespace!=b`. `==` means the same as `=`. In a value, `\` escapes `,`, `=`
+    /// and `\`.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`] for a malformed term and for an unknown field.
@@ -38,7 +41,7 @@ impl FieldSelector {
         FieldTerms::parse(text)?.into_selector()
     }
 
-    /// Whether the Lease of this namespace and name is selected.
+    /// Whether the Lease with this namespace and name is selected.
     #[must_use]
     pub fn matches(&self, namespace: &str, name: &str) -> bool {
         self.terms.iter().all(|term| {
@@ -62,13 +65,14 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Returns the only name that a selected Lease can have, for a look-up instead of a search.
+    /// Returns the name, if all selected Leases must have the same name. The caller then looks the Lease up, instead
+    /// of searching.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
     }
 
-    /// Returns the only namespace that a selected Lease can have.
+    /// Returns the namespace, if all selected Leases must have the same namespace.
     #[must_use]
     pub fn required_namespace(&self) -> Option<&str> {
         self.required(Field::Namespace)
@@ -79,10 +83,10 @@ impl FieldSelector {
     }
 }
 
-/// Well-formed terms, of any fields.
+/// Well-formed terms. Their fields are not checked yet.
 #[derive(Debug)]
 pub struct FieldTerms<'a> {
-    /// Name of the field, whether it must equal the value, and the unescaped value.
+    /// For each term: the name of the field, whether the field must equal the value, and the unescaped value.
     terms: Vec<(&'a str, bool, Cow<'a, str>)>,
 }
 
@@ -90,8 +94,8 @@ impl<'a> FieldTerms<'a> {
     /// Splits `text` into terms.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a term without an operator and for an invalid escape. Of several errors, the one of
-    /// the first term in text order.
+    /// [`ApiError::BadRequest`] for a term without an operator, and for an invalid escape. If several terms have
+    /// errors, reports the term whose text sorts first.
     pub fn parse(text: &'a str) -> Result<Self, ApiError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -104,7 +108,7 @@ impl<'a> FieldTerms<'a> {
                 return Err(bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
             let value = unescaped(value)?;
-            // An empty field with an empty value selects everything.
+            // A term with an empty field and an empty value selects every Lease.
             if !(field.is_empty() && value.is_empty()) {
                 terms.push((field, equal, value));
             }
@@ -112,10 +116,10 @@ impl<'a> FieldTerms<'a> {
         Ok(Self { terms })
     }
 
-    /// Resolves the fields.
+    /// Converts the terms to a selector, and checks their fields.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a field by which Leases cannot be selected.
+    /// [`ApiError::BadRequest`] for a field that cannot be used to select Leases.
     pub fn into_selector(self) -> Result<FieldSelector, ApiError> {
         let term = |(field, equal, value): (&str, bool, Cow<'_, str>)| {
             let field = match field {
@@ -135,7 +139,7 @@ impl<'a> FieldTerms<'a> {
     }
 }
 
-/// Splits at each comma without a backslash before it.
+/// Splits a selector at each comma, unless a backslash comes before the comma.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let at_comma = |c: char| {
@@ -146,7 +150,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(at_comma).collect()
 }
 
-/// Splits a term at its first operator: the field, whether it must equal the value, and the value.
+/// Splits a term at its first operator. Returns the field, whether the field must equal the value, and the value.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term
         .bytes()
@@ -172,7 +176,7 @@ fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
                 Some(c) => return Err(bad_escape(&format!("\\{c}"))),
                 None => return Err(bad_escape("\\")),
             },
-            // Go prints the character as a number.
+            // Go prints this character as a number.
             ',' | '=' => {
                 let message = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
                 return Err(bad_request(message));

@@ -1,7 +1,7 @@
-//! Label, field and shard selectors, by which a list, a watch or a deletion of a collection selects Leases.
+//! Label, field and shard selectors. They select the Leases for a list, a watch or a deletion of a collection.
 //!
-//! Parsing is rare, and its errors have kube-apiserver's messages. Matching runs for every event and every watcher, and
-//! does not allocate.
+//! Selectors are parsed rarely. The error messages are kube-apiserver's. But selectors are matched for every event
+//! and every watcher, so matching does not allocate.
 
 pub mod field;
 pub mod label;
@@ -20,7 +20,7 @@ pub struct Selector {
     pub labels: LabelSelector,
     /// Selector by name and namespace.
     pub fields: FieldSelector,
-    /// Selector by the hash of a field; `None` for all Leases.
+    /// Selector by the hash of a field; `None` if the request has no shard selector.
     pub shard: Option<Box<ShardSelector>>,
 }
 
@@ -42,13 +42,13 @@ impl Selector {
     /// Returns the cost of examining a Lease with this selector, as a multiple of the cost without a selector.
     #[must_use]
     pub fn cost(&self) -> usize {
-        // A hash takes about as long as the rest of the examination, for any number of ranges.
+        // Computing a hash takes about as long as the rest of the examination, however many ranges there are.
         let hashes = usize::from(self.shard.is_some());
         1 + hashes + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
-    /// Returns the number of Leases that a step may examine with this selector, if it may examine `looks` without a
-    /// selector. At least 1, so that the step makes progress.
+    /// Returns how many Leases a step may examine with this selector. `looks` is that number for a step without a
+    /// selector. The result is at least 1, so that each step makes progress.
     #[must_use]
     pub fn share_of(&self, looks: usize) -> usize {
         (looks / self.cost()).max(1)

@@ -1,4 +1,4 @@
-//! Clients of the servers in a switch: kube-apiservers and replicas.
+//! Clients of the servers that take part in a switch: kube-apiservers and replicas.
 
 use super::{API_SERVICE, SwitchError, failed};
 use crate::cli::SwitchArgs;
@@ -14,13 +14,13 @@ use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
 use tonic::codegen::http::Request;
 
-/// Timeouts for a connection, and for a response.
+/// Time limits for a connection (`CONNECT_MAX`), and for a response (`ANSWER_MAX`).
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Selector of the slices of the Service `kubernetes`, which list the addresses of all kube-apiservers.
+/// Selector of the EndpointSlices of the Service `kubernetes`. They have the addresses of all kube-apiservers.
 const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
-/// A server and its client.
+/// A server, and a client for it.
 pub(super) struct Server {
     url: String,
     client: Client,
@@ -33,10 +33,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to the cluster of `--kubeconfig`.
+    /// Creates a client for the kube-apiserver in the kubeconfig file of `--kubeconfig`.
     ///
     /// # Errors
-    /// The file is invalid.
+    /// If the file is invalid.
     pub(super) async fn new(args: &SwitchArgs) -> Result<Self, SwitchError> {
         let config = read_config(&args.kubeconfig).await;
         let config = config.map_err(|why| failed(&format!("--kubeconfig {}", args.kubeconfig.display()), why))?;
@@ -47,13 +47,13 @@ impl Cluster {
     /// Reads the APIService of Leases.
     ///
     /// # Errors
-    /// kube-apiserver does not return the APIService.
+    /// If kube-apiserver does not return the APIService.
     pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
         self.server.api_services().get(API_SERVICE).await.map_err(|error| self.server.failed(&error))
     }
 }
 
-/// The servers of a switch.
+/// Clients for all servers that take part in a switch.
 pub(super) struct Clients {
     /// kube-apiserver at the address in the kubeconfig.
     cluster: Server,
@@ -65,7 +65,7 @@ impl Server {
     fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
         config.connect_timeout = Some(CONNECT_MAX);
         (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
-        // The client returns a refusal to its caller at once, without retries.
+        // Without retries, the caller sees an error response at once.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
         Ok(Self { url: url.to_owned(), client })
@@ -88,7 +88,7 @@ impl Server {
     /// Checks that the server is ready.
     ///
     /// # Errors
-    /// The server does not respond, or a check fails.
+    /// If the server does not respond, or one of its checks fails.
     pub(super) async fn check_ready(&self) -> Result<(), SwitchError> {
         let request = Request::get("/readyz").body(Vec::new()).map_err(|error| failed(&self.url, error))?;
         self.client.request_text(request).await.map(drop).map_err(|error| self.failed(&error))
@@ -105,10 +105,11 @@ impl Server {
 }
 
 impl Clients {
-    /// Creates clients of all servers. The replicas are verified by the `caBundle` and the Service of an APIService.
+    /// Creates clients for all servers. The certificates of the replicas are verified with the `caBundle` and the
+    /// Service name in an APIService.
     ///
     /// # Errors
-    /// An argument is invalid, or the cluster does not respond.
+    /// If an argument is invalid, or the cluster does not respond.
     pub(super) async fn new(cluster: Cluster, args: &SwitchArgs, service: &APIService) -> Result<Self, SwitchError> {
         let Cluster { config, server: cluster } = cluster;
         let replicas = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
@@ -142,12 +143,12 @@ impl Clients {
     }
 }
 
-/// Parses a URL, so that callers need not name the types of `kube`.
+/// Parses a URL. The return type is generic, so that callers need not name the types of the crate `kube`.
 fn uri<T: std::str::FromStr>(url: &str) -> Result<T, SwitchError> {
     url.parse().map_err(|_| failed(url, "not a URL"))
 }
 
-/// Returns the configuration to reach a replica as the user of the kubeconfig.
+/// Returns the client configuration for a replica. The client authenticates as the user in the kubeconfig.
 fn of_replica(config: &Config, url: &str, service: &APIService) -> Result<Config, SwitchError> {
     let spec = service.spec.as_ref();
     let (Some(name), Some(bundle)) =

@@ -1,11 +1,13 @@
-//! The commands `takeover` and `rollback`, which switch a cluster's Leases over to this server and back.
+//! The commands `takeover` and `rollback`. `takeover` switches the Leases of a cluster over to this server, and
+//! `rollback` switches them back to kube-apiserver.
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time. When it runs
-//! again, it continues from the state of that Lease and of the APIService.
+//! replaces the APIService. The replicas copy the Leases, not the command. So a command may be interrupted at any
+//! time. When the command runs again, it continues from the state of the hand-over's Lease and of the APIService.
 //!
-//! A command reads the Lease of the hand-over through each kube-apiserver. That Lease, with its UID, is only in this
-//! server's store. So a kube-apiserver that returns it has switched.
+//! To see which kube-apiservers have switched, a command reads the hand-over's Lease through each kube-apiserver.
+//! Only this server's store has that Lease with its UID. So if a kube-apiserver returns this Lease, that
+//! kube-apiserver has switched.
 
 mod clients;
 mod phase;
@@ -26,29 +28,30 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
-/// Time for the writes that kube-apiserver began before it switched. The last read of built-in storage follows it, so a
-/// later write may be lost.
+/// Time that the command leaves for writes that a kube-apiserver began before it switched. After this time, built-in
+/// storage is read for the last time. A write that takes longer may be lost.
 const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
-/// Time for clients that have just listed Leases at this server to open their watches. At kube-apiserver, a watch from
-/// a version of this server would wait without end.
+/// Time that the command leaves for clients that have just listed Leases at this server, so that they can open their
+/// watches here. At kube-apiserver, a watch from a `resourceVersion` of this server would wait without end.
 const WATCH_MAX: Duration = Duration::from_secs(1);
-/// Longest time for which clients cannot write while the kube-apiservers switch.
+/// Longest time that the command waits for the kube-apiservers to switch. During this time clients cannot write.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
-/// Longest time for the replicas to copy all Leases while clients continue.
+/// Longest time that the command waits for the replicas to copy all Leases. During this time clients continue to
+/// work.
 const COPY_MAX: Duration = Duration::from_secs(120);
-/// Longest time for the replicas to import the last changes while clients renew. It is long enough for the identity
-/// Lease of a dead replica to expire.
+/// Longest time that the command waits for the replicas to import the last changes. During this time clients can
+/// renew. The time is long enough for the identity Lease of a dead replica to expire.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// Polling interval.
+/// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Label of an APIService whose spec kube-apiserver restores at its start.
+/// Label of an APIService whose spec kube-apiserver restores when it starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Name of the APIService of Leases.
 const API_SERVICE: &str = "v1.coordination.k8s.io";
-/// HTTP status of a write that is based on an outdated version.
+/// HTTP status of a write whose `resourceVersion` is not the current one.
 const CONFLICT: u16 = 409;
 
-/// Why a switch is incomplete.
+/// Why a switch is not complete.
 #[derive(Debug)]
 pub struct SwitchError(String);
 
@@ -60,12 +63,12 @@ impl fmt::Display for SwitchError {
 
 impl std::error::Error for SwitchError {}
 
-/// Returns an error with the attempted operation.
+/// Returns an error. `what` is the operation that failed.
 fn failed(what: &str, why: impl fmt::Display) -> SwitchError {
     SwitchError(format!("{what}: {why}"))
 }
 
-/// Switches the cluster's Leases over to this server. `say` receives a line for each step.
+/// Switches the Leases of the cluster over to this server. Calls `say` with a line for each step.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -73,7 +76,7 @@ pub fn takeover(args: &TakeoverArgs, say: &mut dyn FnMut(&str)) -> Result<(), Sw
     block_on(takeover::run(args, &mut Report::new(say)))
 }
 
-/// Gives the cluster's Leases back to kube-apiserver. `say` receives a line for each step.
+/// Switches the Leases of the cluster back to kube-apiserver. Calls `say` with a line for each step.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -86,7 +89,7 @@ fn block_on(work: impl Future<Output = Result<(), SwitchError>>) -> Result<(), S
     runtime.map_err(|error| failed("cannot start a runtime", error))?.block_on(work)
 }
 
-/// The output of a command: a line for each step, with the time since the start.
+/// The output of a command: a line for each step, with the time since the command began.
 struct Report<'s> {
     begun: Instant,
     say: &'s mut dyn FnMut(&str),
@@ -103,17 +106,18 @@ impl<'s> Report<'s> {
     }
 }
 
-/// Whether a kube-apiserver forwards Leases to the replicas, whose Lease of the hand-over has this UID. A built-in
-/// Lease of that name has another UID.
+/// Whether a kube-apiserver forwards requests for Leases to the replicas. `uid` is the UID of the hand-over's Lease
+/// in the store of the replicas. A Lease of the same name in built-in storage has another UID.
 async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
     Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
 }
 
-/// Waits until every kube-apiserver forwards Leases (`is_wanted`), or until no kube-apiserver does.
+/// Waits until all kube-apiservers forward requests for Leases to the replicas. If `is_wanted` is false, waits until
+/// none does.
 ///
 /// # Errors
-/// The first kube-apiserver that has not switched within `limit`, and the reason.
+/// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let uid = Handover::seen(clients).await?.uid;
@@ -135,15 +139,16 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
     Ok(())
 }
 
-/// Ignores signals from now on: clients cannot write until the command is complete.
+/// Makes the process ignore signals from now on, since clients cannot write until the command is complete.
 fn hold_signals() {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // Without the handler a signal only interrupts the command, which can be run again.
+        // If the handler cannot be installed, a signal interrupts the command. The user can then run the command
+        // again.
         _ = signal_hook::flag::register(signal, Arc::default());
     }
 }
 
-/// Replaces the APIService with the result of `change` on the current APIService.
+/// Replaces the APIService. `change` changes the current APIService to the new one.
 async fn replace_api_service(
     clients: &Clients,
     parameters: &PostParams,
@@ -161,7 +166,8 @@ async fn replace_api_service(
     }
 }
 
-/// Makes the APIService as kube-apiserver creates it for built-in storage (kube-aggregator, `apiserver/apiservice`).
+/// Changes the APIService to the form that kube-apiserver creates for built-in storage (kube-aggregator,
+/// `apiserver/apiservice`).
 fn make_local(service: &mut APIService) {
     let labels = service.metadata.labels.get_or_insert_default();
     labels.insert(AUTOMANAGED.to_owned(), "onstart".to_owned());

@@ -1,6 +1,7 @@
-//! Communication between commands and replicas through the Lease of the hand-over ([`crate::handover`]).
+//! How commands and replicas communicate: through the Lease of the hand-over ([`crate::handover`]).
 //!
-//! A command may use any replica. It skips a replica that does not respond, so a switch survives the death of one.
+//! A command may use any replica, and skips a replica that does not respond. So a switch can complete even if a
+//! replica dies.
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
@@ -14,21 +15,21 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// The state of the hand-over in its Lease.
+/// The state of the hand-over, as its Lease has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handover {
     /// UID of the Lease; `None` before the first hand-over.
     pub(super) uid: Option<String>,
     pub(super) phase: Option<Phase>,
-    /// Id of the request for the phase.
+    /// Id of the command's request for the phase.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
-    /// Message of the active replica.
+    /// Message of the replica that does the work.
     pub(super) message: String,
 }
 
 impl Handover {
-    /// Reads the state from a Lease.
+    /// Reads the state of the hand-over from its Lease.
     pub(super) fn of(lease: Option<&Lease>) -> Self {
         let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
         let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
@@ -41,19 +42,19 @@ impl Handover {
         }
     }
 
-    /// Reads the state from a replica.
+    /// Reads the state of the hand-over from a replica.
     ///
     /// # Errors
-    /// The replica does not respond, or refuses the request.
+    /// If the replica does not respond, or refuses the request.
     async fn at(replica: &Server) -> Result<Self, SwitchError> {
         let lease = replica.leases().get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
         Ok(Self::of(lease.as_ref()))
     }
 
-    /// Reads the state from the first replica that responds.
+    /// Reads the state of the hand-over from the first replica that responds.
     ///
     /// # Errors
-    /// No replica responds.
+    /// If no replica responds.
     pub(super) async fn seen(clients: &Clients) -> Result<Self, SwitchError> {
         let mut seen = Err(SwitchError("no replica is named".to_owned()));
         for replica in clients.replicas() {
@@ -65,7 +66,7 @@ impl Handover {
         seen
     }
 
-    /// Whether the Leases were given back, so that this server's Leases may be outdated.
+    /// Whether the Leases were given back to kube-apiserver. If so, this server's Leases may be outdated.
     pub(super) fn is_given_back(&self) -> bool {
         matches!(self.phase, Some(Phase::Undo | Phase::Freeze)) && self.step == Some(Step::NotOurs)
     }
@@ -86,7 +87,7 @@ impl fmt::Display for Handover {
     }
 }
 
-/// Reports the state of each replica. Returns the error of the first replica that is not ready.
+/// Reports the state of each replica. Returns the error of the first replica that is not ready, if any.
 pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) -> Option<SwitchError> {
     let mut silent = None;
     for replica in clients.replicas() {
@@ -105,18 +106,19 @@ pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) 
     silent
 }
 
-/// Requests a phase from the replicas. `step` is set if the phase needs no work.
+/// Requests a phase from the replicas. `step` must be set if the phase needs no work.
 ///
 /// # Errors
-/// No replica accepts it.
+/// If no replica accepts the request.
 pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
     ask_unless(clients, phase, step, |_| false).await.map(drop)
 }
 
-/// Requests a phase from the replicas, unless `is_wrong` holds for the hand-over. Returns whether it was requested.
+/// Requests a phase from the replicas, unless `is_wrong` is true for the current state of the hand-over. Returns
+/// whether the phase was requested.
 ///
 /// # Errors
-/// No replica accepts it.
+/// If no replica accepts the request.
 pub(super) async fn ask_unless(
     clients: &Clients,
     phase: Phase,
@@ -145,7 +147,8 @@ pub(super) async fn ask_unless(
     asked
 }
 
-/// Writes the Lease at one replica, unless `is_wrong` holds for the current one. Returns whether it was written.
+/// Writes the Lease of the hand-over at one replica, unless `is_wrong` is true for the current state. Returns whether
+/// the Lease was written.
 async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) -> bool) -> Result<bool, SwitchError> {
     let leases = replica.leases();
     let parameters = PostParams::default();
@@ -163,17 +166,18 @@ async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) 
         };
         match done {
             Ok(_) => return Ok(true),
-            // A replica has written its step since the read.
+            // A replica has changed the Lease since this command read it.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
     }
 }
 
-/// Waits until the replicas reach a step of a phase, report a failure, or exceed `limit`. Returns the last state.
+/// Waits until the replicas reach a step of a phase or report a failure, or until `limit` has passed. Returns the
+/// last state of the hand-over.
 ///
 /// # Errors
-/// No replica responds, or another command has requested another phase.
+/// If no replica responds, or another command has requested another phase.
 pub(super) async fn await_step(
     clients: &Clients,
     phase: Phase,

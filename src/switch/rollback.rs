@@ -1,4 +1,4 @@
-//! `rollback`: returns the Leases from this server to kube-apiserver's built-in storage.
+//! The command `rollback` moves the Leases from this server back to kube-apiserver's built-in storage.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_unless, await_step, report_replicas};
@@ -21,7 +21,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     let clients = Clients::new(cluster, &args.cluster, &present).await?;
-    // If a replica has died, the remaining replicas write the Leases back.
+    // If a replica has died, the other replicas write the Leases to built-in storage.
     _ = report_replicas(&clients, report).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
@@ -32,7 +32,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     let seen = Handover::seen(&clients).await?;
     match seen.phase {
-        // The Leases were given back before: this server's Leases are outdated, and built-in storage has newer states.
+        // The Leases were given back before. So this server's Leases are outdated, and built-in storage has the newer
+        // ones.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
@@ -58,8 +59,9 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
-/// Stops all writes to this server, and writes its Leases to built-in storage. `was_serving` tells whether clients
-/// could write before. If so, clients can write again after a timeout.
+/// Stops all writes of clients to this server, and makes the replicas write its Leases to built-in storage.
+/// `was_serving` tells whether clients could write to this server before. If so, clients can write again if the write
+/// to built-in storage times out.
 async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
     hold_signals();
     let begun = Instant::now();
@@ -74,7 +76,7 @@ async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_
             report.line(format_args!("{}; nobody could write for {frozen_ms} ms", seen.message));
             return Ok(());
         }
-        // Another command has given the APIService back.
+        // Another command has already given the APIService back.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => "no replica has said why".to_owned(),
         Ok(seen) => seen.message,

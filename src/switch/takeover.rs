@@ -1,4 +1,4 @@
-//! `takeover`: moves the Leases from kube-apiserver's built-in storage to this server.
+//! The command `takeover` moves the Leases from kube-apiserver's built-in storage to this server.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
@@ -59,7 +59,7 @@ fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Runs all checks that need no change. Returns whether the APIService already names the Service.
+/// Runs all checks that change nothing. Returns whether the APIService already names the Service of this server.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -82,7 +82,8 @@ async fn check(
             }
         }
     }
-    // A takeover that has replaced the APIService is completed or undone, even without a server that has died since.
+    // If a takeover has already replaced the APIService, it must be completed or undone, even if a server has died
+    // since.
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
@@ -90,7 +91,8 @@ async fn check(
     Ok(is_registered)
 }
 
-/// Copies all Leases while clients continue with built-in storage. `before` is the hand-over during the checks.
+/// Makes the replicas copy all Leases, while clients still use built-in storage. `before` is the state of the
+/// hand-over during the checks.
 async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if !ask_unless(clients, Phase::Import, None, |seen| seen.asked != before.asked).await? {
         return Err(SwitchError("another command is at work".to_owned()));
@@ -104,11 +106,11 @@ async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -
     Ok(())
 }
 
-/// The likely reason for a failure if no replica reports a reason.
+/// The probable reason for a failure, if no replica reports a reason.
 const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-etcd-servers, and are all of them ready?";
 
-/// Replaces the APIService. Then waits until every kube-apiserver has switched and the last changes in built-in storage
-/// are imported.
+/// Replaces the APIService. Then waits until every kube-apiserver has switched, and until the replicas have imported
+/// the last changes from built-in storage.
 async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
@@ -124,10 +126,11 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     Ok(())
 }
 
-/// Gives the Leases back after a failed takeover. Returns `false` if the takeover completed meanwhile: it is then not
-/// undone, since clients may have acquired locks.
+/// Gives the Leases back after a failed takeover. Returns `false` if the takeover has completed meanwhile. Such a
+/// takeover is not undone, since clients may have acquired locks at this server.
 pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // Clients may renew during the wait for a dead replica's identity Lease. In the next phase no client may write.
+    // In the phase `import` clients may still renew while the command waits for the identity Lease of a dead replica
+    // to expire. In the next phase no client may write.
     if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
@@ -139,13 +142,13 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     ask_for(clients, Phase::Undo, None).await?;
     let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
     let why = match seen {
-        // If the APIService was not replaced, no client has written to this server.
+        // If the APIService was never replaced, no client has written to this server.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
         Ok(seen) => Some(SwitchError(seen.message)),
         Err(error) => Some(error),
     };
     if let Some(why) = why {
-        // Clients may renew again.
+        // This request lets clients renew again.
         ask_for(clients, Phase::Import, None).await?;
         return Err(failed("the renewals that came here are not in built-in storage", why));
     }
@@ -157,8 +160,8 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     Ok(true)
 }
 
-/// Sets the spec of the current APIService to that of the user's manifest. The same write removes the label with which
-/// kube-apiserver would restore the built-in spec.
+/// Sets the spec of the current APIService to the spec in the user's manifest. The same write removes the label
+/// because of which kube-apiserver would restore its own spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();
@@ -168,7 +171,7 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
-/// Reads the APIService from a file, which may hold other objects too.
+/// Reads the APIService from a file. The file may contain other objects too.
 pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     let what = format!("--apiservice {}", file.display());
     let text = fs::read_to_string(file).map_err(|error| failed(&what, error))?;

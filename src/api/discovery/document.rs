@@ -1,4 +1,4 @@
-//! Documents that do not change while the process runs, with hashes for the validation of caches.
+//! Documents that do not change while the process runs, each with a hash as its entity tag.
 
 use super::Reply;
 use crate::codec::Format;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The bytes of a document, and the hash of these bytes.
+/// The bytes of a document and their hash.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) body: Bytes,
@@ -32,7 +32,8 @@ impl Document {
         Reply::Response(Response::new(200, content_type, self.body.clone().into()))
     }
 
-    /// Returns the document with its entity tag, or 304 if the client has this version (RFC 9110 §13.1.2).
+    /// Returns the document with its entity tag. Returns 304 if the client already has the document (RFC 9110
+    /// §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: &'static str) -> Response {
         validated(&self.hash, &self.body, head, content_type)
     }
@@ -45,11 +46,11 @@ pub(super) struct Discovery {
     pretty: Bytes,
     yaml: Bytes,
     protobuf: Bytes,
-    /// Hash of the JSON; the entity tag of all formats.
+    /// Hash of the JSON form. It is the entity tag of all forms.
     hash: String,
 }
 
-/// A document in JSON, after its kind and apiVersion.
+/// A JSON document. The fields `kind` and `apiVersion` come first.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Typed<'a, T> {
@@ -64,7 +65,7 @@ impl Discovery {
     pub(super) fn new<T: Serialize + DiscoveryMessage>(api_version: &str, kind: &str, document: &T) -> Self {
         let typed = Typed { kind, api_version, document };
         let mut json = serde_json::to_vec(&typed).expect("strings and lists of them have a JSON form");
-        // Go's encoder ends with a line break.
+        // Go's JSON encoder ends its output with a line break.
         json.push(b'\n');
         let (mut pretty, mut yaml, mut protobuf) = (Vec::new(), Vec::new(), Vec::new());
         push_pretty(&mut pretty, &json);
@@ -74,7 +75,7 @@ impl Discovery {
         Self { json: json.into(), pretty: pretty.into(), yaml: yaml.into(), protobuf: protobuf.into(), hash }
     }
 
-    /// Returns the bytes of one form.
+    /// Returns the bytes of the document in the form `form`.
     pub(super) fn body(&self, form: DiscoveryForm) -> &Bytes {
         match form.format {
             Format::Json if form.pretty => &self.pretty,
@@ -112,7 +113,7 @@ fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'s
     response
 }
 
-/// Whether the `If-None-Match` field contains `hash`. The comparison is weak, so a prefix `W/` is ignored.
+/// Whether the `If-None-Match` field contains `hash`. The comparison is weak: it ignores a prefix `W/`.
 fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
     let mut is_known = false;
     head.fields.for_each(&mut |name, value| {

@@ -1,5 +1,5 @@
-//! Discovery documents of the API group: one for each of group, version and resource, and the aggregated document
-//! (Kubernetes, "API discovery").
+//! Discovery documents of the API group: one each for the group, the version and the resource, and the aggregated
+//! document (Kubernetes, "API discovery").
 
 use super::document::Discovery;
 use crate::codec::discovery::{
@@ -10,7 +10,7 @@ use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// `storageVersionHash` of kube-apiserver's built-in Lease API. The stored objects are the same.
+/// `storageVersionHash` of kube-apiserver's built-in Lease API. This server stores objects of the same version.
 const STORAGE_VERSION_HASH: &str = "gqkMMb/YqFM=";
 
 /// Returns the document of `/apis`.
@@ -29,7 +29,7 @@ fn whole_group() -> Group {
     Group { name: GROUP, versions: versions.map(of).into(), preferred_version: of(versions[0]) }
 }
 
-/// Returns the document of `/apis/coordination.k8s.io/` and a version.
+/// Returns the document of `/apis/coordination.k8s.io/{version}`.
 pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     let resource = Resource {
         name: RESOURCE,
@@ -43,16 +43,16 @@ pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     Discovery::new("v1", "APIResourceList", &list)
 }
 
-/// Returns the document of `/api`. This server has no version of the core group.
+/// Returns the document of `/api`. The document is empty, since this server does not serve the core group.
 pub(super) fn legacy_versions() -> Discovery {
     Discovery::new("", "APIVersions", &LegacyVersions::default())
 }
 
-/// Returns the aggregated document of `/apis`, in a version of `apidiscovery.k8s.io`.
+/// Returns the aggregated document of `/apis`. `api_version` is a version of `apidiscovery.k8s.io`.
 pub(super) fn aggregated(api_version: &str) -> Discovery {
     let resource = ResourceDiscovery {
         resource: RESOURCE,
-        // Group and version are those of the parent; kube-apiserver leaves them empty too.
+        // Empty fields mean the group and the version of the parent. kube-apiserver leaves these fields empty too.
         response_kind: GroupVersionKind { group: "", version: "", kind: KIND },
         scope: "Namespaced",
         singular_resource: SINGULAR,
@@ -67,7 +67,7 @@ pub(super) fn aggregated(api_version: &str) -> Discovery {
     aggregated_of(api_version, vec![group])
 }
 
-/// Returns the aggregated document of `/api`.
+/// Returns the aggregated document of `/api`. `api_version` is a version of `apidiscovery.k8s.io`.
 pub(super) fn aggregated_legacy(api_version: &str) -> Discovery {
     aggregated_of(api_version, Vec::new())
 }

@@ -1,8 +1,8 @@
 //! `/healthz`, `/livez`, `/readyz`: named checks, and their report in kube-apiserver's format (Kubernetes, "API health
 //! endpoints").
 //!
-//! A check is a stored state, not a function: a probe must not wait. `ping` always passes: it shows that the event loop
-//! responds. `shutdown` fails while the server is stopping.
+//! A check is a stored result, not a function, since a probe must not wait. The check `ping` always passes: a
+//! response shows that the event loop runs. The check `shutdown` fails while the server stops.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;
@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 /// All checks.
 #[derive(Debug)]
 pub struct HealthChecks {
-    /// Checks in the order of the report; the shutdown check comes last.
+    /// The checks, in the order of the report. The `shutdown` check is not in this list; the report adds it at the
+    /// end.
     checks: Vec<Check>,
     is_stopping: bool,
 }
@@ -24,7 +25,7 @@ pub struct HealthChecks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckId(usize);
 
-/// Reason of a failed check.
+/// The reason why a check fails.
 pub type Unhealthy = Cow<'static, str>;
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ struct Check {
 const ALL: &[Probe] = &[Probe::Healthz, Probe::Livez, Probe::Readyz];
 const SHUTDOWN: &str = "shutdown";
 
-/// HTTP status of a failed report, which load balancers understand.
+/// HTTP status if a check fails. Load balancers treat this status as unhealthy.
 const STATUS_UNHEALTHY: u16 = 503;
 
 impl Default for HealthChecks {
@@ -47,22 +48,23 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// Creates the `ping` and shutdown checks.
+    /// Creates the checks `ping` and `shutdown`.
     #[must_use]
     pub fn new() -> Self {
         Self { checks: vec![Check { name: "ping", probes: ALL, state: Ok(()) }], is_stopping: false }
     }
 
-    /// Adds a check to `probes`, which fails with `why` until it is [set](Self::set).
+    /// Adds a check to `probes`. The check fails with the reason `why` until [`HealthChecks::set`] changes its
+    /// result.
     ///
-    /// A failing `/livez` makes the kubelet restart the process, which loses all Leases with `--storage memory`. So a
+    /// If `/livez` fails, the kubelet restarts the process. With `--storage memory`, a restart loses all Leases. So a
     /// check of another component belongs to [`Probe::Readyz`].
     pub fn register(&mut self, name: &'static str, probes: &'static [Probe], why: impl Into<Unhealthy>) -> CheckId {
         self.checks.push(Check { name, probes, state: Err(why.into()) });
         CheckId(self.checks.len() - 1)
     }
 
-    /// Sets the state of a check. Logs when the check begins to pass or to fail.
+    /// Sets the result of a check. Logs each change between pass and failure.
     pub fn set(&mut self, id: CheckId, state: Result<(), Unhealthy>) {
         let Some(check) = self.checks.get_mut(id.0) else { return };
         match (&check.state, &state) {
@@ -84,8 +86,8 @@ impl HealthChecks {
         self.is_stopping = true;
     }
 
-    /// Reports all checks of `probe`: `ok`, or one line for each check if one fails or the client sets `verbose`. The
-    /// report has no reasons.
+    /// Reports all checks of `probe`. The report is `ok` if all checks pass. If a check fails or the client sets
+    /// `verbose`, the report has one line for each check. The report gives no reasons.
     #[must_use]
     pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
         let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);
@@ -119,7 +121,7 @@ impl HealthChecks {
         }
     }
 
-    /// Reports the check `name` of `probe`, with the reason if the check fails. `None` for an unknown name.
+    /// Reports the check `name` of `probe`, with the reason if the check fails. Returns `None` for an unknown name.
     #[must_use]
     pub fn report_one(&self, probe: Probe, name: &str) -> Option<Response> {
         let (_, state) = self.of(probe).find(|(known, _)| *known == name)?;

@@ -1,7 +1,7 @@
-//! Discovery: documents about the served API, its schema, and the version and health of the server.
+//! Discovery: documents that describe the API, its schema, and the version and health of the server.
 //!
-//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator read these documents first. The
-//! server makes all of them once, at startup, except the health reports.
+//! kubectl, controllers and kube-apiserver's aggregator read these documents first (Kubernetes, "API discovery"). The
+//! server creates all of them once, at startup, except the health reports.
 
 mod document;
 mod groups;
@@ -45,7 +45,7 @@ struct Documents {
     of_versions: [OfVersion; ApiVersion::ALL.len()],
 }
 
-/// A document in both versions of aggregated discovery.
+/// An aggregated discovery document in both versions of `apidiscovery.k8s.io`.
 #[derive(Debug)]
 struct Aggregated {
     v2: Discovery,
@@ -91,7 +91,7 @@ impl Documents {
     }
 }
 
-/// Makes the documents at startup, so that no request waits for them.
+/// Creates the documents at startup, so that no request waits for them.
 pub(super) fn prepare() {
     LazyLock::force(&DOCUMENTS);
 }
@@ -125,8 +125,8 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             check_json(call)?;
             Ok(Reply::Response(documents.openapi_v2.validated(call.head, Format::Json.media_type())))
         }
-        // In kube-apiserver, this route ignores Accept and sets no Content-Type (kube-openapi `handler3`). Go then
-        // sends the type of plain text.
+        // In kube-apiserver, this route ignores `Accept` and sets no `Content-Type` (kube-openapi `handler3`). Go's
+        // HTTP server then sends the media type of plain text.
         Route::OpenApiIndex => Ok(Reply::Response(documents.openapi_v3_index.validated(call.head, TEXT))),
         Route::OpenApiDocument(version) => {
             let document = &documents.of_version(*version)?.openapi_v3;
@@ -142,13 +142,13 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
     }
 }
 
-/// Returns the negotiated form, with indentation for interactive clients.
+/// Returns the negotiated form. An interactive client, such as a browser, gets indented JSON.
 fn pretty(found: Result<DiscoveryForm, Unacceptable>, call: &Call<'_>) -> Result<DiscoveryForm, ApiError> {
     let form = found.map_err(ApiError::NotAcceptable)?;
     Ok(DiscoveryForm { pretty: form.pretty || is_pretty(call.head, &call.query), ..form })
 }
 
-/// Returns the list of groups or the aggregated document, as negotiated.
+/// Returns the list of groups or the aggregated document. `form` is the negotiated form.
 fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, call: &Call<'_>) -> Reply {
     let Some(version) = form.aggregated else { return list.plain(form) };
     let document = match version {
@@ -164,12 +164,12 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
     if takes_json(call.head.accept) { Ok(()) } else { Err(refused) }
 }
 
-/// Returns the OpenAPI 3.0 document of one version. A URL with the right hash always names the same bytes, so clients
-/// may cache them.
+/// Returns the OpenAPI 3.0 document of one API version. A URL with the correct hash always returns the same bytes, so
+/// a client may cache the response.
 ///
-/// A URL with another hash redirects to the URL with the right hash (kube-openapi `handler3`). For some seconds after a
-/// takeover or rollback, kube-apiserver returns the hash of the other server's document. It forwards no redirects. So
-/// clients behind kube-apiserver get the document itself.
+/// A URL with another hash redirects to the URL with the correct hash (kube-openapi `handler3`). For some seconds
+/// after a takeover or rollback, kube-apiserver's index has the hash of the other server's document. kube-apiserver
+/// does not pass a redirect on to the client. So a client behind kube-apiserver gets the document, not a redirect.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();

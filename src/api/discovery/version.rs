@@ -1,9 +1,9 @@
-//! `/version`: the Kubernetes version of this Lease API, with this project's own version.
+//! The document of `/version`: the Kubernetes version of this Lease API, and this project's own version.
 
 use super::document::Document;
 use crate::build_info::BuildInfo;
 
-/// Returns the `/version` document, a `version.Info` of apimachinery.
+/// Returns the document of `/version`. The document is a `version.Info` of apimachinery.
 pub(super) fn version() -> Document {
     Document::new(serde_json::to_vec_pretty(BuildInfo::get()).expect("strings have a JSON form"))
 }

@@ -1,14 +1,15 @@
-//! Decides when this server's Leases are written to built-in storage, during and after a takeover.
+//! Decides when the server writes its Leases to built-in storage, during and after a takeover. To feed a Lease means
+//! to write its current state from the table to built-in storage.
 //!
-//! While some clients write to this server and others to kube-apiserver, built-in storage gets each renewal in the next
-//! round.
+//! During a takeover, some clients write to this server and others to kube-apiserver. Each round then feeds all
+//! renewals that built-in storage does not have.
 //!
-//! A watch that a client opened before the takeover continues at built-in storage until it times out. So built-in
-//! storage gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager
-//! needs one renewal of a node in 40 s.
+//! A watch that a client opened before the takeover still reads from built-in storage until the watch times out.
+//! While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager needs
+//! one renewal of a node in 40 s.
 //!
-//! Built-in storage gets each change of holder, each creation and each deletion at once, and permanently. So it knows
-//! the holder of each lock if the APIService must be given back by hand.
+//! The server feeds each change of holder, each creation and each deletion at once, however long ago the takeover
+//! was. So built-in storage has the holder of each lock if an administrator gives the APIService back by hand.
 
 use crate::clock::Now;
 use crate::resource::ResourceVersion;
@@ -19,25 +20,27 @@ use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Longest delay of a renewal to built-in storage while this server serves the Leases, in ms.
+/// Longest time from a renewal to its write to built-in storage while this server serves the Leases, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
 
-/// The Leases whose current state is not in built-in storage.
+/// The Leases whose newest change is not in built-in storage yet.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// Version up to which changes have been queued; `None` before the first call of [`Feed::take_in`].
+    /// `resourceVersion` up to which changes of the table are queued; `None` before the first call of
+    /// [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
-    /// Time at which each Lease must be written, in ms.
+    /// For each Lease, the time at which it must be written to built-in storage, in ms.
     due: HashMap<Key, u64>,
-    /// Entries of `due` in the order of their times. The queue also has outdated entries.
+    /// The entries of `due`, in the order of their times. The queue also has outdated entries, which `due` no longer
+    /// has.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Leases in the current write.
+    /// Leases that the worker's current command writes.
     under_way: Vec<Key>,
 }
 
 impl Feed {
-    /// Queues the table's changes since the last call. A renewal is due after `renewal_ms`, or never if it is `None`.
-    /// The first call makes every Lease due.
+    /// Queues the changes of the table since the last call. A renewal is due after `renewal_ms`; with `None`, a
+    /// renewal is never due. The first call makes every Lease due.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
@@ -53,7 +56,7 @@ impl Feed {
         self.cursor = Some(table.version());
     }
 
-    /// Makes a Lease due at `due_ms`, unless it is due earlier.
+    /// Makes a Lease due at `due_ms`, unless the Lease is due earlier.
     fn put(&mut self, key: &Key, due_ms: u64) {
         let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
         if is_earlier {
@@ -62,12 +65,12 @@ impl Feed {
         }
     }
 
-    /// Records the Leases in the current write.
+    /// Records the Leases that the current command writes.
     pub(super) fn begin(&mut self, keys: Vec<Key>) {
         self.under_way = keys;
     }
 
-    /// Ends the current write. Queues its Leases again if some failed.
+    /// Ends the current command. If `has_failed`, queues its Leases again.
     pub(super) fn end(&mut self, has_failed: bool, now: Now) {
         let written = std::mem::take(&mut self.under_way);
         if has_failed {
@@ -75,7 +78,7 @@ impl Feed {
         }
     }
 
-    /// Whether a Lease is due.
+    /// Whether any Lease is due.
     pub(super) fn is_due(&self, now: Now) -> bool {
         self.queue.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now.ms)
     }

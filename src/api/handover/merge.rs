@@ -1,4 +1,4 @@
-//! Merges a Lease of built-in storage into the table.
+//! Merges a Lease from built-in storage into the table.
 
 use crate::codec::json::Decoder;
 use crate::codec::protobuf;
@@ -14,7 +14,7 @@ const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// Prefix of a value stored as protobuf.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// Decodes a stored Lease, with its version in built-in storage.
+/// Decodes a value of built-in storage. The Lease keeps its `resourceVersion` in built-in storage.
 ///
 /// # Errors
 /// The reason why the value cannot be decoded.
@@ -32,10 +32,10 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
     Ok(lease)
 }
 
-/// Returns the change that imports a Lease of built-in storage; `None` if the table has that state already.
+/// Returns the change that imports a Lease from built-in storage; `None` if the table already has the same content.
 ///
-/// Built-in storage is authoritative, except for `renewTime`: clients renew at this server too, and the later time
-/// counts.
+/// The Lease from built-in storage replaces the one in the table, except for `renewTime`. Clients also renew at this
+/// server, so the later of the two times is kept.
 pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
     let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };
@@ -49,17 +49,17 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let mut merged = theirs;
     merged.spec.renew_time = ours.spec.renew_time;
     merged.metadata.managed_fields = ours.metadata.managed_fields.clone();
-    // The merged state has no version in built-in storage.
+    // Built-in storage has no `resourceVersion` for the merged Lease.
     merged.metadata.resource_version = CompactString::default();
     (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
 }
 
-/// Whether two states of a Lease have the same UID and the same holder.
+/// Whether two versions of a Lease have the same UID and the same holder.
 pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
     one.metadata.uid == other.metadata.uid && one.spec.holder_identity == other.spec.holder_identity
 }
 
-/// Returns the change that imports a deletion in built-in storage.
+/// Returns the change that imports the deletion of a Lease in built-in storage.
 pub(super) fn gone(table: &Table, key: &str) -> Option<Change> {
     let (namespace, name) = key.split_once('/')?;
     let (slot, _) = table.find(namespace, name)?;
@@ -84,7 +84,7 @@ mod tests {
         lease
     }
 
-    /// Returns the Lease in the table after `theirs` is merged into `ours`.
+    /// Merges `theirs` into a table that has `ours`. Returns the Lease in that table.
     fn merged(ours: Option<Lease>, theirs: Lease) -> (Lease, Option<u64>) {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         if let Some(ours) = ours {

@@ -1,23 +1,32 @@
-//! The hand-over of Leases, as this replica sees it: the permissions of clients in each phase ([`crate::handover`]).
+//! The hand-over of Leases between built-in storage and this server ([`crate::handover`]). This module has one
+//! replica's view: what clients may do in each phase. Built-in storage means kube-apiserver's own storage of Leases
+//! in etcd.
 //!
-//! The kube-apiservers of a cluster switch to this server at different moments. So some requests reach built-in storage
-//! and others this server. Until no request can reach built-in storage, built-in storage is authoritative:
+//! The kube-apiservers of a cluster switch to this server at different moments. Until all have switched, some
+//! requests go to built-in storage and others to this server. During that time, the state of a Lease in built-in
+//! storage counts, not its state in this server's table:
 //!
-//! - Creations, deletions and all changes but renewals get 429 from this server.
-//! - This server acknowledges a renewal once built-in storage has it. If built-in storage has another holder by then,
-//!   the renewal gets 409.
-//! - A read without a version waits until the table has every change that built-in storage had when the read arrived.
+//! - This server refuses creations, deletions and all changes but renewals with 429.
+//! - This server acknowledges a renewal once built-in storage has the renewal. If built-in storage has another holder
+//!   by then, the renewal gets 409.
+//! - A read without a `resourceVersion` waits until the table has every change that built-in storage had when the
+//!   read arrived.
 //!
-//! One replica copies Leases in rounds ([`worker`]). In a round it reads built-in storage, imports the changes, writes
-//! this server's renewals to built-in storage, and publishes its progress. A round begins once the progress of the
-//! previous round is in the table. So the second round after a request begins after that request, at any replica.
+//! One replica copies Leases in rounds ([`worker`]). In a round, that replica reads built-in storage, imports the
+//! changes into the table, writes this server's renewals to built-in storage, and publishes its progress. The next
+//! round begins once that progress is in the table. So at any replica, the second round to complete after a request
+//! arrives also began after that moment.
 //!
-//! During a rollback no client may write to this server, so that the written-back state stays the newest. Watches end
-//! with 410, and lists of this server's versions get 410 too: a watch of built-in storage from such a version would be
-//! silent forever. Clients then list without a version. These lists get 429 until kube-apiserver serves its built-in
-//! storage. Once everything is written back, reads of single Leases get 429 too: a kube-apiserver may have changed the
-//! Leases in built-in storage. The same is true while a takeover is undone, since not every kube-apiserver has switched
-//! then.
+//! During a rollback, no client may write to this server, so the Leases in built-in storage stay current once they
+//! are written back.
+//!
+//! - Watches end with 410. A list at a `resourceVersion` of this server also gets 410. Without the 410, clients would
+//!   watch built-in storage from such a version, and would never get an event.
+//! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves from
+//!   built-in storage again.
+//! - Once every Lease is written back, a read of a single Lease gets 429 too, since a kube-apiserver may already have
+//!   changed the Lease in built-in storage.
+//! - The undo of a takeover follows the same rule, since not every kube-apiserver has switched by then.
 
 mod feed;
 mod merge;
@@ -39,43 +48,44 @@ use compact_str::CompactString;
 use merge::is_same_term;
 use worker::Worker;
 
-/// The hand-over, as this replica sees it.
+/// The hand-over, from the view of this replica.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// Version of the table when the state was last read.
+    /// `resourceVersion` of the table when `state` was last read.
     looked_at: ResourceVersion,
     state: HandoverState,
-    /// Permissions of clients in this state.
+    /// What clients may do in this state.
     mode: Mode,
     /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
-    /// Worker that copies Leases; `None` if this server has no access to built-in storage.
+    /// Worker that copies Leases. `None` if this server has no access to built-in storage.
     worker: Option<Box<Worker>>,
 }
 
-/// The state in the Leases of the hand-over.
+/// The state of the hand-over, as read from the hand-over's Leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HandoverState {
     phase: Option<Phase>,
-    /// Id of the request for the phase.
+    /// Id of the administrator's request for the phase.
     asked: CompactString,
     step: Option<Step>,
-    /// Time of the last write of the hand-over's Lease, in seconds since the epoch.
+    /// Time at which the hand-over's Lease was last written, in seconds since the epoch.
     since: Option<i64>,
-    /// Progress of the rounds; current only in the mode [`Mode::Renewals`].
+    /// Progress of the rounds. It is current only in the mode [`Mode::Renewals`].
     progress: Progress,
 }
 
 /// The progress of the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
-    /// Number of reads of built-in storage whose changes are in the table.
+    /// Number of rounds whose imported changes are in the table.
     round: u64,
-    /// Version up to which built-in storage has this server's writes, except the writes that it has superseded.
+    /// `resourceVersion` up to which this server's writes are in built-in storage. Writes that built-in storage has
+    /// superseded are excepted.
     written: ResourceVersion,
 }
 
-/// The permissions of clients.
+/// What clients may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
     /// Clients may do everything.
@@ -109,7 +119,7 @@ impl HandoverState {
 }
 
 impl Progress {
-    /// Returns the progress in its Lease.
+    /// Reads the progress from the Lease that holds it.
     fn of(table: &Table) -> Self {
         let number =
             |object: &Object, name| object.metadata().annotations.value(name).and_then(|text| text.parse().ok());
@@ -127,7 +137,7 @@ impl Handover {
         Self { worker: Some(Box::new(Worker::new(port))), ..Self::default() }
     }
 
-    /// Returns the next time at which there is work, in ms.
+    /// Returns the time at which the hand-over next needs a call, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.state.phase?;
@@ -140,13 +150,14 @@ impl Handover {
         self.mode != Mode::Open
     }
 
-    /// Whether clients may write to this server and to built-in storage, so that the table may be behind that storage.
+    /// Whether clients may write to both this server and built-in storage. The table may then be behind built-in
+    /// storage.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
         self.mode == Mode::Renewals
     }
 
-    /// Whether kube-apiserver may change Leases in built-in storage without this server importing the changes.
+    /// Whether kube-apiserver may change Leases in built-in storage while this server does not import the changes.
     #[inline]
     pub(super) fn may_be_outdated(&self) -> bool {
         let HandoverState { phase, step, .. } = &self.state;
@@ -154,7 +165,8 @@ impl Handover {
             && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::WrittenBack | Step::NotOurs)))
     }
 
-    /// Returns the number of the first round that certainly begins after this call. The next round may have begun.
+    /// Returns the number of the first round that certainly begins after this call. The round before it may already
+    /// have begun.
     pub(super) fn round_after_now(&self) -> u64 {
         self.state.progress.round + 2
     }
@@ -164,16 +176,17 @@ impl Handover {
         !self.follows_built_in() || self.state.progress.round >= round
     }
 
-    /// Whether a write that resulted in `applied` no longer needs to wait for built-in storage.
+    /// Whether a write needs no further wait for built-in storage. `applied` is the Lease after the write.
     #[inline]
     pub(super) fn has_written(&self, applied: &Object) -> bool {
         !self.follows_built_in() || self.state.progress.written >= applied.version || is_of_handover(applied)
     }
 
-    /// Checks that a renewal holds. It resulted in `applied`, and [waits no longer](Self::has_written).
+    /// Checks that built-in storage has not superseded a renewal. `applied` is the Lease after the renewal. Call this
+    /// function once [`Handover::has_written`] is true.
     ///
     /// # Errors
-    /// 409 if built-in storage has superseded the renewal, 504 if this replica cannot tell.
+    /// 409 if built-in storage has superseded the renewal. 504 if this replica does not know.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);
@@ -181,8 +194,9 @@ impl Handover {
         let (namespace, name) = applied.key().parts();
         match table.find(namespace, name) {
             Some((_, object)) if object.version == applied.version => Ok(()),
-            // The Lease has a later renewal of this server, or the merge of `applied` with a built-in state. A Lease
-            // with a built-in version is a state of built-in storage, which has superseded `applied`.
+            // The Lease has this renewal, a later renewal by this server, or a merge of the renewal with a change in
+            // built-in storage. A Lease with a `resourceVersion` of built-in storage came from there, so it has
+            // superseded `applied`.
             Some((_, object))
                 if object.built_in_version().is_none() && is_same_term(object.unrenewed(), applied.unrenewed()) =>
             {
@@ -195,7 +209,7 @@ impl Handover {
     /// Checks that a client may make a change.
     ///
     /// # Errors
-    /// 429 with `Retry-After`.
+    /// 429 with `Retry-After` if the hand-over forbids the change.
     pub(super) fn check_change(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
         match self.mode {
             Mode::Open => Ok(()),
@@ -207,16 +221,17 @@ impl Handover {
         }
     }
 
-    /// Checks that collections may be deleted.
+    /// Checks that clients may delete collections.
     ///
     /// # Errors
-    /// 429 with `Retry-After`.
+    /// 429 with `Retry-After` if the hand-over forbids it.
     pub fn check_collection_deletion(&self) -> Result<(), ApiError> {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
-    /// Returns the error for an update whose `resourceVersion` is not the current one. A version of built-in storage
-    /// gets 429 during a takeover, since that state may not be imported yet.
+    /// Returns the error for an update whose `resourceVersion` is not the current one. During a takeover, an update
+    /// with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that version
+    /// yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
         if self.follows_built_in() && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
@@ -225,10 +240,10 @@ impl Handover {
         }
     }
 
-    /// Checks that Leases may be listed or watched.
+    /// Checks that clients may list or watch Leases.
     ///
     /// # Errors
-    /// 410 for a version of this server, so that the client forgets that version; otherwise 429.
+    /// 410 for a `resourceVersion` of this server, so that the client forgets that version. Otherwise 429.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if self.mode != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
@@ -241,14 +256,14 @@ impl Handover {
         Err(ApiError::HandingOver)
     }
 
-    /// Whether a write that resulted in `applied` may be acknowledged. A write that was decided before
-    /// [`Mode::Frozen`] may be applied in that mode, and is then not in built-in storage.
+    /// Whether the server may acknowledge a write. `applied` is the Lease after the write. A write that was decided
+    /// before [`Mode::Frozen`] may be applied in that mode. Built-in storage then does not have the write.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
-        // The key is read only if necessary, since that is a cache miss.
+        // The key is read only if necessary, since the read costs a cache miss.
         self.mode != Mode::Frozen || is_of_handover(applied)
     }
 
-    /// Reads the state from the hand-over's Lease. Call it before the responses to applied changes are sent.
+    /// Reads the state from the hand-over's Leases. Call this function before the server responds to applied writes.
     pub fn read_state(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
@@ -269,19 +284,19 @@ impl Handover {
     }
 }
 
-/// Returns the error for lists and watches of this server's versions while Leases are given back.
+/// Returns the error for lists and watches at a `resourceVersion` of this server while Leases are given back.
 #[must_use]
 pub fn given_back() -> ApiError {
     ApiError::Expired { message: "Leases are being given back to kube-apiserver: list anew".to_owned(), next: None }
 }
 
-/// Whether a state is that of a Lease of the hand-over.
+/// Whether an object is a Lease of the hand-over.
 fn is_of_handover(object: &Object) -> bool {
     let (namespace, name) = object.key().parts();
     is_lease(namespace, name)
 }
 
-/// Whether a change is only a renewal.
+/// Whether a change is a renewal and nothing else.
 fn is_renewal(table: &Table, change: &Change) -> bool {
     match change {
         Change::Renew(..) => true,
@@ -303,8 +318,8 @@ fn renews(before: &Lease, after: &Lease) -> bool {
 }
 
 impl Api {
-    /// Reads the phase of the hand-over, and does this replica's work in that phase. Returns whether watches must end,
-    /// because clients may no longer write to this server.
+    /// Reads the phase of the hand-over, and does this replica's work in that phase. Returns whether watches must
+    /// end, because clients may no longer write to this server.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         self.handover.read_state(table);
         let phase = self.handover.state.phase;
@@ -312,14 +327,15 @@ impl Api {
             identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
-            // After the import, the table has the current holder of each lock.
+            // After the import the table has the current holder of each lock, so no lock needs a reservation.
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
             let is_confirmed = self.is_confirmed(table, now);
             let is_first = self.identity.as_ref().is_none_or(|identity| match self.handover.mode {
                 Mode::Open => identity.is_first(now),
-                // Two replicas that copy at the same time could import an older state after a newer one.
+                // If two replicas copied at the same time, one could import an older version of a Lease after a newer
+                // one.
                 Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
             });
             let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
@@ -328,17 +344,17 @@ impl Api {
                 Some(worker) => worker.stand_by(),
                 None => {}
             }
-            // With Leases in memory, the worker's changes are in the table at once.
+            // Without a journal, the worker's changes are in the table at once.
             self.handover.read_state(table);
         }
         std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether every live replica follows the phase, and the table has every write that was decided before the phase.
+    /// Whether every live replica follows the phase, and the table has every write decided before the phase began.
     ///
     /// A replica confirms the phase in its identity Lease. A replica's changes are applied in order, so its earlier
-    /// writes are applied before the confirmation. A single server has written everything once its journal is idle.
-    /// Before a takeover no requests are forwarded to the server, so its journal does not matter then.
+    /// writes are applied before its confirmation. With a single server, every write is applied once its journal is
+    /// idle. Before a takeover, no client's request reaches the server, so its journal does not matter then.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
         let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {

@@ -1,4 +1,5 @@
-//! The worker, which copies Leases between the table and built-in storage. It runs at one replica.
+//! The worker copies Leases between the table and built-in storage. Only one replica's worker is active. To import a
+//! Lease means to copy its state from built-in storage to the table.
 //!
 //! ```text
 //!   import   read, import, report `imported`; then rounds: read, import, write this server's renewals, publish
@@ -7,14 +8,15 @@
 //!   freeze   read, write everything, report `written-back`; then check whether the APIService is local
 //! ```
 //!
-//! Until the step `serving`, the worker writes only when the table has all changes of the last read. A write fails only
-//! if a Lease has changed since the thread read it. So a write before the import could take a lock away from a holder
-//! that the thread has read.
+//! Until the step `serving`, the worker writes only once the table has all changes of the last read. A write fails if
+//! the Lease has changed in built-in storage since the worker's thread read it, and only then. So a write before the
+//! import could take a lock away from a holder that the thread has read, but the table does not have.
 //!
-//! Rounds also continue in `serve`, and when `import` is requested again, until all replicas confirm the phase. A dead
-//! replica does not confirm, and clients that renew must not wait until its identity Lease has expired.
+//! Rounds continue in the phase `serve`, and when a command requests `import` again, until all replicas confirm the
+//! phase. A dead replica does not confirm the phase. Clients that renew must not wait until the identity Lease of
+//! that replica has expired.
 //!
-//! A replica that takes over the work restarts the phase, with a complete read.
+//! When another replica becomes the active one, its worker restarts the phase with a complete read.
 
 use super::feed::{Feed, RENEWAL_MS};
 use super::merge::{decode, gone, taken_in};
@@ -37,79 +39,80 @@ use compact_str::format_compact;
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
-/// Pause between reads of built-in storage, in ms: at first, and after [`SWITCH_SECONDS`].
+/// Pause between two reads of built-in storage, in ms: `READ_MS` at first, and `READ_LATER_MS` after
+/// [`SWITCH_SECONDS`].
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
-/// Time for which a takeover or rollback command is likely to run, in seconds.
+/// Time for which a takeover or rollback command probably runs, in seconds.
 const SWITCH_SECONDS: i64 = 60;
-/// Time before another attempt after a failure, in ms.
+/// Time from a failure to the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Interval of the checks in the stage [`Stage::Rest`], in ms.
+/// Time between two checks in the stage [`Stage::Rest`], in ms.
 const REST_MS: u64 = 1_000;
-/// Interval at which due Leases are written, in ms.
+/// Time between two writes of due Leases, in ms.
 const FEED_MS: u64 = 200;
-/// Longest life of a watch that was opened at built-in storage before a takeover, in seconds. kube-apiserver ends a
-/// watch after at most an hour, unless `--min-request-timeout` exceeds its default of 1,800 s.
+/// Longest life of a watch that a client opened at built-in storage before a takeover, in seconds. kube-apiserver
+/// ends a watch after at most an hour, unless `--min-request-timeout` exceeds its default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
-/// Maximum number of Leases fed by one command.
+/// Maximum number of Leases that one command writes to built-in storage.
 const FEED_LEASES_MAX: usize = 2_000;
 /// Maximum number of Leases imported in one turn of the event loop.
 const TAKEN_IN_PER_TURN: usize = 256;
-/// Maximum number of changes in flight in the journal.
+/// Maximum number of the worker's changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
 /// The work of a hand-over at this replica.
 #[derive(Debug)]
 pub(super) struct Worker {
     port: BuiltInPort,
-    /// State of the hand-over that `stage` belongs to.
+    /// State of the hand-over for which `stage` was set.
     state: HandoverState,
     stage: Stage,
-    /// The thread's current command.
+    /// The command that the thread carries out now.
     under_way: Option<UnderWay>,
-    /// Whether the next read returns all Leases, not only the changes since the last read.
+    /// Whether the next read must return all Leases, not only the changes since the last read.
     reads_all: bool,
-    /// Last read state of each Lease that is not imported yet, by key.
+    /// Leases that are read but not imported yet, by key. Each has its last read state.
     incoming: BTreeMap<String, Incoming>,
-    /// Leases whose changes are in flight.
+    /// Leases whose imported changes are in flight in the journal.
     submitted: Vec<(String, Incoming, Ticket)>,
-    /// Leases that cannot be decoded, by key.
+    /// Leases whose values cannot be decoded, by key.
     unreadable: BTreeMap<String, Incoming>,
     feed: Feed,
-    /// Progress at the end of the current round.
+    /// Progress to publish at the end of the current round.
     round: Progress,
     /// Whether the last read began after all replicas had confirmed the phase.
     is_read_confirmed: bool,
-    /// Version of the table at the last write of renewals.
+    /// `resourceVersion` of the table when the worker last wrote renewals.
     write_version: ResourceVersion,
-    /// Time at which the stage continues, in ms.
+    /// Time of the next work in this stage, in ms.
     stage_ms: u64,
-    /// Time of the next feed, in ms.
+    /// Time of the next write of due Leases, in ms.
     feed_ms: u64,
-    /// Whether this replica does the work.
+    /// Whether this replica's worker is the active one.
     is_working: bool,
 }
 
-/// The progress of a phase's work.
+/// The stage of the work in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A read is next, or in progress.
     Read,
-    /// The result of the read is being imported.
+    /// The worker imports the result of the read.
     TakeIn,
     /// A write is next, or in progress.
     Write,
-    /// The progress is being published.
+    /// The worker publishes its progress.
     Publish,
     /// The work is complete, apart from periodic checks.
     Rest,
 }
 
-/// The thread's current command.
+/// The command that the thread carries out now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnderWay {
     purpose: Purpose,
-    /// Whether the command belongs to an earlier phase, so that its result is ignored.
+    /// Whether the command belongs to an earlier phase. If so, the worker ignores the result.
     is_stale: bool,
 }
 
@@ -122,7 +125,7 @@ enum Purpose {
     Write,
 }
 
-/// The state of a Lease as read from built-in storage.
+/// A Lease as last read from built-in storage.
 #[derive(Clone, Debug)]
 enum Incoming {
     Present(StoredLease),
@@ -150,12 +153,12 @@ impl Worker {
         }
     }
 
-    /// Returns the next time at which there is work, in ms; `None` if another replica does the work.
+    /// Returns the time of the next work, in ms. Returns `None` if another replica's worker is active.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
 
-    /// Continues the work of a phase. `is_confirmed` tells whether every replica follows the phase.
+    /// Continues the work in a phase. `is_confirmed` tells whether every replica follows the phase.
     pub(super) fn work(
         &mut self,
         state: &HandoverState,
@@ -178,7 +181,7 @@ impl Worker {
         self.take_event(state, table, storage, now);
         self.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
-        // Another replica may have published the same round. This replica then begins the next round.
+        // Another replica may have published the same round. This worker then begins the next round.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
@@ -192,7 +195,7 @@ impl Worker {
         }
     }
 
-    /// Returns the time until the stage is checked again, in ms.
+    /// Returns the time until the next check of the stage, in ms.
     fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
@@ -203,10 +206,11 @@ impl Worker {
         }
     }
 
-    /// Begins a phase. The worker still imports earlier reads, unless this server's state is newer.
+    /// Begins a phase. The worker still imports what it read in an earlier phase, unless this server's Leases are
+    /// newer.
     fn begin(&mut self, state: &HandoverState) {
         self.stage = Stage::Read;
-        // An incremental read would miss the table's changes that were not written back.
+        // An incremental read would miss changes of the table that were not written back.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
         self.incoming.append(&mut self.unreadable);
@@ -217,7 +221,7 @@ impl Worker {
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
-    /// Leaves the work to another replica, and discards everything in progress.
+    /// Stops the work, since another replica's worker is active now. Discards everything in progress.
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.incoming.clear();
@@ -226,7 +230,7 @@ impl Worker {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        // The result of the command will be outdated when this replica does the work again.
+        // The result of the command will be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
@@ -238,7 +242,7 @@ impl Worker {
         self.port.send(command);
     }
 
-    /// Continues the stage.
+    /// Continues the current stage.
     fn go_on(&mut self, state: &HandoverState, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
@@ -252,7 +256,7 @@ impl Worker {
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
-            // The Lease has no step, so the write of the step was lost.
+            // The Lease of the hand-over has no step. So the write of the step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
                 self.send(Purpose::Look, BuiltInCommand::Look);
@@ -266,7 +270,7 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            // Another replica may have imported newer states since the read.
+            // Another replica may have imported newer states of the Leases since this read.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
@@ -288,7 +292,8 @@ impl Worker {
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
             BuiltInEvent::Ours => {}
-            // The APIService has not been replaced yet. The renewals of this round were not written.
+            // The APIService does not point to this server yet. The renewals of this round are not in built-in
+            // storage.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
@@ -312,7 +317,7 @@ impl Worker {
         }
     }
 
-    /// Queues the result of a read for import. A Lease that is missing from a complete read was deleted.
+    /// Queues the result of a read for import. If a complete read lacks a Lease, that Lease was deleted.
     fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
@@ -333,8 +338,8 @@ impl Worker {
         self.incoming.is_empty() && self.submitted.is_empty()
     }
 
-    /// Imports some queued Leases into the table. A change that another write has overtaken is repeated, unless the
-    /// Lease was read again meanwhile.
+    /// Imports some queued Leases into the table. If the journal rejects a change because another write came first,
+    /// the import is repeated, unless the worker has read the Lease again meanwhile.
     fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut retried = Vec::new();
         self.submitted = std::mem::take(&mut self.submitted)
@@ -400,7 +405,8 @@ impl Worker {
         may_only_renew(state) && (state.step == Some(Step::Imported) || !self.is_read_confirmed)
     }
 
-    /// Writes the renewals that built-in storage does not have. The table has every change of the last read.
+    /// Writes the renewals that built-in storage does not have. The caller has imported every change of the last
+    /// read.
     fn write_renewals(&mut self, table: &Table, now: Now) {
         debug_assert!(self.has_taken_in(), "a write compares what was read");
         self.write_version = table.version();
@@ -422,7 +428,8 @@ impl Worker {
         }
     }
 
-    /// Removes and returns the due Leases that are to be written to built-in storage. Records them as being written.
+    /// Removes and returns the due Leases that must be written to built-in storage. Records that they are being
+    /// written.
     fn take_fed(&mut self, table: &Table, is_serving: bool, now: Now) -> Vec<Wanted> {
         let (mut keys, mut leases) = (Vec::new(), Vec::new());
         while leases.len() < FEED_LEASES_MAX && self.feed.is_due(now) {
@@ -442,8 +449,8 @@ impl Worker {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
-        // A forced write also writes unchanged locks. So late updates of locks by kube-apiserver fail, since they
-        // update an older state.
+        // A forced write also writes locks that have not changed. So a late update of a lock by kube-apiserver fails,
+        // since that update is based on an older state of the lock.
         let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
     }
@@ -482,8 +489,8 @@ impl Worker {
     }
 }
 
-/// Returns a Lease in its form for built-in storage. During a takeover built-in storage is authoritative, and gets only
-/// this server's writes.
+/// Returns a Lease as it must be in built-in storage. During a takeover, only this server's own writes are written to
+/// built-in storage.
 fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     let (namespace, name) = key.parts();
     match table.find(namespace, name) {
@@ -500,7 +507,7 @@ fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Renewals
 }
 
-/// Whether the worker imports its reads. It does not if this server's state is newer.
+/// Whether the worker imports what it reads. The worker does not import if this server's Leases are newer.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
@@ -509,7 +516,7 @@ fn takes_in(state: &HandoverState) -> bool {
     }
 }
 
-/// Returns the change that imports a read Lease; `None` if the table has that state already.
+/// Returns the change that imports a Lease; `None` if the table already has the same content.
 ///
 /// # Errors
 /// The reason why the value is not a Lease.
@@ -524,14 +531,14 @@ fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -
     }
 }
 
-/// Whether the Lease of this key belongs to this server: an identity or the hand-over.
+/// Whether the Lease with this key belongs to this server: an identity Lease or a Lease of the hand-over.
 fn is_own_key(table: &Table, key: &str) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let found = table.find(namespace, name);
     is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Returns the Leases of clients: all but this server's identities and the hand-over.
+/// Returns the Leases of clients: all Leases but identity Leases and those of the hand-over.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }
@@ -543,7 +550,7 @@ fn wanted(object: &Object) -> Wanted {
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
 }
 
-/// Writes the progress to its Lease, unless the journal refuses the change.
+/// Writes the progress to the Lease that holds it, unless the journal refuses the change.
 fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: Now) {
     let round = (ROUND.into(), format_compact!("{}", progress.round));
     let written = (WRITTEN.into(), format_compact!("{}", progress.written));
@@ -568,7 +575,7 @@ fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: No
     _ = storage.write(table, change, now.ms);
 }
 
-/// Writes a step and a message to the Lease of the hand-over. Returns whether the change was accepted.
+/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change.
 fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();

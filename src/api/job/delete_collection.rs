@@ -1,4 +1,4 @@
-//! The deletion of a collection, Lease by Lease.
+//! Deletes a collection, one Lease after another.
 
 use super::JobError;
 use super::found::Found;
@@ -24,7 +24,7 @@ pub(super) struct CollectionDeletion {
     deletion: Deletion,
     /// Leases to delete, in the order of the list.
     doomed: VecDeque<Doomed>,
-    /// Error that ends the deletion of the collection once all changes in flight are settled.
+    /// Error that ends the deletion of the collection. The error is reported once no change is in flight.
     refused: Option<JobError>,
 }
 
@@ -39,11 +39,11 @@ struct Doomed {
 enum DoomedState {
     /// Another request's change of the Lease is in flight, with this ticket number.
     Busy(u64),
-    /// The Lease is deleted, marked for deletion, or kept.
+    /// The Lease is deleted, marked for deletion, or left as it is.
     Done,
-    /// The deletion has not begun, or must be repeated.
+    /// No deletion of the Lease is in flight. The next step tries it, for the first time or again.
     Found,
-    /// The deletion is in flight.
+    /// The deletion of the Lease is in flight.
     Submitted(Ticket),
 }
 
@@ -58,12 +58,12 @@ impl CollectionDeletion {
         !self.doomed.is_empty()
     }
 
-    /// Deletes the next Leases that `selector` matches, and adds the deleted ones to `found`. With a journal, all
-    /// deletions of a step are in flight together, and the next step waits for them.
+    /// Deletes the next Leases that `selector` matches, and adds the deleted Leases to `found`. With a journal, all
+    /// deletions of one step are in flight together. The next step waits for them.
     ///
     /// # Errors
-    /// 409 if a precondition fails, after the preceding Leases are deleted. [`JobError::Forgotten`] if the event log no
-    /// longer has the states of the remaining Leases.
+    /// 409 if a precondition fails. The Leases before that one are already deleted. [`JobError::Forgotten`] if the
+    /// event log no longer has the states of the remaining Leases.
     pub(super) fn step(
         &mut self,
         found: &mut Found,
@@ -88,7 +88,7 @@ impl CollectionDeletion {
             }
         }
         if self.refused.is_some() {
-            // Deletions in flight cannot be recalled.
+            // A deletion in flight cannot be cancelled.
             self.doomed.retain(|doomed| matches!(doomed.state, DoomedState::Submitted(_) | DoomedState::Done));
         }
         while let Some(first) = self.doomed.pop_front_if(|doomed| matches!(doomed.state, DoomedState::Done)) {
@@ -102,12 +102,12 @@ impl CollectionDeletion {
 
     /// Finds the next Leases to delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
-        // At least one Lease is deleted in each step, so that the deletion completes despite other writes.
+        // Each step deletes at least one Lease. So the deletion of the collection ends despite other writes.
         let Headroom { events, bytes: mut bytes_left } = table.log().headroom();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            // The Lease of the hand-over is never deleted with its collection.
+            // A deletion of a collection never deletes the Lease of the hand-over.
             if object.is_selected_by(selector)
                 && !handover::is_lease(&object.metadata().namespace, &object.metadata().name)
             {
@@ -121,7 +121,8 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Continues the deletion of this Lease as far as possible. If `is_refused`, no new change is submitted.
+    /// Continues the deletion of this Lease as far as possible. If `is_refused`, submits no new change to the
+    /// journal.
     ///
     /// # Errors
     /// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
@@ -138,7 +139,7 @@ impl Doomed {
                 Outcome::Applied(_) => self.state = DoomedState::Done,
                 Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
                 Outcome::Pending => {}
-                // Another write of this Lease came first.
+                // Another write of this Lease came first, so the deletion must be repeated.
                 Outcome::Rejected => self.state = DoomedState::Found,
             },
             DoomedState::Busy(ticket) if storage.settled() >= *ticket => self.state = DoomedState::Found,
@@ -151,7 +152,8 @@ impl Doomed {
     }
 }
 
-/// Deletes the Lease of `object`, or marks it if it has finalizers. A newer Lease of the same name is kept.
+/// Deletes the Lease `object`, or marks it for deletion if it has finalizers. Leaves a newer Lease of the same name
+/// as it is.
 ///
 /// # Errors
 /// 409 if a precondition fails; 429 or 507 if the journal refuses the change.

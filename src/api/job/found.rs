@@ -1,4 +1,4 @@
-//! The items of a list's page, and the metadata of the list.
+//! The items of one page of a list, and the metadata of the list.
 
 use crate::api::token::ContinueToken;
 use crate::codec::list_meta::ListMeta;
@@ -15,19 +15,19 @@ use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
-    /// Maximum number of items.
+    /// Maximum number of items on the page.
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,
-    /// Rest of the list after this page; `None` until the page is full.
+    /// What follows this page in the list; `None` until the page is full.
     rest: Option<Rest>,
 }
 
-/// The rest of a list after a page.
+/// What follows a page in its list.
 #[derive(Debug)]
 pub(super) struct Rest {
     token: ContinueToken,
-    /// Number of Leases counted so far, if the token does not have the number of remaining items.
+    /// Number of Leases counted so far after the page. Unused if the token has the number of remaining items.
     counted: usize,
 }
 
@@ -38,7 +38,7 @@ impl Found {
         Self { items: snapshot.no_states(), snapshot, limit, bytes: 0, rest: None }
     }
 
-    /// Returns the number of items still wanted.
+    /// Returns the number of items that still fit on the page.
     pub(super) fn wanted(&self) -> usize {
         self.limit.saturating_sub(self.items.len())
     }
@@ -74,8 +74,9 @@ impl Found {
         })
     }
 
-    /// Returns the metadata of a list whose items are found. `is_page` tells whether another page may follow. `None` if
-    /// another step must count the remaining items: a token without a version does not have their number.
+    /// Returns the metadata of a list, once all items of the page are found. `is_page` tells whether another page may
+    /// follow. Returns `None` if another step must count the remaining items, since a token without a
+    /// `resourceVersion` does not have their number.
     pub(super) fn meta(
         &mut self,
         table: &Table,
@@ -89,7 +90,7 @@ impl Found {
         }
         let Rest { token, counted } =
             rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
-        // With a selector the number of matching items is unknown.
+        // With a selector, the server does not know how many of the remaining items match.
         let is_told = selector.is_everything();
         if is_told && token.remaining().is_none() {
             let count = |_: &Object| {
@@ -102,7 +103,7 @@ impl Found {
             token.set_remaining(*counted);
         }
         if token.remaining() == Some(0) {
-            // Any item after this page was created after the version of the list.
+            // All items after this page were created after the `resourceVersion` of the list.
             return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
         }
         let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
@@ -110,7 +111,7 @@ impl Found {
     }
 }
 
-/// The metadata of a list. The job keeps it until the end of the list, since some forms have it there.
+/// The metadata of a list. The job keeps the metadata until the end of the list, where some forms have it.
 #[derive(Debug)]
 pub(super) struct OwnedMeta {
     version: ResourceVersion,

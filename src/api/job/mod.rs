@@ -1,8 +1,8 @@
-//! Jobs: lists, deletions of a collection, and compressed bodies, whose work may be long. A job runs in steps, so that
-//! it delays no renewal.
+//! Jobs. A job makes a response whose work may be long: a list, a deletion of a collection, or a compressed body. A
+//! job runs in steps. Between two steps, the event loop serves other requests, so a job delays no renewal.
 //!
-//! While the request may still be refused, the response has no head: [`Job::has_head`] is false, and steps append
-//! nothing. Once the head is sent, only closing the connection can signal an error.
+//! The head of the response is sent once the request can no longer fail. Before that, [`Job::has_head`] is false, and
+//! steps append nothing. After that, the server can signal an error only by closing the connection.
 
 mod delete_collection;
 mod found;
@@ -34,20 +34,20 @@ use found::{Found, OwnedMeta};
 pub struct Job {
     selector: Selector,
     form: Form,
-    /// Printer of an indented list.
+    /// Indents the list, if the client wants that.
     printer: Option<Printer>,
     stage: Stage,
-    /// State of the table that was requested.
+    /// State of the Leases that the request asks for.
     state: AskedState,
-    /// Data for the metrics of the request, which is counted with its status.
+    /// Data to count the request in the metrics, together with its status.
     request: Option<PendingRequest>,
     /// Compression of the body, for a client that accepts gzip.
     gzip: Option<Gzip>,
-    /// Time of the first step or of the first deadline check, whichever came first, in ms.
+    /// Start of the job's time, in ms: its first step or its first deadline check, whichever came first.
     since_ms: Option<u64>,
     /// Permit of a long job.
     permit: Option<Permit>,
-    /// Whether the next step waits for the job's own changes.
+    /// Whether the next step must wait until the job's own changes are applied, rejected or failed.
     is_waiting: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Job {
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The event log no longer has the states for the rest of the response.
+    /// The event log no longer has the states of the Leases that the rest of the response needs.
     Forgotten,
     /// The job has taken longer than [`JOB_MS_MAX`], or its permit was revoked.
     Overtaken,
@@ -74,12 +74,12 @@ impl From<Forgotten> for JobError {
 #[derive(Debug, Default)]
 struct Printer {
     pretty: Pretty,
-    /// Part of the list that is not indented yet.
+    /// Bytes of the list that the printer has not indented yet.
     compact: Vec<u8>,
 }
 
 impl Printer {
-    /// Returns the compact form of a list, and a printer if it must be indented.
+    /// Returns `form` without indentation. Also returns a printer if `form` has indentation.
     fn of(form: Form) -> (Form, Option<Self>) {
         let mut compact = form;
         let is_pretty = std::mem::take(&mut compact.representation.pretty);
@@ -87,11 +87,12 @@ impl Printer {
     }
 }
 
-/// The work of the next step. [`Stage::Collect`] and [`Stage::Delete`] lead to [`Stage::Send`]. Any other stage stays
-/// until the job is complete or its deadline passes.
+/// What the next step does. [`Stage::Collect`] and [`Stage::Delete`] are followed by [`Stage::Send`]. Any other stage
+/// lasts until the job is complete or its deadline has passed.
 #[derive(Debug)]
 enum Stage {
-    /// Collects the items of a list with a limit. The metadata precede the items in the response, and depend on them.
+    /// Collects the items of a list with a limit. The response has the metadata before the items, but the metadata
+    /// depend on the items.
     Collect { found: Found },
     /// Finds the Leases of a collection, then deletes them.
     Delete { found: Found, deletion: CollectionDeletion },
@@ -99,14 +100,14 @@ enum Stage {
     Stream(StreamedList),
     /// Sends a complete response that is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// The job was ended: its deadline passed before the client had read the response, or another user needed the
-    /// permit. All memory is released.
+    /// The job has ended early: its deadline passed before the client had read the response, or another user needed
+    /// its permit. The job has released all its memory.
     GivenUp,
     /// Sends the collected items.
     Send(Unsent),
 }
 
-/// A list whose items are not collected.
+/// A list that is sent while its items are found.
 #[derive(Debug)]
 struct StreamedList {
     snapshot: Snapshot,
@@ -115,7 +116,7 @@ struct StreamedList {
 }
 
 impl StreamedList {
-    /// Appends the next items.
+    /// Appends the next items to the output.
     fn step(
         &mut self,
         table: &Table,
@@ -147,7 +148,7 @@ impl StreamedList {
     }
 }
 
-/// Collected items that are not sent yet.
+/// Collected items that the job has not sent yet.
 #[derive(Debug)]
 struct Unsent {
     meta: OwnedMeta,
@@ -157,10 +158,10 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Appends the next items.
+    /// Appends the next items to the output.
     fn send(&mut self, selector: &Selector, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
-            // Each item is dropped once it is written, since dropping all items at once would take long.
+            // The job drops each item once it is written, since dropping all items at once would take long.
             let Some(object) = self.items.pop_front() else {
                 form.push_list_close(out, &self.meta.borrowed(form.shard_of(selector)), self.is_empty);
                 return Stepped::Done;
@@ -172,7 +173,8 @@ impl Unsent {
 }
 
 impl Job {
-    /// Creates a list of the Leases in `snapshot` that `selector` matches, of at most `limit` items; 0 means no limit.
+    /// Creates a list of the Leases in `snapshot` that `selector` matches. The list has at most `limit` items; 0
+    /// means no limit.
     #[must_use]
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
@@ -183,7 +185,8 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// Creates a deletion of the Leases in `snapshot` that `selector` matches, of at most `limit`; 0 means no limit.
+    /// Creates a deletion of the Leases in `snapshot` that `selector` matches. The deletion deletes at most `limit`
+    /// Leases; 0 means no limit.
     #[must_use]
     pub fn delete_collection(
         snapshot: Snapshot,
@@ -220,13 +223,14 @@ impl Job {
         }
     }
 
-    /// Whether the next step waits for the job's own changes to be settled. A step before that has no effect.
+    /// Whether the next step must wait until the job's own changes are applied, rejected or failed. An earlier step
+    /// has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Allows the next step.
+    /// Ends the wait, so that the next step has an effect.
     pub fn end_waiting(&mut self) {
         self.is_waiting = false;
     }
@@ -237,7 +241,7 @@ impl Job {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether the job takes more than one step. Such jobs may use much memory, and share one core.
+    /// Whether the job takes more than one step. Such a job may use much memory. All such jobs share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
@@ -245,7 +249,7 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // The number of steps is unknown for a page with a selector, and for a page whose rest must be counted.
+        // The number of steps is unknown if the page has a selector, or if the items after the page must be counted.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
@@ -256,12 +260,12 @@ impl Job {
         matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. })
     }
 
-    /// Returns the job's permit. The job holds it until its end.
+    /// Returns the job's permit. The job keeps the permit until the job ends.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
     }
 
-    /// Sets the state that the list requests.
+    /// Sets the state of the Leases that the list asks for.
     #[must_use]
     pub(super) fn with_state(self, state: AskedState) -> Self {
         Self { state, ..self }
@@ -273,19 +277,19 @@ impl Job {
         Self { gzip: Some(gzip), ..self }
     }
 
-    /// Sets the data for the metrics of the request.
+    /// Sets the data to count the request in the metrics.
     pub(super) fn set_request(&mut self, request: PendingRequest) {
         self.request = Some(request);
     }
 
-    /// Counts the request with its status, at the start of the response.
+    /// Counts the request with its status. Call this function at the start of the response.
     pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         if let Some(request) = &self.request {
             request.count_begin(metrics, status);
         }
     }
 
-    /// Counts the duration of the request, after the last step.
+    /// Counts the duration of the request. Call this function after the last step.
     pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
         if let Some(request) = &self.request {
             request.count_end(metrics, now);
@@ -305,11 +309,11 @@ impl Job {
         head
     }
 
-    /// Whether the head can be sent: the request can no longer be refused, and the compression of the body is decided.
+    /// Whether the head can be sent: the request can no longer fail, and it is known whether the body is compressed.
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            // Before the first item is sent, the version may still expire from the log.
+            // Before the first item is sent, the event log may still drop the `resourceVersion` of the list.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
             (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
@@ -330,11 +334,12 @@ impl Job {
         self.request.as_ref().map_or_else(|| Response::from_error(&error), |request| request.refusal(&error))
     }
 
-    /// Makes one step, and appends to `out` until it holds about `bytes_max`. `out` must be empty until there is a
-    /// head.
+    /// Makes one step. Appends to `out` until `out` holds about `bytes_max` bytes. `out` must be empty while there is
+    /// no head.
     ///
     /// # Errors
-    /// [`JobError`]. Before the head, the response is [`Job::refusal`]. After it, the response cannot be completed.
+    /// [`JobError`]. If the head is not sent yet, the response is [`Job::refusal`]. Otherwise the response stays
+    /// incomplete.
     pub fn step(
         &mut self,
         table: &mut Table,
@@ -343,7 +348,8 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        // A slow peer must not hold the job's memory, or the states retained for the job, beyond the deadline.
+        // A slow client must not make the job keep its memory, or the table keep old states of Leases, beyond the
+        // deadline.
         if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }
@@ -361,7 +367,7 @@ impl Job {
         stepped
     }
 
-    /// Makes one step of the uncompressed body.
+    /// Makes one step of the body before compression.
     fn plain_step(
         &mut self,
         table: &mut Table,
@@ -374,7 +380,7 @@ impl Job {
             return self.compact_step(table, storage, now, out, bytes_max);
         };
         printer.compact.clear();
-        // About half of the output is spaces.
+        // In indented JSON, about half of the bytes are spaces.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
         let stepped = self.compact_step(table, storage, now, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
@@ -419,7 +425,7 @@ impl Job {
         }
     }
 
-    /// Begins to send the collected items if the page is full, or if `stepped` shows that the search is complete.
+    /// Begins to send the collected items if the page is full or if `stepped` says that the search is complete.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -443,8 +449,9 @@ impl Job {
         self.compact_step(table, storage, now, out, bytes_max)
     }
 
-    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call it periodically, since a
-    /// peer may delay the next step, even the first. `is_blocked` tells whether the peer leaves no room for that step.
+    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call this function
+    /// periodically, since a client may delay the next step, even the first. `is_blocked` tells whether the client
+    /// leaves no room for the output of that step.
     pub fn check(&mut self, now: Now, is_blocked: bool) {
         let waits_for_peer = is_blocked && !self.is_waiting;
         let is_held = self.permit.as_ref().is_none_or(|permit| permit.check_reading(waits_for_peer));
@@ -459,7 +466,7 @@ impl Job {
         self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
     }
 
-    /// Starts the job's time, unless it has started. Returns whether the deadline has passed.
+    /// Starts the job's time if it has not started. Returns whether the deadline has passed.
     fn check_deadline(&mut self, now: Now) -> bool {
         self.since_ms.get_or_insert(now.ms);
         now.ms >= self.late_ms(now)

@@ -1,4 +1,4 @@
-//! Lists and deletions, step by step.
+//! Tests of lists and deletions, step by step.
 
 use super::*;
 use crate::api::token::ContinueToken;
@@ -28,7 +28,7 @@ fn create(table: &mut Table, number: usize) {
     table.create(lease);
 }
 
-/// Goal: a client that delays the first step or a later step holds its permit no longer than `JOB_MS_MAX`.
+/// Goal: if a client delays the first step or a later one, the job holds its permit no longer than `JOB_MS_MAX`.
 #[test]
 fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
@@ -84,12 +84,12 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     for _ in 0..2 {
         assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
-    // The rest of the list must not see this change.
+    // The rest of the list must not show this change.
     let (slot, _) = table.find("n", "l999").expect("there");
     table.remove(slot);
     drop(job);
     assert_eq!(table.discarded_len(), 2 * JOB_KEYS_PER_STEP + 1);
-    // A list that is read to its end retains nothing.
+    // A list that the client has read to its end makes the table retain nothing.
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
@@ -98,7 +98,8 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     assert_eq!(table.discarded_len(), 0);
 }
 
-/// A list shows the state at its request, even if the first step is late and the log has lost that version.
+/// A list shows the state of the Leases when it was requested. That holds even if the first step comes late and the
+/// log has dropped that version.
 #[test]
 fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     let mut table = table_of(2);
@@ -120,7 +121,7 @@ fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
 }
 
-/// Creates a job by a request for namespace `n`.
+/// Creates the job of a request for the namespace `n`.
 fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     let request = RequestHead {
         method,
@@ -138,7 +139,8 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     }
 }
 
-/// Other writers are faster than the snapshot catches up. No part of the response was sent, so the client gets 410.
+/// Other clients write faster than the job's snapshot follows the log. No part of the response was sent, so the
+/// client gets 410.
 #[test]
 fn a_version_that_is_forgotten_on_the_way_is_expired() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
@@ -200,7 +202,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     assert_eq!(table.len(), 2);
 }
 
-/// After the page's last Lease there are more keys, but none of them existed at the version.
+/// More keys follow the last Lease of the page. But none of these Leases existed at the version of the list.
 #[test]
 fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     let now = Now { ms: 0, wall: Time(0) };
@@ -221,7 +223,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     }
 }
 
-/// After a page of the current state, further steps count the remaining items.
+/// After a page of the newest state, further steps count the remaining items.
 #[test]
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
@@ -242,7 +244,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
         for page in 0..3 {
             table.mark_delivered();
             let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
-            // Only the first page shows the current state, and must count all the rest.
+            // Only the first page is of the newest state, and must count all remaining items.
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
@@ -250,7 +252,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
                 == Stepped::More
             {
                 assert!(out.is_empty() && !job.has_head());
-                // Meanwhile writes do not belong to this version.
+                // Writes during the list do not belong to the version of the list.
                 create(&mut table, others.next().expect("numbers do not end"));
                 steps += 1;
             }
@@ -264,7 +266,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     }
 }
 
-/// Goal: a selector of thousands of terms makes no step longer.
+/// Goal: a selector of thousands of terms makes no step take longer.
 #[test]
 fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     let labels = vec!["!absent"; 1000].join(",");
@@ -293,7 +295,8 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     }
 }
 
-/// The deletion's own events push out of the log the events that its rest still needs.
+/// The deletion creates events of its own. These events push older events out of the log, which the rest of the
+/// deletion still needs.
 #[test]
 fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
@@ -319,7 +322,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     }
 }
 
-/// Printing leaves the bytes before the list in the output unchanged, even if the list takes many steps.
+/// The printer leaves the bytes before the list in the output unchanged, even if the list takes many steps.
 #[test]
 fn a_list_for_people_leaves_alone_what_goes_before_it() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

@@ -1,9 +1,9 @@
-//! The fast path of a renewal: an update whose body is the encoding of the current Lease with another `renewTime`.
-//! The fast path does not decode, validate or compare any field: the Lease was valid with the old time, so it is valid
-//! with the new time.
+//! The fast path of a renewal. A renewal is an update whose body is the encoding of the current Lease with another
+//! `renewTime`. The fast path does not decode, validate or compare any field. The Lease was valid with the old time,
+//! so it is valid with the new time.
 //!
-//! Invariant: for the same request, the fast path does the same as [`Api::decide_update`], byte for byte, or returns
-//! `None`. A test in this module compares both paths.
+//! Invariant: for each request, the fast path either does the same as [`Api::decide_update`], byte for byte, or
+//! returns `None`. A test in this module compares both.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};
@@ -20,7 +20,7 @@ use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 
 impl Api {
-    /// Returns the verdict for a renewal; `None` for any other request.
+    /// Returns the verdict about a renewal; `None` for any other request.
     #[inline]
     pub(super) fn decide_renewal(
         &mut self,
@@ -35,14 +35,15 @@ impl Api {
         if self.long_way_only {
             return None;
         }
-        // The same body has another meaning in an API version other than the stored one.
+        // The encodings are those of the stored API version. In another API version, the same body has another
+        // meaning.
         if options.dry_run || call.version != ApiVersion::V1 {
             return None;
         }
         let format = body_format(call.head.content_type)?;
         let (slot, current) = table.find(namespace, name)?;
         let renew_time = current.renew_time_in(format, body, is_renewable)?;
-        // An update without a change is not a renewal.
+        // An update that changes nothing is not a renewal.
         if current.renew_time() == Some(renew_time) {
             return None;
         }
@@ -57,7 +58,7 @@ impl Api {
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
-        // The write happens even if the form of the response is refused.
+        // The write happens even if the requested form of the response is refused.
         Some(Verdict::Write(change, Answer::applied(200, form, call.check_options_of(form))))
     }
 }

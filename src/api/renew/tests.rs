@@ -1,6 +1,7 @@
-//! The fast path of a renewal against the general path. Goal: a client cannot tell which path a request took. Method:
-//! two APIs with their own tables get the same random requests, and one always takes the general path. Replies, tables,
-//! logs and watch events must have the same bytes. Requests are renewals as clients send them, and variants of them.
+//! Compares the fast path of a renewal with the general path. Goal: a client cannot tell which path a request took.
+//! Method: two APIs, each with its own table, get the same random requests. One of the APIs always takes the general
+//! path. Replies, tables, event logs and watch events of both must have the same bytes. The requests are renewals as
+//! clients send them, and variants of such renewals.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
@@ -11,7 +12,7 @@ use crate::table::Table;
 use crate::timestamp::Time;
 use crate::watch::Watchers;
 
-/// A request as data.
+/// The data of a request.
 #[derive(Clone, Debug)]
 struct Sent {
     method: Method,
@@ -23,7 +24,7 @@ struct Sent {
     body: Vec<u8>,
 }
 
-/// A reply as data; of a list or a watch only its kind.
+/// The data of a reply. For a list or a watch, the data is only the kind of the reply.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
 /// An API, its table, and its watchers.
@@ -92,7 +93,7 @@ impl Side {
         }
     }
 
-    /// Returns the events of the last change for each watcher, with the watcher's number.
+    /// Returns the events of the last change for each watcher, and the number of the watcher.
     fn seen(&mut self, now: Now) -> Vec<(usize, Vec<u8>)> {
         self.watchers.notify(&self.table);
         let mut seen = Vec::new();
@@ -129,7 +130,7 @@ struct World {
     long: Side,
     rng: fastrand::Rng,
     now: Now,
-    /// Bodies that clients have received. The index of the Lease's name and whether the body is protobuf come first.
+    /// Bodies that clients have received. Each has the index of the Lease's name, and whether the body is protobuf.
     got: Vec<(usize, bool, Vec<u8>)>,
     micros: u64,
 }
@@ -150,7 +151,7 @@ impl World {
         of[self.rng.usize(..of.len())]
     }
 
-    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy.
+    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy of the Lease.
     fn create(&mut self, name: &str) {
         let mut meta = format!(r#""name":"{name}","namespace":"n""#);
         if self.rng.bool() {
@@ -184,7 +185,7 @@ impl World {
         self.long.table.create(created.lease().into_owned());
     }
 
-    /// Returns a renewal, mostly a plain one, sometimes a variant.
+    /// Returns a renewal. Most are plain renewals, some are variants.
     fn renewal(&mut self, at: usize, is_protobuf: bool, mut body: Vec<u8>) -> Sent {
         self.micros += self.rng.u64(1..3_000_000);
         let micros = 500_000 + self.micros;
@@ -215,7 +216,7 @@ impl World {
         sent
     }
 
-    /// Returns the same Lease with another `renewTime`, written by a client that knows every field.
+    /// Returns the same Lease with another `renewTime`, as a client with all fields of the API would write it.
     fn protobuf_with_time(&mut self, body: &[u8], time: &str) -> Vec<u8> {
         let Ok(decoded) = crate::codec::protobuf::decode_lease(body, ApiVersion::V1) else { return body.to_vec() };
         let mut lease = decoded.lease;
@@ -262,11 +263,11 @@ impl World {
         }
     }
 
-    /// Changes JSON as text: the order of fields, a missing field, another value, or another form of a time.
+    /// Changes a JSON body: the order of the fields, a missing field, another value, or another form of a time.
     fn change_text(&mut self, sent: &mut Sent) {
         let Ok(mut lease) = serde_json::from_slice::<serde_json::Value>(&sent.body) else { return };
         match self.rng.u8(..10) {
-            // A map of serde_json is sorted by key.
+            // serde_json has already sorted the fields by name.
             0 => {}
             1 => _ = lease["metadata"].as_object_mut().and_then(|meta| meta.remove("managedFields")),
             2 => _ = lease["metadata"].as_object_mut().and_then(|meta| meta.remove("resourceVersion")),
@@ -344,7 +345,7 @@ impl World {
         if self.short.table.find("n", name).is_none() {
             self.create(name);
         }
-        // The next renewal is based on this read.
+        // The next renewal starts from the body of this read.
         if self.rng.u8(..4) == 0 {
             let accept = if is_protobuf { PROTOBUF } else { JSON };
             let bodies = [self.short.body_of(name, accept), self.long.body_of(name, accept)];
@@ -354,7 +355,7 @@ impl World {
             }
         }
         let sent = match self.got.len() {
-            // The renewal is sometimes based on an older body.
+            // Some renewals start from an older body.
             count if count > 0 && self.rng.u8(..8) > 0 => {
                 let back = if self.rng.u8(..6) == 0 { self.rng.usize(..count.min(4)) } else { 0 };
                 let (at, is_protobuf, body) = self.got[count - 1 - back].clone();
@@ -376,7 +377,7 @@ impl World {
         self.compare(&sent);
     }
 
-    /// Returns everything visible of the two tables.
+    /// Compares everything that clients can see of the two tables.
     fn compare(&mut self, sent: &Sent) {
         let tables = [&self.short.table, &self.long.table];
         assert_eq!(tables[0].version(), tables[1].version(), "{sent:?}");
@@ -394,7 +395,7 @@ impl World {
         }
         let now = self.now;
         assert_eq!(self.short.seen(now), self.long.seen(now), "{sent:?}");
-        // Other forms are made from the decoded object, not from the bytes that were sent.
+        // The server makes other forms from the decoded object, not from the bytes that the client sent.
         if self.rng.u8(..8) == 0 {
             for name in NAMES {
                 for accept in [JSON, PROTOBUF] {
@@ -418,12 +419,12 @@ fn nobody_can_tell_which_way_a_request_went() {
         let [in_json, in_protobuf] = world.short.api.short_ways;
         renewals = [renewals[0] + in_json, renewals[1] + in_protobuf];
     }
-    // Enough requests took the fast path for the test to be meaningful.
+    // The test is meaningful only if enough requests took the fast path.
     assert!(renewals.iter().all(|count| count * 12 > steps), "{renewals:?} of {steps}");
 }
 
-/// Goal: a Lease loaded from the store takes the fast path from its first renewal on. Otherwise each restart would
-/// write every Lease to the journal again.
+/// Goal: a Lease that was loaded from the store takes the fast path from its first renewal on. Otherwise the first
+/// renewal of each Lease after a restart would write the whole Lease to the journal.
 #[test]
 fn a_lease_out_of_the_store_is_renewed_the_short_way() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };

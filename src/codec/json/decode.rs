@@ -1,8 +1,8 @@
 //! Decodes JSON bodies to objects.
 //!
-//! A [`Decoder`] is reused, so that decoding a body of common size allocates only the object. The body is first copied
-//! into a buffer, because simd-json writes into its input and needs room after it. The body itself stays intact for
-//! errors that quote it and for the slow path.
+//! A [`Decoder`] is reused. So decoding a body of common size allocates memory only for the object. The body is first
+//! copied into a buffer, because simd-json overwrites its input and needs padding after the input. The body itself
+//! stays intact: errors quote it, and the slow path reads it.
 //!
 //! ```text
 //! body ──copy──► input ──simd-json──► tape ──fields──► Lease
@@ -28,9 +28,9 @@ use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 /// Decodes JSON bodies, one after another.
 pub struct Decoder {
     buffers: Buffers,
-    /// Text that simd-json parses, then [`INPUT_PADDING`] bytes. Strings are unescaped in place.
+    /// Text that simd-json parses, then [`INPUT_PADDING`] bytes. simd-json unescapes strings in place.
     input: Vec<u8>,
-    /// Tape of the current body; empty between bodies, to reuse its memory.
+    /// Tape of the current body. Between two bodies, the tape is empty and keeps its memory.
     tape: Tape<'static>,
 }
 
@@ -51,11 +51,10 @@ impl Decoder {
         }
     }
 
-    /// Decodes a Lease. `version` is the default if the body names no version. The body may name another version of the
-    /// group.
+    /// Decodes a Lease. `version` is the default API version. The body may name another version of the group.
     ///
     /// # Errors
-    /// kube-apiserver's error for a body that is not JSON, not a Lease, or has a field of the wrong type.
+    /// kube-apiserver's error for a body that is not JSON, is not a Lease, or has a field of the wrong type.
     pub fn decode_lease(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.decode_lease_of(body, body, version)
     }
@@ -68,8 +67,8 @@ impl Decoder {
         self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
-    /// Decodes the Lease that resulted from a patch. `version` is the default if the result names no version. It may
-    /// name another version of the group.
+    /// Decodes the Lease that results from a patch. `version` is the default API version. The result may name another
+    /// version of the group.
     ///
     /// # Errors
     /// Go's plain message, which kube-apiserver includes in an error about the patch.
@@ -82,13 +81,15 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// Returns the repeated fields of a patch. The patch has been applied, so its depth is limited.
+    /// Returns the repeated fields of a patch. The caller has applied the patch, so the depth of the patch is
+    /// limited.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
     }
 
-    /// Returns the complaints of strict decoding about the operations of a JSON patch that has been applied.
+    /// Returns the complaints of strict decoding about the operations of a JSON patch. The caller has applied the
+    /// patch.
     #[must_use]
     pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_operations).unwrap_or_default()
@@ -105,16 +106,16 @@ impl Decoder {
             .map_err(|message| ApiError::BadRequest { message })
     }
 
-    /// Decodes a Lease. `wanted` is the default if the body names no version.
+    /// Decodes a Lease. `wanted` is the default API version.
     fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
         let read = |root: Value<'_, '_>| lease_of(root, TypeMeta::interpret(root), body, wanted);
         self.read(body, read).map_err(|words| unread(&words)).flatten()
     }
 
-    /// Passes the value in `body` to `read`.
+    /// Parses `body`, and passes its value to `read`.
     ///
     /// # Errors
-    /// Go's message about the syntax.
+    /// Go's message about a syntax error.
     fn read<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
         let Self { buffers, input, tape } = self;
         let spare = std::mem::replace(tape, Tape(Vec::new())).reset();
@@ -138,14 +139,14 @@ impl Decoder {
         let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
         *tape = filled.reset();
         if body.len() > BODY_BYTES_KEPT {
-            // After a body of megabytes, the decoder must not keep tens of megabytes.
+            // After a body of several megabytes, the decoder must not keep tens of megabytes of buffers.
             *self = Self::new();
         }
         result
     }
 }
 
-/// Decodes `root` to a Lease. `meta` is the type of `root`; `wanted` is the default if `meta` names no version.
+/// Decodes `root` to a Lease. `meta` is the type of `root`. `wanted` is the default API version.
 fn lease_of(
     root: Value<'_, '_>,
     meta: Result<TypeMeta<'_>, String>,
@@ -163,7 +164,7 @@ fn unread(words: &str) -> Refusal {
 }
 
 /// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then decodes a Lease of its internal
-/// version, which has none of the fields. So the Lease is empty, and every field is reported as unknown.
+/// version, which has none of these fields. So the Lease is empty, and every field is reported as unknown.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();
@@ -185,16 +186,18 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
     (tape, well)
 }
 
-/// Initial size of the buffer for a body, in bytes: five times a kubelet's Lease with managed fields.
+/// Initial size of the buffer for a body, in bytes. It is five times the size of a kubelet's Lease with managed
+/// fields.
 const BODY_BYTES_COMMON: usize = 4_096;
 
-/// Maximum size of a body after which the buffers are kept, in bytes. The tape can take some twenty times as much.
+/// If a body is longer than this, the decoder frees its buffers after the body, in bytes. The tape can take some
+/// twenty times as much memory as the body.
 const BODY_BYTES_KEPT: usize = 65_536;
 
-/// Tape nodes of a common body.
+/// Number of tape nodes of a common body.
 const NODES_COMMON: usize = 256;
 
-/// Message for a body that Go accepts but simd-json refuses even when repaired. No such body is known.
+/// Message for a body that Go accepts but simd-json refuses, even in its repaired form. No such body is known.
 const UNREADABLE: &str = "unreadable value";
 
 #[cfg(test)]
@@ -309,7 +312,8 @@ mod tests {
                 r#"{"kind":5}"#,
                 r#"the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind":5})"#,
             ),
-            // The first of kube-apiserver's two decoders ignores the case of these names.
+            // kube-apiserver decodes a body with two decoders. The first decoder ignores the case of `kind` and
+            // `apiVersion`.
             (
                 r#"{"spec":{"renewTime":"x"},"Kind":"Pod","apiVersion":"v1"}"#,
                 r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
@@ -403,7 +407,7 @@ mod tests {
         assert!(refusal("{\"a\":".repeat(500_000)).contains("exceeded max depth"));
     }
 
-    /// A naive decoder takes quadratic time for these bodies. The test would then run for minutes.
+    /// A naive decoder takes quadratic time for these bodies, and the test would run for minutes.
     #[test]
     fn huge_bodies_take_linear_time() {
         let mut decoder = Decoder::new();
@@ -434,7 +438,7 @@ mod tests {
         assert_eq!(decoder.decode_lease(FULL.as_bytes(), V1), decode(FULL));
     }
 
-    /// An accepted body must be JSON for another parser too.
+    /// If the decoder accepts a body, another JSON parser must accept it too.
     #[test]
     fn mutated_bodies_never_panic() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -17,7 +17,7 @@ const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithCl
 const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
 const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
 
-/// Decodes options from the root value of `text`. Ignores unknown and repeated fields, like kube-apiserver's decoder
+/// Decodes `DeleteOptions` from the root value of `text`. Ignores unknown and repeated fields, as kube-apiserver does
 /// for these options.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                     reader.optional_integer(scope, &GRACE_PERIOD_SECONDS, value, &mut options.grace_period_seconds);
                 }
                 "preconditions" => match value {
-                    // The field is a pointer in Go, so null clears an earlier value.
+                    // In Go this field is a pointer. So `null` clears an earlier value of the field.
                     Value::Null => options.preconditions = None,
                     value => {
                         if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {

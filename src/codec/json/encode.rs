@@ -1,5 +1,6 @@
-//! Encodes objects as JSON, byte for byte like kube-apiserver: fields in the order of the Go types, empty fields
-//! omitted where the type says `omitempty`. All functions append to the caller's buffer, without a final line feed.
+//! Encodes objects as JSON, byte for byte like kube-apiserver. Fields are in the order of Go's structs. Empty fields
+//! are absent where the struct says `omitempty`. All functions append to the caller's buffer, without a final line
+//! feed.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
@@ -9,10 +10,10 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
-/// Appends a Lease. `version` is its `resourceVersion`; `None` in the response to the dry run of a creation. With
-/// `type_meta` the object has `kind` and `apiVersion`, which items of a list lack.
+/// Appends a Lease. `version` is the `resourceVersion` of the Lease; `None` in the response to a dry run of a
+/// creation. With `type_meta`, the object has `kind` and `apiVersion`. Items of a list do not have these fields.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // The reserved size is close to the final size, since the buffer may live as long as the Lease.
+    // The reserved size is close to the final size, since the buffer may exist as long as the Lease.
     out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
@@ -56,7 +57,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // The only time that is not a pointer in the API. So its zero value is omitted instead of written as null.
+    // In Go this is the only time that is not a pointer. So its zero value is absent, not `null`.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -151,8 +152,8 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     out.push(b',');
 }
 
-/// Estimated length of a Lease in JSON if nothing needs an escape, in bytes. The numbers cover names, quotes, commas
-/// and values of fixed length.
+/// Estimates the length of a Lease in JSON, in bytes, if no character needs an escape. The numbers cover names,
+/// quotes, commas and values of fixed length.
 fn estimated_bytes(lease: &Lease) -> usize {
     let (meta, spec) = (&lease.metadata, &lease.spec);
     let text = |text: &str, name: usize| if text.is_empty() { 0 } else { text.len() + name };
@@ -188,14 +189,14 @@ fn estimated_bytes(lease: &Lease) -> usize {
         + given(spec.lease_transitions.is_some(), 24)
         + optional(spec.strategy.as_deref(), 14)
         + optional(spec.preferred_holder.as_deref(), 21);
-    // The numbers cover the type, the version, the creation time, and a line feed.
+    // The numbers cover the type, the `resourceVersion`, the creation time, and a line feed.
     81 + 42 + 43 + metadata + spec
 }
 
-// Members. Each is written with a comma after it, and `close` replaces the last comma. So no member needs to know
-// whether it is the first.
+// Members of objects. Each member ends with a comma. `close` replaces the last comma with the bracket. So the code
+// for a member need not know whether the member is the first.
 
-/// Ends an object or array; replaces the comma after its last member.
+/// Ends an object or an array. The bracket replaces the comma after the last member.
 fn close(out: &mut Vec<u8>, bracket: u8) {
     match out.last_mut() {
         Some(last @ b',') => *last = bracket,
@@ -211,7 +212,7 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
     }
 }
 
-/// Appends a string, possibly empty, if present.
+/// Appends a string if it is present, even if it is empty.
 #[inline]
 fn push_optional_text(out: &mut Vec<u8>, key: &[u8], text: Option<&str>) {
     if let Some(text) = text {
@@ -272,14 +273,15 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     out.push(b',');
 }
 
-/// Appends `json`, written by [`encode_lease_into`] with its type, as `version`. Only `apiVersion` differs.
+/// Appends a Lease in the API version `version`. [`encode_lease_into`] has written `json` with `kind` and
+/// `apiVersion`. Only `apiVersion` changes.
 pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     let from = push_type_meta(out, version);
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends the start of an object of `version`, if it differs from the start that [`encode_lease_into`] writes. Returns
-/// the number of bytes of that start that are replaced; 0 if the starts are equal.
+/// Appends the start of an object in the API version `version`, unless it equals the start that [`encode_lease_into`]
+/// writes. Returns how many bytes of the latter start it replaces; 0 if both starts are equal.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {
@@ -375,7 +377,7 @@ mod tests {
         );
     }
 
-    /// Millions of kubelet Leases keep their encoding for their lifetime.
+    /// Millions of kubelet Leases each keep their encoding as long as they exist.
     #[test]
     fn the_buffer_of_a_lease_is_hardly_larger_than_it() {
         let owner = OwnerReference {

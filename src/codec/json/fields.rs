@@ -1,7 +1,8 @@
-//! Reads a field of a Go struct from a JSON value, with Go's treatment of `null`, repeated fields and wrong types.
+//! Reads the fields of a Go struct from a JSON value. `null`, repeated fields and wrong types have the same effect as
+//! in Go.
 //!
-//! As in Go's decoder, a wrong type does not stop decoding: the reader records the first wrong type. A time that does
-//! not parse stops decoding, and its error replaces that of an earlier wrong type.
+//! As in Go's decoder, a wrong type does not stop decoding. The reader records only the first wrong type. A time that
+//! cannot be parsed stops decoding. Its error replaces an earlier error about a wrong type.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -13,13 +14,13 @@ use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
 
-/// A field of a Go type of the API, as Go's errors name it.
+/// A field of a Go struct of the API, with the names that Go's errors use.
 pub(super) struct Field {
-    /// Path of names from the root of the object.
+    /// Path of the field from the root of the object, with dots.
     path: &'static str,
-    /// Go type of the value.
+    /// Go type of the field.
     go_type: &'static str,
-    /// Position in [`Scope::seen`], unique in its struct and below 32.
+    /// Bit of the field in [`Scope::seen`]: unique within the struct, and below 32.
     index: u32,
 }
 
@@ -30,15 +31,15 @@ impl Field {
     }
 }
 
-/// A JSON object being read into a Go struct.
+/// A JSON object whose members are being read into a Go struct.
 pub(super) struct Scope {
     go_struct: &'static str,
     place: Place,
-    /// One bit for each field, set once the field is read.
+    /// One bit for each field of the struct. The bit is set once the field is read.
     seen: u32,
 }
 
-/// Position of the object, as strict errors print it.
+/// Path of the object, as errors of strict decoding print it.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Root,
@@ -60,7 +61,7 @@ impl Scope {
     }
 }
 
-/// String pairs as received, for a [`StringMap`](crate::lease::StringMap) that is built at the end.
+/// Pairs of strings in the order of the body. A [`StringMap`](crate::lease::StringMap) is built from them at the end.
 pub(super) type Pairs<'i> = Gathered<(&'i str, &'i str)>;
 
 /// Reads fields and collects errors and complaints.
@@ -73,7 +74,7 @@ pub(super) struct FieldReader {
 }
 
 impl FieldReader {
-    /// Ends the decoding of `text`, if no error has stopped it.
+    /// Ends the decoding of `text`. Call this function if no error has stopped the decoding.
     ///
     /// # Errors
     /// Go's message for the first wrong type.
@@ -94,12 +95,12 @@ impl FieldReader {
         self.warnings.report(Complaint::Unknown, &scope.path_of(key));
     }
 
-    /// Marks a field of the API as read, without its value.
+    /// Marks a field as read, and ignores its value.
     pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
         self.note(scope, field);
     }
 
-    /// Reads a string that is not a pointer: `null` leaves it unchanged.
+    /// Reads a string that is not a pointer in Go: `null` leaves it unchanged.
     #[inline]
     pub(super) fn text(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, '_>, into: &mut CompactString) {
         self.note(scope, field);
@@ -110,7 +111,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a pointer to a string.
+    /// Reads a string that is a pointer in Go.
     #[inline]
     pub(super) fn optional_text(
         &mut self,
@@ -127,7 +128,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a pointer to a boolean.
+    /// Reads a boolean that is a pointer in Go.
     pub(super) fn optional_bool(
         &mut self,
         scope: &mut Scope,
@@ -143,7 +144,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads an integer that is not a pointer: `null` leaves it unchanged.
+    /// Reads an integer that is not a pointer in Go: `null` leaves it unchanged.
     pub(super) fn integer<T: FromNumber>(
         &mut self,
         scope: &mut Scope,
@@ -158,7 +159,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a pointer to an integer.
+    /// Reads an integer that is a pointer in Go.
     #[inline]
     pub(super) fn optional_integer<T: FromNumber>(
         &mut self,
@@ -178,7 +179,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a pointer to a `metav1.MicroTime`.
+    /// Reads a `metav1.MicroTime` that is a pointer in Go.
     #[inline]
     pub(super) fn micro_time(
         &mut self,
@@ -196,7 +197,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Reads a pointer to a `metav1.Time`.
+    /// Reads a `metav1.Time` that is a pointer in Go.
     pub(super) fn time(
         &mut self,
         scope: &mut Scope,
@@ -213,7 +214,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Reads a `metav1.Time` that is not a pointer, so its zero means absent.
+    /// Reads a `metav1.Time` that is not a pointer in Go. So its zero value means that the time is absent.
     pub(super) fn plain_time(
         &mut self,
         scope: &mut Scope,
@@ -226,7 +227,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Returns the members of a nested struct that is not a pointer; `None` for `null` or a wrong type.
+    /// Returns the members of a nested struct that is not a pointer in Go; `None` for `null` or a wrong type.
     #[inline]
     pub(super) fn object<'t, 'i>(
         &mut self,
@@ -245,7 +246,7 @@ impl FieldReader {
         }
     }
 
-    /// Returns the elements of a slice, empty for `null`; `None` for a wrong type.
+    /// Returns the elements of a slice. Returns an empty slice for `null`, and `None` for a wrong type.
     pub(super) fn array<'t, 'i>(
         &mut self,
         scope: &mut Scope,
@@ -263,7 +264,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads an element of a slice of strings; `null` is an empty string.
+    /// Reads an element of a slice of strings. `null` is read as an empty string.
     pub(super) fn text_element(&mut self, scope: &mut Scope, field: &Field, element: Value<'_, '_>) -> CompactString {
         match element {
             Value::String(found) => return CompactString::new(found),
@@ -273,7 +274,8 @@ impl FieldReader {
         CompactString::default()
     }
 
-    /// Reads a map of strings; a `null` value is an empty string. A repeated map is merged, as in Go.
+    /// Reads a map of strings. A value `null` is read as an empty string. If the field is repeated, its maps are
+    /// merged, as in Go.
     pub(super) fn pairs<'i>(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, 'i>, into: &mut Pairs<'i>) {
         self.note(scope, field);
         let members = match value {
@@ -295,7 +297,8 @@ impl FieldReader {
         }
     }
 
-    /// Reports repeated keys. Sorts the keys, since comparing all pairs would take too long for a map of megabytes.
+    /// Reports repeated keys. Sorts the keys first, since comparing each key with each other key would take too long
+    /// for a map of megabytes.
     #[cold]
     fn report_duplicate_keys(&mut self, field: &Field, pairs: &[(&str, &str)]) {
         let mut by_key: Vec<(&str, usize)> = pairs.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
@@ -308,15 +311,15 @@ impl FieldReader {
         }
     }
 
-    /// Writes a value of `fieldsV1` as compact JSON text. Keeps only objects, up to [`JSON_DEPTH_MAX`] levels, since
-    /// all values in valid `fieldsV1` are objects. Any other value but `null` becomes `0`.
+    /// Writes a value of `fieldsV1` as compact JSON text. In valid `fieldsV1`, all values are objects. So the text
+    /// has only objects, up to [`JSON_DEPTH_MAX`] levels. Any other value but `null` becomes `0`.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);
         String::from_utf8_lossy(&self.json)
     }
 
-    /// Marks a field as read, and reports a repeated field.
+    /// Marks a field as read. Reports the field if it was read before.
     #[inline]
     fn note(&mut self, scope: &mut Scope, field: &Field) {
         let bit = 1 << field.index;
@@ -332,7 +335,8 @@ impl FieldReader {
         self.wrong_element(scope, field, found, field.go_type);
     }
 
-    /// Records a wrong type inside a slice or map. Go's message has the name of the field, but the type of the element.
+    /// Records a wrong type inside a slice or a map. Go's message has the name of the field and the type of the
+    /// element.
     #[cold]
     pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
         self.first_type_error
@@ -351,9 +355,10 @@ impl FieldReader {
 
 /// A value of the wrong type.
 enum TypeError {
-    /// A number that does not fit. Go's message shows its original spelling, which the tape does not have.
+    /// A number that does not fit into the Go type. Go's message quotes the number as the client wrote it, which the
+    /// tape does not have.
     Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
-    /// Any other wrong type, with Go's message.
+    /// Any other wrong type. The string is Go's message.
     Other(String),
 }
 
@@ -361,10 +366,10 @@ fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> Strin
     format!("json: cannot unmarshal {found} into Go struct field {}.{} of type {go_type}", scope.go_struct, field.path)
 }
 
-/// Maximum depth of objects written by [`push_objects`]; no valid set of fields is deeper.
+/// Maximum depth of the objects that [`push_objects`] writes. Valid `fieldsV1` is not deeper.
 const JSON_DEPTH_MAX: usize = 64;
 
-/// Appends nested objects as JSON; a value that is neither an object nor `null` becomes `0`.
+/// Appends nested objects as JSON. A value that is neither an object nor `null` becomes `0`.
 fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     let mut open: Vec<Members<'_, '_>> = Vec::new();
     let mut next = Some(value);
@@ -396,7 +401,7 @@ fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     }
 }
 
-/// An integer of the API: without a fraction, and in range.
+/// An integer type of the API. A number converts to it if the number has no fraction and is in range.
 pub(super) trait FromNumber: Sized {
     fn from_number(number: StaticNode) -> Option<Self>;
 }

@@ -1,7 +1,8 @@
 //! Reads the fields of a Lease from the tape.
 //!
-//! The tables describe Go's types: path, type, and (by the reader function used) whether the field is a pointer.
-//! Repeated objects are merged, as in Go; a repeated list replaces the earlier one.
+//! The tables describe Go's structs: the path and the type of each field. The function that reads a field decides
+//! whether the field is a pointer in Go. A repeated object is merged with the earlier one, as in Go. A repeated list
+//! replaces the earlier one.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
@@ -56,10 +57,10 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Decodes a Lease of `version` from the root value of `text`. The caller has checked the kind.
+/// Decodes a Lease of the API version `version` from the root value of `text`. The caller has checked the kind.
 ///
 /// # Errors
-/// Go's message about why it does not decode.
+/// Go's message about why the value is not a Lease.
 pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) -> Result<DecodedLease, String> {
     let mut lease = Lease::default();
     let mut reader = FieldReader::default();
@@ -82,7 +83,7 @@ pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) 
                         read_spec(&mut reader, members, &mut lease.spec)?;
                     }
                 }
-                // The caller has checked the values of kind and apiVersion.
+                // The caller has checked the values of `kind` and `apiVersion`.
                 "kind" => reader.skip(scope, &KIND),
                 "apiVersion" => reader.skip(scope, &API_VERSION),
                 _ => reader.unknown(scope, key),
@@ -174,7 +175,7 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
     }
 }
 
-/// Reads the entries; `null` means absent, unlike an empty list.
+/// Reads the entries of `managedFields`. `null` means that the list is absent, which differs from an empty list.
 fn read_managed_fields(
     reader: &mut FieldReader,
     scope: &mut Scope,
@@ -367,7 +368,7 @@ mod tests {
                 "number 1.5 into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
             ),
             (r#"{"spec":{"renewTime":5}}"#, "number into Go struct field LeaseSpec.spec.renewTime of type string"),
-            // The first wrong type counts.
+            // Only the first wrong type is reported.
             (
                 r#"{"metadata":{"name":5},"spec":{"holderIdentity":5}}"#,
                 "number into Go struct field ObjectMeta.metadata.name of type string",

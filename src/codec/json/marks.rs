@@ -1,5 +1,6 @@
-//! Positions of the replaceable values in the JSON of a state (see [`crate::codec::template`]). A version takes as many
-//! bytes as it has digits, a manager's time 20 bytes, and a `renewTime` 27 bytes.
+//! Positions of the replaceable values in the JSON encoding of a Lease (see [`crate::codec::template`]). A
+//! `resourceVersion` takes as many bytes as it has digits. The time of a field manager takes 20 bytes, and a
+//! `renewTime` 27 bytes.
 
 use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{
@@ -12,21 +13,22 @@ const RENEW_TIME_BYTES: usize = 27;
 /// Length of a time of `managedFields`, in bytes.
 const TIME_BYTES: usize = 20;
 
-/// Positions of the values, in the order of the encoding.
+/// Positions of the values, in their order in the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     version_at: u16,
     version_digits: u8,
-    /// Position of the time of the last manager; `None` without managed fields.
+    /// Position of the time of the last entry of `managedFields`; `None` without an entry.
     managed_time_at: Option<u16>,
     renew_time_at: u16,
 }
 
 impl Marks {
     pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
-        // A member's name cannot match inside a string, where a backslash precedes each quote. Only strings precede the
-        // version, and nothing nested follows `renewTime`. `managedFields` is the last member of the metadata, and each
-        // name in `fieldsV1` contains a colon.
+        // Why these searches find the members: the name of a member cannot match inside a string, since each quote
+        // there has a backslash before it. Only strings come before `resourceVersion`. No nested value comes after
+        // `renewTime`. `managedFields` is the last member of the metadata, and each name in `fieldsV1` contains a
+        // colon.
         let after = |needle: &[u8], at: Option<usize>| at.map(|at| at + needle.len());
         let version_at = after(VERSION, memmem::find(encoding, VERSION))?;
         let renew_time_at = after(RENEW_TIME, memmem::rfind(encoding, RENEW_TIME))?;
@@ -41,7 +43,7 @@ impl Marks {
             managed_time_at: managed_time_at.map(u16::try_from).transpose().ok()?,
             renew_time_at: u16::try_from(renew_time_at).ok()?,
         };
-        // If the marks are right, replacing each value by itself changes nothing.
+        // A check of the positions: if they are correct, replacing each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -83,7 +85,8 @@ impl Marks {
         let renew_time_at = usize::from(self.renew_time_at);
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
-        // Check the version first: it differs most often, since another client has written.
+        // The version is checked first, since it is the most frequent difference: another client has written the
+        // Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -108,7 +111,7 @@ impl Marks {
     }
 }
 
-/// Removes the final line feed. The server writes it like Go's encoder, but clients may omit it.
+/// Removes the final line feed. Like Go's encoder, the server writes one, but clients may omit it.
 #[inline]
 fn without_line_feed(body: &[u8]) -> &[u8] {
     body.strip_suffix(b"\n").unwrap_or(body)
@@ -134,7 +137,7 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.namespace = "kube-node-lease".into();
         for key in ["resourceVersion", "renewTime", "time"] {
-            // A label that looks like a mark.
+            // This label looks like a member that the search looks for.
             lease.metadata.labels.insert(key.into(), "5".into());
             lease.metadata.annotations.insert(key.into(), format!(r#"{{"{key}":"5"}}"#).into());
         }
@@ -168,7 +171,7 @@ mod tests {
             assert!(template.push(&mut out, from, &RENEWED));
             assert_eq!(out[6..], expected[from..]);
         }
-        // A renewed state can be renewed again.
+        // After a renewal, the Lease can be renewed again.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
         assert_eq!(template.match_body(&RENEWED, &again, || true), STORED.renew_time);
@@ -199,7 +202,7 @@ mod tests {
         let template = Template::new(Format::Json, &lease(), STORED);
         for at in 0..stored.len() - 1 {
             let mut sent = stored.clone();
-            // A digit becomes a letter, so that a `renewTime` becomes invalid.
+            // This change turns a digit into a letter, so a `renewTime` becomes invalid.
             sent[at] ^= 0x50;
             assert_eq!(template.match_body(&STORED, &sent, || true), None, "byte {at}");
             sent.remove(at);

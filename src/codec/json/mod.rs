@@ -1,8 +1,9 @@
 //! JSON as kube-apiserver reads and writes it.
 //!
-//! The output equals that of Go's encoder byte for byte: field order, omitted empty fields, HTML-safe escapes.
-//! simd-json parses the input, and the decoder makes one pass over its tape. A body that simd-json refuses goes to
-//! `syntax`, which follows Go's scanner. `syntax` either returns Go's error, or rewrites a body that only Go accepts.
+//! The output equals the output of Go's encoder byte for byte: the order of fields, the omitted empty fields, and the
+//! escapes for HTML. For the input, simd-json parses the body, and the decoder makes one pass over the tape of
+//! simd-json. If simd-json refuses a body, `syntax` scans the body like Go's scanner. `syntax` returns Go's error, or
+//! rewrites a body that only Go accepts.
 
 mod decode;
 mod delete_options;

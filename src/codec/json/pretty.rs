@@ -1,18 +1,18 @@
-//! Indented JSON, like Go's `json.MarshalIndent` with two spaces; no line feed at the end.
+//! Indents JSON like Go's `json.MarshalIndent` with two spaces. The output has no line feed at the end.
 
 /// Appends compact `json`, indented by two spaces for each level.
 pub fn push_pretty(out: &mut Vec<u8>, json: &[u8]) {
     Pretty::default().push(out, json);
 }
 
-/// Indents JSON that arrives in pieces, which may be cut at any byte.
+/// Indents JSON that arrives in pieces. A piece may end at any byte.
 #[derive(Debug, Default)]
 pub struct Pretty {
     depth: usize,
     in_string: bool,
     /// Whether the last byte was a backslash in a string.
     is_escaped: bool,
-    /// Bracket that the last byte opened. If the next byte closes it, no line break separates them.
+    /// Bracket that was the last byte. If the next byte closes it, no line break comes between them.
     opened: Option<u8>,
 }
 

@@ -1,6 +1,6 @@
-//! Repeated fields in the body of a patch, as strict decoding finds them (sigs.k8s.io/json `UnmarshalStrict`). In a
-//! patch that is an object, all objects at any depth are searched. In a JSON patch, the operations are also searched
-//! for unknown fields.
+//! Finds repeated fields in the body of a patch, as strict decoding does (sigs.k8s.io/json `UnmarshalStrict`). If the
+//! patch is an object, all objects at any depth are searched. In a JSON patch, the operations are also searched for
+//! unknown fields.
 
 use super::tape::{Elements, Members, Value};
 use crate::codec::warnings::{Complaint, FieldWarnings};
@@ -10,14 +10,14 @@ use std::fmt::Write as _;
 /// Fields of an operation of a JSON patch.
 const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
 
-/// Finds repeated fields in `root` and below it. The depth of `root` must be bounded.
+/// Finds repeated fields in `root` and all objects below it. The depth of `root` must be limited.
 pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     search.value(root);
     search.found
 }
 
-/// Finds repeated and unknown fields in the operations that `root` contains.
+/// Finds repeated and unknown fields in the operations in `root`.
 pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     if let Value::Array(operations) = root {

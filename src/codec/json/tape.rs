@@ -1,16 +1,17 @@
-//! Reads simd-json's tape, a flat list of nodes. An object is a header node, then its keys and values in turn. The
-//! header has the number of nodes of the value, so a value of any depth is skipped in one step, without recursion.
+//! Reads simd-json's tape, which is a flat list of nodes. An object is a header node, then its keys and values in
+//! turn. The header has the number of nodes that belong to the object. So the reader skips a value of any depth in
+//! one step, without recursion.
 //!
-//! Keys come in the order of the body, including repeated keys. The search for repeated fields needs both.
+//! The keys come in the order of the body, and repeated keys stay. The search for repeated fields relies on both.
 
 use simd_json::{Node, StaticNode};
 
-/// A value, whose nested values are still on the tape.
+/// A value. Its nested values are still on the tape.
 #[derive(Clone, Copy)]
 pub(super) enum Value<'t, 'i> {
     Null,
     Bool(bool),
-    /// A number; the node is never `Bool` or `Null`.
+    /// A number. The node is never `Bool` or `Null`.
     Number(StaticNode),
     String(&'i str),
     Array(Elements<'t, 'i>),
@@ -24,7 +25,7 @@ impl<'t, 'i> Value<'t, 'i> {
         take(&mut rest)
     }
 
-    /// Returns the name of this value's type in Go's `UnmarshalTypeError`.
+    /// Returns the name that Go's `UnmarshalTypeError` uses for the type of this value.
     pub(super) fn go_description(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -64,7 +65,7 @@ impl<'t, 'i> Iterator for Members<'t, 'i> {
     }
 }
 
-/// Takes the first value off `nodes`.
+/// Takes the first value from the start of `nodes`.
 #[inline]
 fn take<'t, 'i>(nodes: &mut &'t [Node<'i>]) -> Option<Value<'t, 'i>> {
     let (head, rest) = nodes.split_first()?;

@@ -1,4 +1,4 @@
-//! `kind` and `apiVersion` of a body: reading them, their defaults, and kube-apiserver's refusal of another kind.
+//! `kind` and `apiVersion` of a body: how they are read, their defaults, and kube-apiserver's error for another kind.
 
 use super::tape::Value;
 use crate::api_error::ApiError;
@@ -14,8 +14,8 @@ pub(super) struct TypeMeta<'i> {
 }
 
 impl<'i> TypeMeta<'i> {
-    /// Reads the type of a body. kube-apiserver does this with a separate decoder, before it decodes the object, and
-    /// that decoder ignores the case of the two names.
+    /// Reads the type of a body. kube-apiserver does this with a separate decoder before it decodes the object. That
+    /// decoder ignores the case of the names `kind` and `apiVersion`.
     ///
     /// # Errors
     /// Go's message.
@@ -53,20 +53,21 @@ impl<'i> TypeMeta<'i> {
             Some((_, version)) if version.contains('/') => {
                 return Err(format!("unexpected GroupVersion string: {api_version}"));
             }
-            // A single slash is treated as empty.
+            // An `apiVersion` of a single slash is treated as empty.
             Some(("", "")) => ("", ""),
             Some((group, version)) => (group, version),
         };
         Ok(Self { group, version, kind })
     }
 
-    /// Returns the `apiVersion` of the group and version.
+    /// Returns the group and the version in the form of `apiVersion`.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
-/// Whether two names are equal under Go's case folding: it maps the long s and the Kelvin sign to ASCII letters.
+/// Whether two names are equal under Go's case folding. The folding maps the long s and the Kelvin sign to ASCII
+/// letters.
 fn is_folded(key: &str, name: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17f}' => 's',
@@ -76,8 +77,8 @@ fn is_folded(key: &str, name: &str) -> bool {
     key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// Checks that a body is a Lease, and returns its version; `wanted` is the default. Accepts another version of the
-/// group: kube-apiserver decodes it, and checks the version afterwards.
+/// Checks that a body is a Lease, and returns its API version. `wanted` is the default. Another version of the group
+/// is accepted here, since kube-apiserver decodes the body first and checks its version afterwards.
 ///
 /// # Errors
 /// kube-apiserver's error for an object of another kind.
@@ -99,13 +100,14 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // This server does not have kube-apiserver's list of kinds. Most misdirected bodies are of a kind in that list.
+        // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
+        // most wrong kinds are.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))
 }
 
-/// Returns 400 for a body of another version than the path's.
+/// Returns 400 for a body whose API version differs from the version in the path.
 #[cold]
 pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     let (found, wanted) = (found.group_version(), wanted.group_version());
@@ -118,7 +120,8 @@ pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> Str
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
-/// Returns the error for a kind without a version. kube-apiserver then looks for the kind in its internal version.
+/// Returns the error for a kind without a version. kube-apiserver then looks for the kind in the internal version of
+/// the group.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(
         "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
@@ -136,14 +139,14 @@ fn unread(what: &str) -> String {
     unread_syntax(&format!("json: cannot unmarshal {what}"))
 }
 
-/// Go type into which kube-apiserver decodes the two fields.
+/// Go type into which kube-apiserver decodes `kind` and `apiVersion`.
 const GO_STRUCT: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// Reason to refuse a body as a Lease.
+/// Why a body is refused as a Lease.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The type is known, but the object does not decode.
+    /// The type is known, but the body does not decode to an object of this type.
     Unhandled { kind: String, version: String, words: String },
     /// The type is unknown.
     Unrecognized { words: String },
@@ -155,7 +158,7 @@ impl Refusal {
         Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
     }
 
-    /// Returns the error for a client that sent `body`.
+    /// Converts the refusal to the error for the client that sent `body`.
     #[cold]
     pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
@@ -169,7 +172,7 @@ impl Refusal {
         ApiError::BadRequest { message }
     }
 
-    /// Returns the message without a prefix.
+    /// Returns the message without kube-apiserver's prefix.
     #[cold]
     pub(super) fn into_words(self) -> String {
         let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
@@ -177,14 +180,14 @@ impl Refusal {
     }
 }
 
-/// Returns 400 for a body that is not an object; `words` says why.
+/// Returns 400 for a body that is not an object. `words` gives the reason.
 #[cold]
 #[must_use]
 pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
     Refusal::Unrecognized { words }.into_api_error(body)
 }
 
-/// Returns the start of a body: as text if it looks like JSON, else in hex.
+/// Returns the start of a body: as text if the body looks like JSON, otherwise in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);

@@ -10,8 +10,8 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Decodes a Lease. `version` is the default if the body names no version. The result never has warnings: Go has no
-/// strict decoding of protobuf.
+/// Decodes a Lease. `version` is the default API version. The result never has warnings, since Go has no strict
+/// decoding of protobuf.
 ///
 /// # Errors
 /// kube-apiserver's error for a body that is not protobuf, not a Lease, or has a malformed field.
@@ -23,7 +23,7 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
 }
 
-/// The content of the envelope.
+/// The content of the envelope, which is a `runtime.Unknown`.
 pub(super) struct Unknown<'b> {
     pub(super) type_meta: TypeMeta,
     pub(super) raw: &'b [u8],
@@ -73,7 +73,7 @@ impl<'b> Unknown<'b> {
     }
 }
 
-/// The prefix as Go prints it.
+/// The prefix of the envelope, as Go prints it.
 const GO_PREFIX: &str = "[107 56 115 0]";
 
 /// Group, version and kind of a body. A part that the envelope does not name is empty.
@@ -88,14 +88,14 @@ impl TypeMeta {
     fn new(api_version: &str, kind: CompactString) -> Self {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),
-            // An `apiVersion` with two slashes is invalid; a single slash is treated as empty.
+            // An `apiVersion` with two slashes is invalid. A single slash is treated as empty.
             Some((_, version)) if version.contains('/') => ("", ""),
             Some(parts) => parts,
         };
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// Fills in missing parts with defaults. Without a version, the group of the envelope is ignored.
+    /// Replaces missing parts by defaults. If the envelope has no version, its group is ignored.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -107,14 +107,14 @@ impl TypeMeta {
         self
     }
 
-    /// Returns the `apiVersion` of the group and version.
+    /// Returns the group and the version in the form of `apiVersion`.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
-/// Checks that a body is a Lease of any version of the group: kube-apiserver decodes any, and checks the version
-/// afterwards.
+/// Checks that a body is a Lease of any API version of the group. kube-apiserver decodes any of these versions, and
+/// checks the version afterwards.
 fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
     if let Some(version) = version
@@ -125,7 +125,8 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // This server does not have kube-apiserver's list of kinds. Most misdirected bodies are of a kind in that list.
+        // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
+        // most wrong kinds are.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(unhandled(meta, &words))
@@ -150,7 +151,7 @@ fn unrecognized(words: &str, body: &[u8]) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// Returns the start of a body: as text if it looks like JSON, else in hex.
+/// Returns the start of a body: as text if the body looks like JSON, otherwise in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);
@@ -165,7 +166,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Decodes a Lease. Also returns the number of entries received in its metadata.
+/// Decodes a Lease. Also returns the number of metadata entries in the message.
 fn read_lease(message: &[u8]) -> Result<(Lease, usize), WireError> {
     let mut lease = Lease::default();
     let mut repeated = Repeated::default();
@@ -253,7 +254,7 @@ mod tests {
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
-        // Missing parts are filled in; a group without a version counts as missing.
+        // Missing parts get defaults. A group without a version counts as missing.
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A naive decoder takes minutes or much memory for these bodies.
+    /// A naive decoder takes minutes or much memory for these messages.
     #[test]
     fn many_entries_take_linear_time_and_little_memory() {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!(decoded.entries, 90_000);
     }
 
-    /// Encodes the metadata of a Lease as a field of the Lease.
+    /// Encodes metadata as the field `metadata` of a Lease.
     fn metadata(fields: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_bytes(1, fields);
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!((lease.metadata.name.as_str(), lease.metadata.uid.as_str()), ("b", "u"));
         assert_eq!(lease.spec.holder_identity.as_deref(), Some("x"));
         assert_eq!(lease.spec.lease_duration_seconds, Some(5));
-        // An empty time is Go's zero time.
+        // An empty message for a time means Go's zero time.
         assert_eq!(lease.spec.renew_time, Some(crate::timestamp::MicroTime(-62_135_596_800_000_000)));
     }
 }

@@ -1,4 +1,5 @@
-//! Discovery documents (`generated.proto` of `k8s.io/apimachinery/pkg/apis/meta/v1` and `k8s.io/api/apidiscovery`).
+//! Encodes discovery documents as protobuf (`generated.proto` of `k8s.io/apimachinery/pkg/apis/meta/v1` and
+//! `k8s.io/api/apidiscovery`).
 
 use super::envelope::put_body;
 use super::meta::{put_list_meta, put_object_meta};
@@ -10,7 +11,7 @@ use crate::codec::discovery::{
 use crate::codec::list_meta::ListMeta;
 use crate::lease::ObjectMeta;
 
-/// A document that protobuf can encode.
+/// A discovery document that can be encoded as protobuf.
 pub trait DiscoveryMessage {
     /// Appends the message, without the envelope.
     fn push(&self, out: &mut Vec<u8>);
@@ -23,7 +24,7 @@ pub fn encode_discovery_into(out: &mut Vec<u8>, api_version: &str, kind: &str, d
 
 impl DiscoveryMessage for LegacyVersions {
     fn push(&self, _: &mut Vec<u8>) {
-        // All lists of the message are empty, so nothing is written.
+        // All lists of this message are empty, so it has no bytes.
     }
 }
 
@@ -69,7 +70,7 @@ fn put_resource<S: Sink>(out: &mut S, resource: &Resource) {
         }
     });
     out.put_bytes(6, resource.singular_name.as_bytes());
-    // Group and version: empty, since they are the list's.
+    // The group and the version are empty. An empty value means the group and the version of the list.
     out.put_bytes(8, b"");
     out.put_bytes(9, b"");
     out.put_bytes(10, resource.storage_version_hash.as_bytes());

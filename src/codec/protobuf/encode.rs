@@ -9,10 +9,10 @@ use crate::codec::partial::KIND as PARTIAL_KIND;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta};
 use crate::resource::{KIND, MetaVersion, ResourceVersion};
 
-/// Appends a Lease with `api_version`: [`crate::resource::API_VERSION`] or an older one. `version` is its
-/// `resourceVersion`; `None` in the response to the dry run of a creation.
+/// Appends a Lease. `api_version` is [`crate::resource::API_VERSION`] or an older version. `version` is the
+/// `resourceVersion` of the Lease; `None` in the response to a dry run of a creation.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
-    // The size of a kubelet's Lease, so that a new buffer rarely grows again.
+    // This is the size of a kubelet's Lease. So a new buffer rarely needs to grow.
     out.reserve(640);
     put_body(out, api_version, KIND, |out| put_lease(out, lease, version));
 }

@@ -1,4 +1,4 @@
-//! The envelope of a message: a magic number, then a `runtime.Unknown` with the type and the message.
+//! The envelope of a message: a prefix, then a `runtime.Unknown` that contains the type and the message.
 
 use super::sink::{LONG, SHORT, Sink};
 
@@ -8,7 +8,7 @@ pub(super) const PREFIX: &[u8; 4] = b"k8s\0";
 /// End of every body: `contentEncoding` and `contentType`, both empty.
 pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// Appends a body, whose message `fill` appends.
+/// Appends a body. `fill` appends the message of the body.
 #[inline]
 pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill: impl FnOnce(&mut S)) {
     put_head(out, api_version, kind);
@@ -16,7 +16,7 @@ pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill
     out.put(TAIL);
 }
 
-/// Appends the body up to its message.
+/// Appends the part of a body before its message.
 #[inline]
 pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     out.put(PREFIX);
@@ -26,13 +26,13 @@ pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     });
 }
 
-/// Returns the message of a body that this server wrote; empty for any other body.
+/// Returns the message of a body that this server has written. Returns an empty message for any other body.
 #[must_use]
 pub fn raw_message(body: &[u8]) -> &[u8] {
     let message = || {
         let rest = body.strip_prefix(PREFIX)?.strip_suffix(TAIL)?;
         let rest = match rest {
-            // The type takes less than 128 bytes.
+            // The type takes less than 128 bytes, so its length takes one byte.
             [0x0a, size @ 0..0x80, rest @ ..] => rest.get(usize::from(*size)..)?,
             _ => return None,
         };

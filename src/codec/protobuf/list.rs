@@ -1,4 +1,5 @@
-//! Lists in protobuf. The length in the envelope precedes the items, so the sizes of all items are summed first.
+//! Lists in protobuf. The envelope begins with the length of the list. So the caller first sums the sizes of all
+//! items.
 //!
 //! ```text
 //! let items_len = items.map(lease_len).sum();             // or raw_item_len of encoded bodies
@@ -16,12 +17,12 @@ use crate::codec::partial::LIST_KIND as PARTIAL_LIST_KIND;
 use crate::lease::{Lease, ObjectMeta};
 use crate::resource::{LIST_KIND, MetaVersion, ResourceVersion};
 
-/// Kinds of lists.
+/// The kinds of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListForm<'a> {
     /// `LeaseList` of this `apiVersion`.
     Leases {
-        /// `coordination.k8s.io/v1`, or an older version.
+        /// `apiVersion` of the list: `coordination.k8s.io/v1`, or an older version.
         api_version: &'a str,
     },
     /// `PartialObjectMetadataList`.
@@ -55,12 +56,12 @@ pub struct ListHead<'a> {
     pub form: ListForm<'a>,
     /// Metadata of the list.
     pub meta: ListMeta<'a>,
-    /// Sum of the sizes of all items, by the `*_len` functions, in bytes.
+    /// Sum of the sizes of all items, in bytes. The `*_len` functions return these sizes.
     pub items_len: usize,
 }
 
 impl ListHead<'_> {
-    /// Appends the list up to its items.
+    /// Appends the part of the list before its items.
     pub fn push(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = self.form.type_meta();
         put_head(out, api_version, kind);
@@ -95,12 +96,17 @@ pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     count.0
 }
 
-/// Returns an upper bound of [`lease_len`], from the lengths of the Lease's texts.
+/// Returns an upper bound of [`lease_len`]. The bound is computed from the lengths of the texts in the Lease.
 ///
-/// Each text is written once. The fields that occur once need less than 512 bytes without their texts. A text is
-/// preceded by a tag and a length, of at most six bytes together. For elements of lists and maps, tags and lengths need
-/// less than the memory of the elements, which [`Lease::text_bytes`] counts. `text_bytes` does not count short names in
-/// an entry of `managedFields`. These names and the entry's other fields need less than twice the memory of the entry.
+/// Why this is an upper bound:
+///
+/// - The encoding has each text once.
+/// - The fields that occur once need less than 512 bytes without their texts. Before each text come a tag and a
+///   length, of at most six bytes together.
+/// - For the elements of lists and maps, tags and lengths need fewer bytes than the elements need in memory.
+///   [`Lease::text_bytes`] counts that memory.
+/// - In an entry of `managedFields`, `text_bytes` does not count short names. These names and the other fields of the
+///   entry need fewer bytes than twice the memory of the entry.
 #[must_use]
 pub fn lease_len_max(lease: &Lease) -> usize {
     512 + 3 * lease.text_bytes()
@@ -124,13 +130,14 @@ pub fn push_partial_item(out: &mut Vec<u8>, meta: &ObjectMeta, version: Resource
     out.put_message(form.items_field(), LONG, |out| put_partial(out, meta, Some(version)));
 }
 
-/// Returns the size of a list item with this encoded message (see [`super::raw_message`]), in bytes.
+/// Returns the size of a list item, in bytes. `message` is the encoded message of the item (see
+/// [`super::raw_message`]).
 #[must_use]
 pub fn raw_item_len(message: &[u8]) -> usize {
     1 + varint_width(length(message.len())) + message.len()
 }
 
-/// Appends a Lease as an item of a list, from its encoded message.
+/// Appends a Lease as an item of a list. `message` is the encoded message of the Lease.
 pub fn push_raw_item(out: &mut Vec<u8>, message: &[u8]) {
     out.put_bytes(2, message);
 }

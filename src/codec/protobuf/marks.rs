@@ -1,6 +1,6 @@
-//! Positions of the replaceable values in the protobuf of a state (see [`crate::codec::template`]). Numbers have no
-//! fixed length: the nanoseconds of a `renewTime` take one to five bytes. So the lengths of the enclosing messages
-//! change with the nanoseconds, but the widths of these lengths must not.
+//! Positions of the replaceable values in the protobuf encoding of a Lease (see [`crate::codec::template`]). The
+//! numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So the lengths of the
+//! enclosing messages may change. But each of these lengths must still take the same number of bytes as before.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -14,14 +14,14 @@ use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 
-/// Positions of the values, and of the lengths that change with them.
+/// Positions of the values, and of the lengths that change when `renewTime` takes more or fewer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// Length of the Lease message.
     lease: Number,
     version_at: u16,
     version_digits: u8,
-    /// Seconds of the last entry's time; `None` without managed fields.
+    /// Seconds in the time of the last entry of `managedFields`; `None` without an entry.
     managed_seconds: Option<Number>,
     /// Length of the spec message.
     spec: Number,
@@ -29,7 +29,7 @@ pub struct Marks {
     renew_time: Number,
 }
 
-/// Position and width of a varint.
+/// Position and width of a varint, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
     at: u16,
@@ -48,7 +48,7 @@ impl Marks {
             Some(_) => {
                 let entry = Field::last(encoding, metadata.payload, 17)?;
                 let time = Field::last(encoding, entry.payload, 4)?;
-                // After the key.
+                // The number comes after the key of the field, which takes one byte.
                 let at = time.payload.start + 1;
                 let (_, width) = number_at(encoding, at)?;
                 Some(Number::new(at, width)?)
@@ -62,7 +62,7 @@ impl Marks {
             spec: spec.length()?,
             renew_time: renew_time.length()?,
         };
-        // If the marks are right, replacing each value by itself changes nothing.
+        // A check of the positions: if they are correct, replacing each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -110,7 +110,8 @@ impl Marks {
 
     #[inline]
     pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
-        // If `renewTime` grows, all enclosing lengths grow by the same number, as long as they keep their widths.
+        // If `renewTime` takes more bytes, each enclosing length grows by the same number. Each length must keep its
+        // width.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
             let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
@@ -124,7 +125,8 @@ impl Marks {
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
         let version_at = usize::from(self.version_at);
-        // Check the version first: it differs most often, since another client has written.
+        // The version is checked first, since it is the most frequent difference: another client has written the
+        // Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -152,7 +154,8 @@ impl Marks {
         if !is_all_else_same {
             return None;
         }
-        // The time must have the server's form: both numbers, and nanoseconds that are whole microseconds.
+        // The time must have the form that this server writes: both numbers are present, and the nanoseconds are
+        // whole microseconds.
         let time = body.get(start..start + length)?;
         let (seconds, width) = (time.first() == Some(&SECONDS)).then(|| number_at(time, 1)).flatten()?;
         let nanos_at = 1 + width;
@@ -164,11 +167,11 @@ impl Marks {
     }
 }
 
-/// Keys of the two fields of a time.
+/// Keys of the two fields of a time message.
 const SECONDS: u8 = 0x08;
 const NANOS: u8 = 0x10;
 
-/// Upper bound of the seconds of a time. It is far beyond the year 9999. In microseconds it still fits in an `i64`.
+/// Upper bound of the seconds of a time. It is far beyond the year 9999. As microseconds, it still fits in an `i64`.
 const SECONDS_MAX: u64 = 1 << 40;
 
 impl Number {
@@ -176,21 +179,21 @@ impl Number {
         Some(Self { at: u16::try_from(at).ok()?, width: u8::try_from(width).ok()? })
     }
 
-    /// Returns the number; `None` if it has another width or is not written in the shortest form.
+    /// Returns the number. Returns `None` if the number has another width, or more bytes than necessary.
     #[inline]
     fn read(self, bytes: &[u8]) -> Option<u64> {
         let (number, width) = number_at(bytes, usize::from(self.at))?;
         (width == usize::from(self.width)).then_some(number)
     }
 
-    /// Returns the position after the number.
+    /// Returns the position of the first byte after the number.
     #[inline]
     fn end(self) -> usize {
         usize::from(self.at) + usize::from(self.width)
     }
 }
 
-/// Returns the varint at `at` and its width; `None` if it is not written in the shortest form.
+/// Returns the varint at `at` and its width. Returns `None` if the varint has more bytes than necessary.
 #[inline]
 fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -210,8 +213,8 @@ struct Field {
 }
 
 impl Field {
-    /// Finds the last field `number` of the message at `within`. The message must have only wire types that occur in a
-    /// Lease.
+    /// Finds the last field with this number in the message at `within`. The message must have no wire type that a
+    /// Lease does not have.
     fn last(bytes: &[u8], within: Range<usize>, number: u64) -> Option<Self> {
         let bytes = bytes.get(..within.end)?;
         let (mut at, mut last) = (within.start, None);
@@ -268,7 +271,7 @@ mod tests {
     fn a_renewal_is_the_template_with_its_values_put_in() {
         let live = lease();
         let template = Template::new(Format::Protobuf, &live, STORED);
-        // Nanoseconds that take one to five bytes.
+        // The nanoseconds of these times take one to five bytes.
         for micros in [0, 1, 17, 1_000, 123_456, 999_999] {
             let mut renewed = live.clone();
             renewed.spec.renew_time = Some(MicroTime(1_795_219_355_000_000 + micros));
@@ -284,7 +287,7 @@ mod tests {
                 assert!(template.push(&mut out, from, &values));
                 assert_eq!(out[6..], expected[from..]);
             }
-            // A renewed state can be renewed again.
+            // After a renewal, the Lease can be renewed again.
             assert_eq!(template.match_body(&values, &expected, || true), renewed.spec.renew_time);
             assert_eq!(template.match_body(&STORED, &expected, || true), None, "of another version");
         }
@@ -332,7 +335,7 @@ mod tests {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
-                // A match means that the flipped bit is in the time.
+                // The body still matches only if the flipped bit is in the time.
                 if let Some(renew_time) = template.match_body(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();

@@ -5,10 +5,10 @@
 //! event of a watch:            length (4 bytes, big endian)  WatchEvent { type, object { raw: such a body } }
 //! ```
 //!
-//! The output is byte for byte that of Go's gogo-protobuf. Fields are in ascending order, maps sorted by key, and
-//! fields that are not pointers in Go are written even when empty. The messages are those of `generated.proto` in
-//! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery`; `coordination.k8s.io/v1beta1` has the same fields. There is
-//! no Table in protobuf, as in kube-apiserver.
+//! The output equals that of Go's gogo-protobuf byte for byte. Fields are in ascending order, and maps are sorted by
+//! key. Fields that are not pointers in Go are written even if they are empty. `generated.proto` of
+//! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery` defines the messages. `coordination.k8s.io/v1beta1` has the
+//! same fields. As in kube-apiserver, a Table has no protobuf form.
 
 mod decode;
 mod delete_options;

@@ -1,14 +1,14 @@
-//! Reads protobuf like Go's generated code: accepts and refuses the same messages, with the same errors.
+//! Reads protobuf like Go's generated code. The reader accepts and refuses the same messages, with the same errors.
 //!
-//! Unknown fields are skipped, including groups, without recursion. The last value of a repeated field counts; a
-//! repeated message is merged into the first. Go does not check strings: its objects may hold invalid UTF-8. This
-//! server's objects hold valid text, and two different texts must not become equal. So invalid UTF-8 in an object is
-//! refused. Text that appears only in error messages is repaired.
+//! Unknown fields are skipped without recursion, even groups. Of a repeated field, the last value is kept. A repeated
+//! message is merged into the first one. Go does not check strings, so Go's objects may have invalid UTF-8. This
+//! server's objects have only valid text, and two different texts must not become equal. So invalid UTF-8 in an
+//! object is refused. In text that appears only in error messages, invalid UTF-8 is replaced.
 
 use compact_str::CompactString;
 use std::fmt;
 
-/// A malformed message, described with Go's words.
+/// Why a message is malformed, in Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireError {
     EndOfGroup { message: &'static str },
@@ -32,7 +32,7 @@ impl fmt::Display for WireError {
             Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
             Self::IntegerOverflow => f.write_str("proto: integer overflow"),
             Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
-            // The error of Go's proto3, which checks UTF-8. gogo-protobuf does not.
+            // gogo-protobuf does not check UTF-8, so this is the error of Go's proto3, which does.
             Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
             Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
             Self::UnexpectedEof => f.write_str("unexpected EOF"),
@@ -43,13 +43,13 @@ impl fmt::Display for WireError {
     }
 }
 
-/// Iterates over the fields of one message. After each [`Reader::next`], exactly one of the other methods must be
-/// called for the value.
+/// Iterates over the fields of one message. After each [`Reader::next`], the caller must call exactly one of the
+/// other methods to read the value.
 pub(super) struct Reader<'b> {
     /// Name of the message's Go type.
     message: &'static str,
     rest: &'b [u8],
-    /// Input from the key of the current field to the end of the message.
+    /// The rest of the message, from the key of the current field on.
     from_key: &'b [u8],
     wire_type: u8,
 }
@@ -66,7 +66,7 @@ impl<'b> Reader<'b> {
         if let &[key @ 8..0x80, ref rest @ ..] = self.rest
             && key & 7 != END_GROUP
         {
-            // A key of one byte, for a field from 1 to 15. Nearly all fields have such a key.
+            // The key takes one byte if the number of the field is 1 to 15. Nearly all fields have such a number.
             self.rest = rest;
             self.wire_type = key & 7;
             return Ok(Some(u32::from(key >> 3)));
@@ -85,7 +85,7 @@ impl<'b> Reader<'b> {
         if self.wire_type == END_GROUP {
             return Err(WireError::EndOfGroup { message: self.message });
         }
-        // Go keeps the low 32 bits of the number.
+        // Go keeps the low 32 bits of the field number.
         let [a, b, c, d, ..] = (tag >> 3).to_le_bytes();
         let field = i32::from_le_bytes([a, b, c, d]);
         match u32::try_from(field) {
@@ -107,7 +107,7 @@ impl<'b> Reader<'b> {
         utf8(self.bytes(field)?, field)
     }
 
-    /// Returns the value as text, with invalid UTF-8 repaired. Only for text that is not stored.
+    /// Returns the value as text, with invalid UTF-8 replaced. Use this only for text that is not stored.
     #[inline]
     pub(super) fn repaired_text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         self.bytes(field).map(repaired)
@@ -133,8 +133,8 @@ impl<'b> Reader<'b> {
         self.int64(field).map(|n| n != 0)
     }
 
-    /// Returns the value as an entry of a map. As in Go, the wire types in the entry are not checked, and its strings
-    /// may extend beyond the end of the entry, but not beyond the enclosing message.
+    /// Returns the value as an entry of a map. Two oddities of Go: the wire types in the entry are not checked, and a
+    /// string may extend beyond the end of the entry. A string may not extend beyond the enclosing message.
     pub(super) fn entry(&mut self, field: &'static str) -> Result<(CompactString, CompactString), WireError> {
         self.expect(LENGTH, field)?;
         let (mut key, mut value) = (CompactString::default(), CompactString::default());
@@ -184,7 +184,7 @@ const START_GROUP: u8 = 3;
 const END_GROUP: u8 = 4;
 const FIXED_32: u8 = 5;
 
-/// Returns the bytes after the first field of `bytes`. Counts nested groups instead of recursing.
+/// Returns the bytes after the first field of `bytes`. Counts nested groups, instead of recursion.
 fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     let mut rest = bytes;
     let mut depth = 0usize;
@@ -206,7 +206,7 @@ fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     Err(WireError::UnexpectedEof)
 }
 
-/// Takes a varint off `rest`. Only the lowest bit of a tenth byte counts, as in Go.
+/// Takes a varint off the start of `rest`. As in Go, only the lowest bit of a tenth byte has an effect.
 #[inline]
 fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     if let &[byte @ 0..0x80, ref after @ ..] = *rest {
@@ -230,7 +230,7 @@ fn varint_slow(rest: &mut &[u8]) -> Result<u64, WireError> {
     Err(WireError::IntegerOverflow)
 }
 
-/// Takes a length and that many bytes off `rest`.
+/// Takes a length, and then that many bytes, off the start of `rest`.
 #[inline]
 fn sized<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], WireError> {
     let size = varint(rest)?.cast_signed();
@@ -245,7 +245,7 @@ fn utf8(bytes: &[u8], field: &'static str) -> Result<CompactString, WireError> {
     CompactString::from_utf8(bytes).map_err(|_| WireError::NotUtf8 { field })
 }
 
-/// Converts bytes to text, with U+FFFD for each invalid byte, as clients of kube-apiserver see them in JSON.
+/// Converts bytes to text. Each invalid byte becomes U+FFFD, as clients of kube-apiserver see such bytes in JSON.
 fn repaired(bytes: &[u8]) -> CompactString {
     let mut out = CompactString::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -302,7 +302,7 @@ mod tests {
             }
         }
         assert_eq!(skipped(&[0xfe, 1]), Err(WireError::IllegalWireType { wire_type: 6 }));
-        // At any depth: groups are counted without recursion.
+        // Groups may be nested to any depth, since the function counts them without recursion.
         assert_eq!(skipped(&[0x0b; 100_000]), Err(WireError::UnexpectedEof));
     }
 

@@ -1,21 +1,23 @@
-//! Writes protobuf: one description of a message either writes it or counts its bytes.
+//! Writes protobuf. The same description of a message serves to write its bytes and to count them.
 //!
-//! The output must equal that of gogo-protobuf, which writes fields in ascending order and nested messages with the
-//! shortest length prefix. The writer reserves the usual width of the prefix, writes the message, and moves the message
-//! if the width differs. So each message is described once, without temporary allocations.
+//! The output must equal the output of gogo-protobuf: fields in ascending order, and the shortest encoding of each
+//! length. To write a nested message, the writer reserves the usual width of its length, and writes the message after
+//! that. If the length needs another width, the writer moves the message. So each message is described only once, and
+//! needs no temporary buffer.
 
-/// Destination of a message.
+/// Where a message is written, or counted.
 pub(super) trait Sink: Sized {
     /// Appends raw bytes.
     fn put(&mut self, bytes: &[u8]);
 
-    /// Appends the key of a field, whose number must be below 16.
+    /// Appends the key of a field. The number of the field must be below 16.
     fn put_key(&mut self, field: u8, wire_type: WireType);
 
     /// Appends a varint.
     fn put_varint(&mut self, n: u64);
 
-    /// Appends a length and then the output of `fill`. `width` is the expected width of the length, in bytes.
+    /// Appends the length of the output of `fill`, then that output. `width` is the expected width of the length, in
+    /// bytes.
     fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self));
 
     /// Appends a nested message.
@@ -25,7 +27,7 @@ pub(super) trait Sink: Sized {
         self.put_sized(width, fill);
     }
 
-    /// Appends a string or bytes, even if empty: gogo-protobuf does so for fields that are not pointers in Go.
+    /// Appends a string or bytes, even if empty. gogo-protobuf does this for fields that are not pointers in Go.
     #[inline]
     fn put_bytes(&mut self, field: u8, bytes: &[u8]) {
         self.put_key(field, WireType::Length);
@@ -33,7 +35,7 @@ pub(super) trait Sink: Sized {
         self.put(bytes);
     }
 
-    /// Appends a string that is a pointer in Go, if present.
+    /// Appends a string that is a pointer in Go, if the string is present.
     #[inline]
     fn put_optional(&mut self, field: u8, text: Option<&str>) {
         if let Some(text) = text {
@@ -56,9 +58,9 @@ pub(super) enum WireType {
     Length = 2,
 }
 
-/// Expected width of a length, in bytes, for messages with a few short strings.
+/// Expected width of the length of a message with a few short strings, in bytes.
 pub(super) const SHORT: usize = 1;
-/// Expected width of a length, in bytes, for messages with a whole Lease or its metadata.
+/// Expected width of the length of a whole Lease or its metadata, in bytes.
 pub(super) const LONG: usize = 2;
 
 impl Sink for Vec<u8> {
@@ -113,7 +115,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts bytes without writing them.
+/// Counts the bytes of a message without writing them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count(pub(super) usize);
 
@@ -141,7 +143,7 @@ impl Sink for Count {
     }
 }
 
-/// Returns a number as a varint, and its width in bytes.
+/// Encodes a number as a varint. Also returns the width of the varint, in bytes.
 #[inline]
 pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
@@ -159,7 +161,7 @@ pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     (bytes, width)
 }
 
-/// Returns the width of a number as a varint, in bytes.
+/// Returns the width of the varint of a number, in bytes.
 #[inline]
 pub(super) fn varint_width(n: u64) -> usize {
     let bits = 64 - (n | 1).leading_zeros();
@@ -172,7 +174,7 @@ pub(super) fn length(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// Placeholder of a length until it is known.
+/// Bytes in place of a length that is not known yet.
 const PLACEHOLDER: &[u8] = &[0; 10];
 
 #[cfg(test)]

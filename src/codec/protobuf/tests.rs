@@ -1,5 +1,6 @@
-//! Tests with recorded bodies of a real kube-apiserver. Decoded protobuf encodes to the same bytes, and so does the
-//! recorded JSON of the same objects. Truncated, mutated and random messages must not panic.
+//! Tests with bodies that were recorded from a real kube-apiserver. Decoded protobuf must encode to the same bytes.
+//! The recorded JSON of the same objects must encode to these bytes too. Truncated, mutated and random messages must
+//! not panic.
 
 use super::*;
 use crate::api_error::ApiError;
@@ -35,7 +36,7 @@ fn lease(body: &[u8]) -> Lease {
     decode_lease(body, ApiVersion::V1).expect("a Lease").lease
 }
 
-/// A Lease as the table holds it, and its version.
+/// Splits a Lease as the table does: the Lease without its `resourceVersion`, and the `resourceVersion`.
 fn stored(mut lease: Lease) -> (Lease, Option<ResourceVersion>) {
     let version = std::mem::take(&mut lease.metadata.resource_version);
     (lease, version.parse().ok().map(ResourceVersion))
@@ -95,7 +96,7 @@ fn lists_are_those_of_kube_apiserver() {
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
     assert_eq!(list(form, &leases), wire!("list.pb"));
     assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
-    // The same lists from encoded bodies.
+    // The same lists, made from encoded bodies.
     let messages = [raw_message(BARE), raw_message(FULL)];
     let items_len = messages.into_iter().map(raw_item_len).sum();
     let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
@@ -169,7 +170,7 @@ fn discovery_is_that_of_kube_apiserver() {
     let group = GroupDiscovery { metadata: Name { name: "coordination.k8s.io" }, versions };
     let list = GroupDiscoveryList { items: vec![group], ..GroupDiscoveryList::default() };
     let document = bytes(|out| encode_discovery_into(out, "apidiscovery.k8s.io/v2", "APIGroupDiscoveryList", &list));
-    // The metadata of the list, then its only item, whose length takes two bytes.
+    // The metadata of the list, then its only item. The length of the item takes two bytes.
     let message = raw_message(&document);
     assert_eq!(message.get(..8), Some(&b"\x0a\x06\x0a\0\x12\0\x1a\0"[..]));
     assert_eq!(message.get(11..), Some(&wire!("discovery-aggregated-group.pb")[..]));
@@ -184,7 +185,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
         let size = usize::try_from(u32::from_be_bytes(*size)).expect("small");
         let frame = &recorded[..4 + size];
         recorded = &rest[size..];
-        // WatchEvent { type, object { raw } }, whose raw bytes are a body.
+        // The frame is `WatchEvent { type, object { raw } }`. The raw bytes are a body with its envelope.
         let type_len = usize::from(frame[5]);
         let event_type = std::str::from_utf8(&frame[6..6 + type_len]).expect("ASCII");
         let at = frame.windows(4).position(|bytes| bytes == b"k8s\0").expect("a body");
@@ -200,7 +201,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The two streams were recorded one after the other. So only their first events show the same objects.
+        // The two streams were recorded one after the other, so only their first events are of the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {
@@ -231,7 +232,7 @@ fn every_prefix_and_mutation_is_survived() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // An accepted body can be encoded, and decodes to the same.
+            // An accepted body can be encoded again, and decodes to the same Lease.
             let again = encoded(decoded.lease.clone());
             let (before, _) = stored(decoded.lease);
             let (after, _) = stored(lease(&again));

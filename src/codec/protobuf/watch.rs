@@ -1,5 +1,5 @@
-//! Watch events: a big-endian length of four bytes, then a `WatchEvent` whose object is a body with its envelope
-//! (apimachinery `util/framer`).
+//! Watch events. A length of four bytes, big-endian, precedes each `WatchEvent`. The object of the event is a body
+//! with its envelope (apimachinery `util/framer`).
 
 use super::sink::{LONG, Sink};
 

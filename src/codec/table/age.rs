@@ -5,8 +5,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Appends an age of `seconds` as a table cell, without quotes and escaped for JSON. The clock may be one second behind
-/// the clock that set the time. An age below -1 s is invalid.
+/// Appends an age in seconds as a table cell, escaped for JSON but without quotes. The server's clock may be one
+/// second behind the clock that set the time. So only an age below -1 s is invalid.
 pub(super) fn push_age(out: &mut Vec<u8>, seconds: i64) {
     match seconds {
         ..-1 => out.extend_from_slice(br"\u003cinvalid\u003e"),
@@ -23,7 +23,7 @@ pub(super) fn push_age(out: &mut Vec<u8>, seconds: i64) {
     }
 }
 
-/// Appends two units; the smaller unit only if it is not zero.
+/// Appends an age in two units. Omits the smaller unit if it is zero.
 fn push_two(out: &mut Vec<u8>, seconds: i64, (large, large_letter): (i64, u8), (small, small_letter): (i64, u8)) {
     push(out, seconds / large, large_letter);
     let rest = seconds % large / small;

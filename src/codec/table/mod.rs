@@ -1,5 +1,5 @@
-//! The `meta.k8s.io` Table in JSON, which `kubectl get` prints (Kubernetes API concepts, "Receiving resources as
-//! Tables"). Its columns are those of kube-apiserver's printer for Leases.
+//! The Table of `meta.k8s.io` in JSON, which `kubectl get` prints (Kubernetes API concepts, "Receiving resources as
+//! Tables"). The columns are the same as in kube-apiserver's Tables of Leases.
 
 mod age;
 
@@ -13,7 +13,7 @@ use crate::resource::MetaVersion;
 use crate::timestamp::Time;
 use age::push_age;
 
-/// Content of each row besides its cells (`includeObject`).
+/// What a row has in addition to its cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// The metadata.
@@ -26,10 +26,10 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Parses the query parameter `includeObject`. An empty value counts as absent.
+    /// Parses the query parameter `includeObject`. An empty value counts as an absent parameter.
     ///
     /// # Errors
-    /// kube-apiserver's 400.
+    /// kube-apiserver's 400 for an unknown value.
     pub fn parse(value: &str) -> Result<Self, ApiError> {
         match value {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -45,19 +45,19 @@ impl IncludeObject {
     }
 }
 
-/// Form of a Table's rows.
+/// The form of the rows of a Table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableForm {
-    /// Time from which ages are counted.
+    /// The current time, from which ages are computed.
     pub now: Time,
-    /// Content of each row besides its cells.
+    /// What a row has in addition to its cells.
     pub include: IncludeObject,
-    /// Version of the Table, and of the metadata in it.
+    /// Version of `meta.k8s.io` for the Table and for the metadata in its rows.
     pub version: MetaVersion,
 }
 
-/// Appends a Table up to its rows. The caller appends the rows, separated by commas. In a watch, only the first event
-/// has the columns.
+/// Appends the part of a Table before its rows. The caller appends the rows, separated by commas. In a watch, only
+/// the Table of the first event has columns.
 pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
     for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
         out.extend_from_slice(part.as_bytes());
@@ -68,7 +68,7 @@ pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, ve
     out.extend_from_slice(b",\"rows\":[");
 }
 
-/// Appends the row of a Lease; `json` is its JSON with `kind` and `apiVersion`.
+/// Appends the row of a Lease. `json` is the JSON of the Lease, with `kind` and `apiVersion`.
 pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) {
     let TableForm { now, include, version } = form;
     out.extend_from_slice(b"{\"cells\":[");
@@ -81,7 +81,8 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
         None => out.extend_from_slice(br"\u003cunknown\u003e"),
     }
     out.extend_from_slice(b"\"],\"object\":");
-    // The bookmark that ends the initial events always has its object. Without it a client would not recognize it.
+    // The row of the bookmark that ends the initial events always has the object, since a client would not recognize
+    // the bookmark without it.
     let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
     match include {
         IncludeObject::Object => out.extend_from_slice(json),
@@ -96,7 +97,8 @@ pub fn push_table_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-/// Appends a Table of one object, for a get or a watch event. `meta` has the `resourceVersion` of the object.
+/// Appends a Table of one object, for a get or for a watch event. `meta` must have the `resourceVersion` of the
+/// object.
 pub fn push_table_of_one(
     out: &mut Vec<u8>,
     meta: &ListMeta<'_>,
@@ -110,7 +112,7 @@ pub fn push_table_of_one(
     push_table_close(out);
 }
 
-/// Definitions of the columns. The descriptions are those of the fields in the API documentation.
+/// Definitions of the columns. The descriptions are the descriptions of the fields in the API documentation.
 const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names","priority":0},{"name":"Holder","type":"string","format":"","description":"holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata","priority":0}]"#;
 
 #[cfg(test)]
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_table_is_that_of_kube_apiserver() {
-        // The recorded ages tell when the Table was printed: in the second after the Leases' creation.
+        // The recorded ages show when the recorded Table was made: within a second after the creation of its Leases.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
             TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;

@@ -1,8 +1,9 @@
-//! Decodes YAML to JSON values, as kube-apiserver reads applied configurations. Plain scalars get go-yaml v2's types of
-//! YAML 1.1 (`yes` is true, `017` is 15), dates stay text, and keys become strings.
+//! Decodes YAML to JSON values, as kube-apiserver does for the body of a server-side apply. A plain scalar gets the
+//! type that go-yaml v2 gives it under YAML 1.1: `yes` is true, `017` is 15. Dates stay text, and keys become
+//! strings.
 //!
-//! Limits: [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`] for the length, [`DOCUMENT_DEPTH_MAX`] for the nesting, and
-//! [`ALIASED_BYTES_MAX`] for aliases.
+//! Limits: [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`] limit the length, [`DOCUMENT_DEPTH_MAX`] the nesting, and
+//! [`ALIASED_BYTES_MAX`] the use of aliases.
 
 use super::text;
 use crate::codec::json::repaired;
@@ -13,28 +14,29 @@ use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 
-/// Maximum size of all values that the aliases of a document repeat, as computed by [`size`], in bytes.
+/// Maximum size of all values that aliases repeat in one document, in bytes. The function [`size`] computes the size
+/// of a value.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Maximum number of repeated keys reported.
+/// Maximum number of repeated keys that are reported.
 const DUPLICATES_MAX: usize = 100;
 
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Value of the document; null for a text without a document.
+    /// Value of the document; null if the text has no document.
     pub value: Value,
-    /// `line 3: key "name" already set in map` for each repeated key. The last value of a key counts.
+    /// `line 3: key "name" already set in map` for each repeated key. The last value of a repeated key is kept.
     pub duplicates: Vec<String>,
 }
 
 /// Why a text cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DecodeError {
-    /// Invalid, with go-yaml's message.
+    /// The text is invalid. The string is go-yaml's message.
     Malformed(String),
-    /// Longer than [`YAML_BYTES_MAX`].
+    /// The text is longer than [`YAML_BYTES_MAX`].
     TooLong,
-    /// More nodes than [`YAML_NODES_MAX`].
+    /// The text has more nodes than [`YAML_NODES_MAX`].
     TooManyNodes,
 }
 
@@ -81,7 +83,7 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
 }
 
-/// Checks that go-yaml accepts a JSON text too.
+/// Checks that go-yaml would also accept a JSON text.
 ///
 /// # Errors
 /// The message of [`decode`] for a text that go-yaml refuses.
@@ -96,14 +98,14 @@ enum Open {
     Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
 
-/// A key written in the map itself, not merged from another map. Keys of different types differ, even if their text is
-/// the same.
+/// A key that the map itself has. A key merged from another map is not such a key. Keys of different types are
+/// different, even if their text is the same.
 type OwnKey = (Discriminant<Value>, String);
 
-/// A key whose value comes next.
+/// A key whose value has not been read yet.
 enum Key {
     Own(OwnKey),
-    /// `<<`, which merges the members of another map.
+    /// The key `<<`. Its value is a map whose members are merged into this map.
     Merge,
 }
 
@@ -111,7 +113,7 @@ enum Key {
 struct Builder {
     open: Vec<Open>,
     root: Option<Value>,
-    /// Anchored values, with their sizes in bytes.
+    /// The values with anchors, and their sizes in bytes.
     anchors: HashMap<usize, (Value, usize)>,
     aliased_bytes: usize,
     duplicates: Vec<String>,
@@ -178,7 +180,7 @@ impl Builder {
         }
     }
 
-    /// Keeps an anchored node for its aliases. Anchored nodes may be nested, so each copy counts like an alias.
+    /// Keeps a node that has an anchor, for its aliases. Such nodes may be nested, so each copy counts like an alias.
     fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
         if anchor == 0 {
             return Ok(());
@@ -189,7 +191,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a complete value to its list or map.
+    /// Adds a complete value to the list or map that contains it.
     fn put(&mut self, value: Value, line: usize) -> Result<(), String> {
         match self.open.last_mut() {
             None => self.root = Some(value),
@@ -213,7 +215,7 @@ impl Builder {
     }
 }
 
-/// Adds to the size of the values that aliases repeat, before the values are copied.
+/// Adds `size` to the size of all values that aliases repeat. Call this function before the value is copied.
 fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     *aliased_bytes = aliased_bytes.saturating_add(size);
     if *aliased_bytes > ALIASED_BYTES_MAX {
@@ -222,8 +224,8 @@ fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the approximate memory of a value, in bytes: its texts, and the space of each value and key. The depth limit
-/// of a document limits the recursion.
+/// Returns the approximate memory of a value, in bytes: its texts, and the space for each value and key. The
+/// recursion is limited, since the depth of a document is limited.
 fn size(value: &Value) -> usize {
     let below: usize = match value {
         Value::Array(elements) => elements.iter().map(size).sum(),
@@ -250,7 +252,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     match from {
         Value::Object(from) => members.extend(from),
         Value::Array(maps) => {
-            // A member of an earlier map has precedence over one of a later map.
+            // If several maps are merged, a member of an earlier map takes precedence.
             for map in maps.into_iter().rev() {
                 let Value::Object(from) = map else { return Err(WANTED.to_owned()) };
                 members.extend(from);
@@ -261,7 +263,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Type of a scalar. Every type but text has its value.
+/// A scalar with its type. Every type but text has its value here.
 #[derive(Clone, Debug, PartialEq)]
 enum Scalar {
     Bool(bool),
@@ -286,8 +288,8 @@ impl Scalar {
     }
 }
 
-/// Converts a float like kube-apiserver's conversion through JSON: a whole number that is not too large becomes an
-/// integer.
+/// Converts a float as kube-apiserver does by its conversion through JSON: a whole number that is not too large
+/// becomes an integer.
 fn float_value(n: f64) -> Result<Value, String> {
     let number = Number::from_f64(n).ok_or_else(|| {
         let name = if n.is_nan() {
@@ -305,7 +307,7 @@ fn float_value(n: f64) -> Result<Value, String> {
     Ok(whole.map_or(Value::Number(number), Value::from))
 }
 
-/// Converts whole floats in a value decoded from JSON to integers, as the conversion from YAML does.
+/// Converts whole floats to integers, in a value that was decoded from JSON. The conversion from YAML does the same.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -319,8 +321,8 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// Resolves the type of a scalar. A standard YAML tag sets the type, even of a quoted scalar. Any other tag makes the
-/// scalar text. `!!timestamp` is not checked, since it becomes text.
+/// Finds the type of a scalar. A standard YAML tag decides the type, even for a quoted scalar. With any other tag,
+/// the scalar is text. `!!timestamp` is not checked, since such a scalar becomes text.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });
@@ -351,7 +353,7 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, 
     Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{name}"))
 }
 
-/// Resolves a plain scalar as go-yaml v2 does.
+/// Finds the type of a plain scalar, as go-yaml v2 does.
 fn resolve_plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -368,12 +370,12 @@ fn resolve_plain(text: &str) -> Scalar {
     if !text.starts_with(['+', '-', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
         return Scalar::Text;
     }
-    // A date stays text, and is never a number.
+    // A date stays text. No number looks like a date.
     let plain = text.replace('_', "");
     if let Some(integer) = go_integer(&plain) {
         return integer;
     }
-    // A number too large for a float is text.
+    // A number that does not fit into a float is text.
     if is_yaml_float(&plain)
         && let Ok(n) = plain.parse::<f64>()
         && n.is_finite()
@@ -383,7 +385,7 @@ fn resolve_plain(text: &str) -> Scalar {
     Scalar::Text
 }
 
-/// Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint`: a sign, then digits in the base of their prefix.
+/// Parses like Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint`: a sign, a prefix for the base, then digits.
 fn go_integer(text: &str) -> Option<Scalar> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -413,7 +415,7 @@ fn go_integer(text: &str) -> Option<Scalar> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Whether `text` matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_yaml_float(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -548,7 +550,8 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
-        // Aliases to a few long nodes: as elements, by merging, as keys, and in anchored values.
+        // Each document repeats a few long nodes by aliases: as elements, by merging, as keys, and in values with
+        // anchors.
         let long = "a".repeat(100_000);
         for repeated in ["*a", "{<<: *b}", "{*a : 1}", "&c [*a]"] {
             let document = |count: usize| {
@@ -556,7 +559,7 @@ mod tests {
                 decode(format!("a: &a {long}\nb: &b {{k: *a}}\nc: [{elements}]\n").as_bytes())
             };
             assert!(document(10).is_ok(), "{repeated}");
-            // Anchored values count too.
+            // Values with anchors count too.
             let many = if repeated.starts_with('&') { 20 } else { 40 };
             assert_eq!(document(many), excessive, "{repeated}");
         }

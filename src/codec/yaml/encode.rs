@@ -1,11 +1,11 @@
-//! Encodes YAML like sigs.k8s.io/yaml: block style, keys in natural order, lists not indented under their key, and long
-//! lines folded at spaces. `scalar` writes the scalars.
+//! Encodes YAML like sigs.k8s.io/yaml: in block style, with keys in natural order. A list is not indented under its
+//! key, and long lines are folded at spaces. The module `scalar` writes the scalars.
 
 use super::scalar::{Style, column_after, push_scalar, style_of};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Appends `json`, written by this server, as a YAML document that ends with a line feed.
+/// Appends a YAML document that ends with a line feed. `json` is JSON that this server has written.
 pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
     match serde_json::from_slice(json) {
         Ok(value) => {
@@ -16,12 +16,13 @@ pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
                 out.push(b'\n');
             }
         }
-        // The JSON of this server always parses. The fallback would be valid too, since JSON is YAML.
+        // This does not happen, since the server's own JSON always parses. The output would still be valid, since
+        // JSON is YAML.
         Err(_) => out.extend_from_slice(json),
     }
 }
 
-/// Position of a node, with the indent of its parent.
+/// Where a node stands. `indent` is the indent of the parent node.
 #[derive(Clone, Copy)]
 enum Place {
     Root,
@@ -37,9 +38,9 @@ enum Place {
 
 struct Emitter<'o> {
     out: &'o mut Vec<u8>,
-    /// Start of the current line.
+    /// Offset in the output at which the current line starts.
     line_start: usize,
-    /// Whether the current line has only spaces and `-`, `?` and `:`, so that a block may begin on it.
+    /// Whether the current line has only spaces, `-`, `?` and `:`. If so, a map or list may begin on this line.
     is_after_indicator: bool,
 }
 
@@ -48,7 +49,8 @@ impl Emitter<'_> {
         self.out.len() - self.line_start
     }
 
-    /// Moves to column `indent`: on the current line if it has only indicators up to there, else on a new line.
+    /// Moves to the column `indent`. Stays on the current line if that line has only indicators and is not longer
+    /// than `indent`. Otherwise begins a new line.
     fn indent(&mut self, indent: usize) {
         if !self.is_after_indicator || self.column() > indent {
             self.out.push(b'\n');
@@ -58,7 +60,7 @@ impl Emitter<'_> {
         self.is_after_indicator = true;
     }
 
-    /// Appends a node. The JSON parser accepts at most 128 levels, which limits the recursion.
+    /// Appends a node. The recursion is limited, since the JSON parser accepts at most 128 levels.
     fn push_node(&mut self, node: &Value, place: Place) {
         match node {
             Value::Object(members) if !members.is_empty() => {
@@ -73,7 +75,8 @@ impl Emitter<'_> {
             Value::Array(elements) if !elements.is_empty() => {
                 let indent = match place {
                     Place::Root => 0,
-                    // A list is not indented under a key. It is indented after the `: ` of a long key, and in a list.
+                    // A list under a key is not indented, except after the `: ` of a long key. A list within a list
+                    // is indented.
                     Place::Value { indent } if !self.is_after_indicator => indent,
                     Place::Value { indent } | Place::Element { indent } => indent + 2,
                 };
@@ -130,25 +133,26 @@ impl Emitter<'_> {
 
     fn push_text(&mut self, text: &str, indent: usize, style: Style, may_fold: bool) {
         let start = self.out.len();
-        // The column is in characters. Every byte except a continuation byte begins a character.
+        // The column is counted in characters. Each byte begins a character, unless the byte is a UTF-8 continuation
+        // byte.
         let line = self.out.get(self.line_start..).unwrap_or_default();
         let column = line.iter().filter(|byte| *byte & 0xc0 != 0x80).count();
         push_scalar(self.out, text, style, indent, column, may_fold);
         let (line_start, is_empty) = column_after(self.out, start, self.line_start);
         self.line_start = line_start;
-        // A literal text may end with a line feed.
+        // A string in literal style may end with a line feed.
         self.is_after_indicator = is_empty;
     }
 }
 
-/// Whether a key can stand on one line before its colon (YAML's simple key).
+/// Whether a key and its colon fit on one line (a simple key in YAML).
 fn is_simple_key(key: &str) -> bool {
     const BYTES_MAX: usize = 128;
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Sorts members by [`key_order`], which may not be a total order for hostile keys. The standard library's sort may
-/// then panic. This merge sort always ends, with some order.
+/// Sorts members by [`key_order`]. A hostile client can choose keys for which `key_order` is not a total order. The
+/// sort of the standard library may then panic. This merge sort always ends, in some order.
 fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
     while width < members.len() {
@@ -174,10 +178,10 @@ fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     members
 }
 
-/// Compares two keys in natural order: letters after all other characters, numbers by value.
+/// Compares two keys in natural order: letters come after all other characters, and numbers are compared by value.
 fn key_order(a: &str, b: &str) -> Ordering {
     let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    // The character that differs may begin before the differing byte.
+    // The first different character may begin before the first different byte.
     let at = a.floor_char_boundary(equal);
     let ((before, a), (_, b)) = (a.split_at(at), b.split_at(at));
     let (Some(x), Some(y)) = (a.chars().next(), b.chars().next()) else { return a.len().cmp(&b.len()) };
@@ -187,7 +191,7 @@ fn key_order(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // A zero is part of a number if a digit other than zero precedes it in the number.
+    // A zero belongs to a number if a digit other than zero comes before it in that number.
     let inside =
         (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
     let number = |text: &str| {

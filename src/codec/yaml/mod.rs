@@ -1,7 +1,7 @@
 //! YAML as kube-apiserver reads and writes it, with JSON as the intermediate form.
 //!
-//! Decoding converts applied configurations, bodies and patches to JSON values. Encoding converts complete JSON. YAML
-//! is rare and for people, so only YAML responses cost this second pass.
+//! Decoding converts YAML bodies to JSON values. Encoding converts JSON to YAML. Clients rarely use YAML, and only
+//! for people to read. So only YAML responses have the cost of the second conversion.
 
 mod decode;
 mod encode;

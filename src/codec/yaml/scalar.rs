@@ -1,5 +1,6 @@
-//! Strings in YAML: the choice of a style, and the encoding in that style. The choices are go-yaml's: a string is plain
-//! if the plain text parses to the same string, and quoted if it would parse to another value.
+//! Writes strings in YAML: chooses a style, and encodes the string in that style. The choice is that of go-yaml. A
+//! string is plain if a parser would read the plain text as the same string. It is quoted if a parser would read the
+//! plain text as another value.
 
 /// YAML style of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// Chooses the style of a string. `is_key` tells whether a colon follows on the same line.
+/// Chooses the style of a string. `is_key` tells whether the string is a key, with a colon after it on the same line.
 pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     let found = Analysis::of(text);
     let wanted = if text.contains('\n') {
@@ -29,7 +30,7 @@ pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     }
 }
 
-/// Styles that the characters of a string allow.
+/// Which styles the characters of a string allow.
 struct Analysis {
     is_multiline: bool,
     may_be_plain: bool,
@@ -87,7 +88,8 @@ impl Analysis {
     }
 }
 
-/// Whether a string has only letters, digits and harmless punctuation, and so needs no analysis. Nearly all strings do.
+/// Whether a string has only letters, digits and harmless punctuation. Nearly all strings do. Such a string needs no
+/// analysis.
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -95,7 +97,7 @@ fn is_common(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_'))
 }
 
-/// Whether YAML needs no escape for a character. A carriage return is a line break and needs an escape.
+/// Whether a character needs no escape in YAML. A carriage return needs an escape, since it is a line break.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -107,11 +109,12 @@ fn is_break(c: char) -> bool {
 /// Column after which a line is folded at the next space.
 const COLUMN_FOLD: usize = 80;
 
-/// Appends a string that begins at `column`. The further lines of the string begin at `indent`.
+/// Appends a string that starts at the column `column`. If the string has several lines, the other lines start at the
+/// column `indent`.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
-        // A line is folded only at a space.
+        // A line is folded only at a space. So a text without spaces is not folded.
         Style::Plain if !text.contains(' ') => writer.out.extend_from_slice(text.as_bytes()),
         Style::Plain => writer.push_flow(text, may_fold, false),
         Style::SingleQuoted => {
@@ -124,7 +127,8 @@ pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: u
     }
 }
 
-/// Returns the start of the last line after the text from `start` on, and whether that line is empty.
+/// Returns the offset at which the last line of `out` starts, and whether that line is empty. `start` is the offset
+/// of the text that was written last, and `line_start` is the start of the line before that text.
 pub(super) fn column_after(out: &[u8], start: usize, line_start: usize) -> (usize, bool) {
     let written = out.get(start..).unwrap_or_default();
     match written.iter().rposition(|byte| *byte == b'\n') {
@@ -135,7 +139,7 @@ pub(super) fn column_after(out: &[u8], start: usize, line_start: usize) -> (usiz
 
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
-    /// Column in the output line, in characters.
+    /// Column in the current line of the output, in characters.
     column: usize,
     indent: usize,
 }
@@ -156,7 +160,7 @@ impl Writer<'_> {
         self.column = self.indent;
     }
 
-    /// Appends a plain or single-quoted string; only the latter may contain a line feed.
+    /// Appends a plain or single-quoted string. Only a single-quoted string may contain a line feed.
     fn push_flow(&mut self, text: &str, may_fold: bool, is_quoted: bool) {
         let (mut after_space, mut after_break) = (false, false);
         let mut chars = text.chars().peekable();
@@ -202,7 +206,7 @@ impl Writer<'_> {
     }
 
     fn push_double_quoted(&mut self, text: &str, may_fold: bool) {
-        // go-yaml treats every character of a text that begins with a byte order mark as such a mark.
+        // If a text begins with a byte order mark, go-yaml escapes every character of the text.
         let escapes_all = text.starts_with('\u{feff}');
         self.push('"');
         let mut after_space = false;
@@ -297,10 +301,10 @@ impl Writer<'_> {
     }
 }
 
-// ---- What a plain string would read as ----
+// ---- How a parser reads a plain string ----
 
-/// Whether go-yaml, with YAML 1.1, parses plain `text` to a string, and no other parser takes the text for a number in
-/// base 60.
+/// Whether a parser reads plain `text` as a string. This means go-yaml under YAML 1.1. It also means other parsers
+/// that read numbers in base 60.
 fn reads_as_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     let is_other = match first {
@@ -319,7 +323,7 @@ fn reads_as_string(text: &str) -> bool {
     !is_other
 }
 
-/// Whether a text is a word of YAML in lower case, in capitals, or capitalized.
+/// Whether a text is one of YAML's words for a boolean or null, in lower case, in upper case, or capitalized.
 fn is_word(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "yes", "true", "on", "n", "no", "false", "off", "null"];
     let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -331,7 +335,7 @@ fn is_dotted_word(text: &str) -> bool {
     matches!(text, ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF")
 }
 
-/// Whether Go's `strconv.ParseInt` or `ParseUint` with base 0 accepts a text.
+/// Whether Go's `strconv.ParseInt` or `ParseUint`, with base 0, accepts a text.
 fn is_integer(text: &str) -> bool {
     let (is_signed, rest) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (true, rest),
@@ -392,7 +396,8 @@ fn is_base_60(text: &str) -> bool {
         && fraction.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
 }
 
-/// Whether a text is a date or a date and time: `2006-1-2`, `2006-1-2 15:4:5.9`, and with `T` or `t` and a zone.
+/// Whether a text is a date, or a date and a time: `2006-1-2`, `2006-1-2 15:4:5.9`, or a form with `T` or `t` and a
+/// zone.
 fn is_timestamp(text: &str) -> bool {
     let mut rest = text;
     let Some(year) = number(&mut rest, 4, 4) else { return false };
@@ -411,7 +416,7 @@ fn is_timestamp(text: &str) -> bool {
     }
     let Some(separator) = rest.chars().next() else { return true };
     rest = match separator {
-        // Go accepts any number of spaces here.
+        // Go accepts any number of spaces between date and time.
         ' ' => rest.trim_start_matches(' '),
         'T' | 't' => rest.get(1..).unwrap_or_default(),
         _ => return false,
@@ -440,7 +445,7 @@ fn is_timestamp(text: &str) -> bool {
     zone(&mut rest).is_some_and(|(hours, minutes)| hours <= 24 && minutes <= 60) && rest.is_empty()
 }
 
-/// Takes a number of `min` to `max` digits off `rest`.
+/// Takes a number off the start of `rest`. The number has `min` to `max` digits.
 fn number(rest: &mut &str, min: usize, max: usize) -> Option<u32> {
     let width = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
     let (digits, after) = rest.split_at_checked(width)?;
@@ -448,7 +453,7 @@ fn number(rest: &mut &str, min: usize, max: usize) -> Option<u32> {
     if width < min { None } else { digits.parse().ok() }
 }
 
-/// Takes `c` off `rest`.
+/// Takes the character `c` off the start of `rest`; `None` if `rest` does not start with `c`.
 fn after<'r, 't>(rest: &'r mut &'t str, c: char) -> Option<&'r mut &'t str> {
     *rest = rest.strip_prefix(c)?;
     Some(rest)
@@ -542,9 +547,9 @@ mod tests {
             "🦀",
         ] {
             let expected = match text {
-                // A dash is an indicator before white space or the end.
+                // A dash is an indicator if white space or the end of the text follows.
                 "-" => "'-'".to_owned(),
-                // go-yaml escapes characters outside the basic plane.
+                // go-yaml escapes characters beyond U+FFFF.
                 "🦀" => "\"\\U0001F980\"".to_owned(),
                 text => text.to_owned(),
             };

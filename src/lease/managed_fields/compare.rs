@@ -1,5 +1,5 @@
-//! Compares two Leases field by field, for writes other than apply. The result equals that of `typed`, but no Lease is
-//! converted to JSON. A test compares both.
+//! Compares two Leases field by field, for all writes but server-side apply. The result equals the result of `typed`,
+//! but this module does not convert the Leases to JSON. A test compares both modules.
 
 use super::SpecFields;
 use super::path_element::PathElement;
@@ -8,7 +8,7 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Compares `old` with `new`; ignores `resourceVersion`, which belongs to the table.
+/// Compares `old` with `new`. Ignores `resourceVersion`, since the table keeps it.
 pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     let mut parts = Parts::default();
     parts.put(PathElement::field("metadata"), Change::None, Some(compare_metadata(&old.metadata, &new.metadata)));
@@ -16,7 +16,7 @@ pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     parts.comparison()
 }
 
-/// Spec fields that were removed, modified and added.
+/// Fields of the spec that a write removed, modified and added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpecChanges {
     pub(super) removed: SpecFields,
@@ -100,7 +100,7 @@ fn change_of<T: PartialEq>(old: &Option<T>, new: &Option<T>) -> Change {
     }
 }
 
-/// Returns the change of a map or list; an empty one counts as absent.
+/// Returns the change of a map or list. An empty map or list counts as absent.
 fn change_of_container(was_empty: bool, is_empty: bool) -> Change {
     match (was_empty, is_empty) {
         (true, false) => Change::Added,

@@ -1,7 +1,8 @@
-//! A set of fields, stored compactly as the text of `fieldsV1`.
+//! A set of fields, stored as the text of `fieldsV1`.
 //!
-//! The Leases of a million kubelets have a million such texts, which differ only in the UID of the owner, the node. So
-//! the table keeps one shared text without the UID, and the UID of each Lease. [`SharedTexts`] finds texts to share.
+//! A million kubelet Leases have a million such texts. These texts differ only in the UID of the owner, which is the
+//! node. So the table keeps one shared text without the UID, and one UID for each Lease. [`SharedTexts`] finds the
+//! texts that Leases can share.
 
 use super::SpecFields;
 use super::set::Set;
@@ -10,11 +11,11 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// A set of fields in the form of `fieldsV1`. Cloning it copies a pointer.
+/// A set of fields, in the form of `fieldsV1`. A clone copies only a pointer.
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
-    /// Spec fields in the set; `None` for a text from a client.
+    /// The spec fields in the set; `None` if the text comes from a client.
     pub(super) spec: Option<SpecFields>,
 }
 
@@ -32,27 +33,27 @@ enum Text {
 /// Length of a UID, in bytes.
 const UID_BYTES: usize = uuid::fmt::Hyphenated::LENGTH;
 
-/// Text before an owner's UID: the key of its element, as JSON within a JSON string.
+/// Text before an owner's UID. It begins the key of a list element, which is JSON within a JSON string.
 const UID_KEY: &str = r#""k:{\"uid\":\""#;
 
 impl FieldsV1 {
     /// `fieldsType` of every entry.
     pub const TYPE: &str = "FieldsV1";
 
-    /// Wraps a client's text. The text is parsed only if it differs from the stored text.
+    /// Creates a set from a client's text. The text is parsed later, and only if it differs from the stored text.
     #[must_use]
     pub fn from_client(json: &str) -> Self {
         Self { text: Text::Whole(json.into()), spec: None }
     }
 
-    /// Wraps a stored text with its known spec fields.
+    /// Creates a set from a stored text, whose spec fields are known.
     #[must_use]
     pub fn stored(json: &str, spec_bits: Option<u8>) -> Self {
         Self { text: Text::Whole(json.into()), spec: spec_bits.map(SpecFields) }
     }
 
-    /// Returns the spec fields, one bit for each in the order of their names; `None` if unknown. A renewal of a Lease
-    /// without this information takes the general path.
+    /// Returns the spec fields: one bit for each, in the order of the names in `SpecFields`. Returns `None` if the
+    /// spec fields are unknown. A renewal then takes the general path.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)
@@ -61,12 +62,12 @@ impl FieldsV1 {
     pub(super) fn of(set: &Set) -> Self {
         let mut json = Vec::with_capacity(256);
         set.push_json(&mut json);
-        // The text consists of strings and ASCII, so nothing is replaced.
+        // The text has only valid strings and ASCII. So no byte is replaced here.
         let json = String::from_utf8_lossy(&json);
         Self { text: Text::Whole(json.as_ref().into()), spec: Some(SpecFields::in_set(set)) }
     }
 
-    /// Returns the JSON object.
+    /// Returns the set as a JSON object.
     #[must_use]
     pub fn as_json(&self) -> Cow<'_, str> {
         match &self.text {
@@ -79,7 +80,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Returns the length of the JSON object, in bytes.
+    /// Returns the length of that JSON object, in bytes.
     #[must_use]
     pub fn json_bytes(&self) -> usize {
         match &self.text {
@@ -88,7 +89,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Whether two values share their text in memory.
+    /// Whether two sets share one text in memory.
     #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.text, &other.text) {
@@ -120,20 +121,21 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// A limited set of texts that Leases share. At the limit, unused texts are dropped. While all texts are in use, new
-/// texts are not shared.
+/// Texts that Leases share. The number of texts is limited. At the limit, texts that no Lease uses are dropped. If
+/// Leases use all texts, a new text is not shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
 }
 
-/// Maximum number of shared texts. Their number depends on the kinds of writers, not on the number of Leases.
+/// Maximum number of shared texts. The number of texts depends on how many kinds of writers there are, not on how
+/// many Leases.
 const TEXTS_MAX: usize = 256;
-/// Longest text shared, in bytes.
+/// Maximum length of a shared text, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;
 
 impl SharedTexts {
-    /// Returns the same fields in shared memory, if possible.
+    /// Returns the same set with a shared text; `None` if its text cannot be shared.
     #[must_use]
     pub fn share(&mut self, fields: &FieldsV1) -> Option<FieldsV1> {
         let Text::Whole(text) = &fields.text else { return None };
@@ -142,7 +144,7 @@ impl SharedTexts {
             let uid = text.get(start..start + UID_BYTES)?;
             let parsed = Uuid::try_parse(uid).ok()?;
             let mut buffer = Uuid::encode_buffer();
-            // Writing a parsed UID yields lower case, so an upper-case UID would change the text.
+            // A UID is written in lower case. So a UID in upper case would change the text, and is not shared.
             let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
             is_plain.then_some((start, parsed))
         });

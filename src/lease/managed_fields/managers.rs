@@ -1,4 +1,5 @@
-//! The managers of one object and the fields they own, as trees, for writes that change ownership.
+//! The field managers of one object and the fields that each owns, as trees. Only writes that change ownership need
+//! the trees.
 
 use super::path_element::PathElement;
 use super::schema::reconcile;
@@ -13,17 +14,18 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Maximum number of entries of writes other than apply. Above this number, the oldest entries are merged into one.
+/// Maximum number of entries of writes other than apply. If there are more, the oldest entries are merged into one
+/// entry.
 const UPDATERS_MAX: usize = 10;
-/// Name of the manager that owns merged entries.
+/// Name of the manager of a merged entry.
 const ANCIENT: &str = "ancient-changes";
 
-/// A parsed entry.
+/// An entry of `managedFields`, with its fields as a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Manager {
     pub(super) entry: ManagedFieldsEntry,
     pub(super) set: Set,
-    /// Whether `set` has changed, so that `entry.fields` is outdated.
+    /// Whether `set` has changed. If so, `entry.fields` is outdated.
     changed: bool,
 }
 
@@ -47,7 +49,8 @@ impl Manager {
         }
     }
 
-    /// Returns the identifier, which is JSON. kube-apiserver sorts managers of equal time by it.
+    /// Returns the identifier of the manager, which is JSON. kube-apiserver sorts managers with equal times by their
+    /// identifiers.
     pub(super) fn identifier(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         let (operation, manager, api_version, subresource) = self.entry.identity();
@@ -72,16 +75,16 @@ impl Manager {
     }
 }
 
-/// All managers of an object, each with a different identity.
+/// All field managers of an object. No two managers have the same identity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers(pub(super) Vec<Manager>);
 
-/// The error for a list that names an invalid version, so that the server cannot keep the list.
+/// The error for a list with an invalid API version, which the server cannot keep.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) String);
 
 impl Managers {
-    /// Parses a list. Entries of versions that the Lease does not have are dropped.
+    /// Parses a list of entries. Drops an entry if its API version does not serve Leases.
     pub(super) fn read(list: &ManagedFields) -> Result<Self, Unreadable> {
         let mut managers = Vec::with_capacity(list.entries().len() + 1);
         for entry in list.entries() {
@@ -106,7 +109,7 @@ impl Managers {
         ManagedFields::stored(entries.collect())
     }
 
-    /// Removes the fields that a write changed or removed from all managers except `writer`.
+    /// Takes the fields that a write changed or removed from all managers except `writer`.
     pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
         let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
         for (at, manager) in self.0.iter_mut().enumerate() {
@@ -117,17 +120,17 @@ impl Managers {
         }
     }
 
-    /// Removes managers that own nothing.
+    /// Removes managers that own no fields.
     pub(super) fn drop_empty(&mut self) {
         self.0.retain(|manager| !manager.set.is_empty());
     }
 
-    /// Returns the index of the manager with the identity of `wanted`.
+    /// Returns the index of the manager that has the same identity as `wanted`.
     pub(super) fn position(&self, wanted: &ManagedFieldsEntry) -> Option<usize> {
         self.0.iter().position(|manager| manager.entry.is_of_same_manager(wanted))
     }
 
-    /// Adds `set` to the fields of an updating manager.
+    /// Adds `set` to the fields of a manager that has made an update.
     pub(super) fn give(&mut self, name: &str, api_version: &str, set: Set, now: Time) {
         let mut manager = Manager::new(name, Operation::Update, api_version, set);
         manager.entry.time = Some(now);
@@ -141,10 +144,11 @@ impl Managers {
         }
     }
 
-    /// Merges the oldest updates of each version into a bucket while there are more than [`UPDATERS_MAX`]. The bucket
-    /// is the manager [`ANCIENT`]. Without a bucket, the oldest update becomes the bucket. The result equals that of
-    /// kube-apiserver's loop, including its oddities: beside an existing bucket, the oldest update stays. And a bucket
-    /// that is itself the next update to merge is dropped with all its fields.
+    /// Merges the oldest entries of updates while there are more than [`UPDATERS_MAX`]. For each API version, the
+    /// merged entry belongs to the manager [`ANCIENT`]; this code calls it the bucket. If there is no bucket, the
+    /// oldest update becomes the bucket. The result equals that of kube-apiserver's loop, including two oddities. If
+    /// a bucket already exists, the oldest update stays as it is. If the bucket itself is the next update to merge,
+    /// the bucket is dropped with all its fields.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -154,7 +158,7 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
-        // The first bucket of each version. The list may have as many versions as entries.
+        // The first bucket of each API version. The list may have as many API versions as entries.
         let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
             .filter(|(_, manager)| manager.is_bucket())
             .map(|(place, manager)| (manager.entry.api_version.clone(), place))
@@ -191,21 +195,21 @@ impl Managers {
         }
         self.0 = rest;
         self.0.extend(updaters);
-        // Merged entries have no fields left.
+        // Entries that were merged into a bucket have no fields left.
         self.drop_empty();
     }
 }
 
-/// The bucket for the updates of a version. Both indexes are into the list of updates.
+/// The bucket for the updates of one API version. Both indexes are positions in the list of updates.
 struct Bucket {
     oldest: usize,
     /// Index of the bucket; `None` before the bucket exists.
     place: Option<usize>,
-    /// Sets to be merged at the end, all at once, since there may be many.
+    /// The sets to merge into the bucket. They are merged together at the end, since there may be many.
     joined: Vec<Set>,
 }
 
-/// Whether the Lease is served in a version.
+/// Whether Leases are served in this API version.
 fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     if ApiVersion::ALL.into_iter().any(|version| version.group_version() == api_version) {
         return Ok(true);
@@ -216,9 +220,10 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     Ok(false)
 }
 
-/// Normalizes a client's list for storage: sets in canonical form, and one entry for each manager, the last of several.
-/// `None` if a set is malformed, or if the sets have more than [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals
-/// the manager's set in `live` is not parsed and does not count, since applies may have made it larger.
+/// Converts a client's list to the form in which lists are stored. Each set gets its canonical text. If a manager has
+/// several entries, the last one is kept. Returns `None` if a set is malformed, or if the sets have more than
+/// [`MANAGED_FIELDS_VALUES_MAX`] values. A set is not parsed and not counted if it equals the set of the same manager
+/// in `live`. The live set may be larger than the limit, because of applies.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -231,8 +236,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // The count includes characters in strings: an element with a key or a value contains JSON, which a protobuf
-        // client may have escaped.
+        // The count includes characters inside strings, since the name of an element with a key or a value contains
+        // JSON. A protobuf client may have escaped this JSON.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
         if values > MANAGED_FIELDS_VALUES_MAX {
@@ -247,7 +252,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
     Some(last.into_values().cloned().collect())
 }
 
-/// Returns `set` without the fields that nobody owns: type, object identity, and fields set by the server.
+/// Returns `set` without the fields that no manager owns: the type, the identity of the object, and the fields that
+/// the server sets.
 pub(super) fn without_system_fields(set: &Set) -> Set {
     let top = ["apiVersion", "kind", "metadata"].map(PathElement::field);
     let in_metadata = [
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// kube-apiserver returns this list for thirteen managers within one second.
+    /// kube-apiserver returns the expected list for thirteen managers within one second.
     #[test]
     fn the_oldest_stays_beside_a_bucket_that_is_there() {
         let mut managers = Managers::default();
@@ -328,16 +334,17 @@ mod tests {
                 |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
             managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
         };
-        // The bucket takes two updates. Then the bucket itself is next, and the oldest update becomes the bucket.
+        // The bucket receives two updates. Then the bucket itself is the next to be merged, so the oldest update
+        // becomes the new bucket.
         assert_eq!(
             with_bucket_at(25, 13),
             ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
         );
-        // The bucket itself is the last to be merged, so no bucket is left.
+        // The bucket itself is the last to be merged. So no bucket is left.
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
-    /// Goal: all updates are merged in one step. Merging them one after the other would take minutes.
+    /// Goal: all updates are merged in one step. One step for each update would take minutes.
     #[test]
     fn many_small_updates_are_joined_with_a_large_one_in_one_go() {
         let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();
@@ -394,7 +401,7 @@ mod tests {
             entry.fields = FieldsV1::from_client(&format!("{{{}}}", json.join(",")));
             entry
         };
-        // Two brackets, a brace, and a comma or the outermost brace.
+        // Each entry has two brackets, one brace, and one comma or outermost brace.
         let most = of(MANAGED_FIELDS_VALUES_MAX / 4);
         let above = of(MANAGED_FIELDS_VALUES_MAX / 4 + 1);
         assert!(normalized(std::slice::from_ref(&most), &[]).is_some());
@@ -404,7 +411,7 @@ mod tests {
         let elements = "\\u002c1".repeat(MANAGED_FIELDS_VALUES_MAX);
         escaped.fields = FieldsV1::from_client(&format!(r#"{{"v:\u005b1{elements}\u005d":{{}}}}"#));
         assert_eq!(normalized(&[escaped], &[]), None);
-        // Any number of unchanged entries is accepted, in any order. Values in changed entries count.
+        // Any number of unchanged entries is accepted, in any order. Only the values in changed entries count.
         let mut other = of(1);
         other.manager = "a".into();
         let live = [above.clone(), other.clone()];

@@ -1,13 +1,15 @@
-//! Ownership of a Lease's fields (Kubernetes, "Server-Side Apply", "Field management").
+//! Ownership of the fields of a Lease (Kubernetes, "Server-Side Apply", "Field management"). A field manager, or
+//! manager for short, owns the fields that it has set.
 //!
-//! This module owns `managedFields`, the changes that each kind of write makes to them, and the merging of applied
-//! configurations. Its functions are pure: they know neither the table nor the wire formats.
+//! This module has the type of `managedFields`, the changes that each kind of write makes to `managedFields`, and the
+//! merge of a server-side apply. Its functions are pure: they use neither the table nor the wire formats.
 //!
-//! All states of a Lease share one stored list while the list does not change. Each entry keeps its fields as the text
-//! of `fieldsV1`. So the lists of a million Leases fit in memory, a response copies the text, and a list that a client
-//! returns is compared as bytes. Trees of fields are built only when a write changes ownership.
+//! While `managedFields` do not change, all versions of a Lease share one list in memory. Each entry keeps its fields
+//! as the text of `fieldsV1`. There are three reasons: the lists of a million Leases fit in memory, a response copies
+//! the text, and a list that a client returns is compared as bytes. Trees of fields are built only when a write
+//! changes ownership.
 //!
-//! Invariant: a stored list is sorted, no two entries have the same identity, and no entry is without fields.
+//! Invariant: a stored list is sorted, no two of its entries have the same identity, and each entry has fields.
 
 mod apply;
 mod compare;
@@ -35,28 +37,29 @@ use std::cmp::Ordering;
 use std::ops::{BitOr, BitOrAssign, Deref};
 use std::rc::Rc;
 
-/// `metadata.managedFields`. Cloning it copies a pointer.
+/// `metadata.managedFields`. A clone copies only a pointer.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedFields(Option<Rc<[ManagedFieldsEntry]>>);
 
-/// `metav1.ManagedFieldsEntry`: the fields that one manager owns by one kind of write.
+/// `metav1.ManagedFieldsEntry`: the fields that one manager owns because of one kind of write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsEntry {
     /// Name of the manager.
     pub manager: CompactString,
     /// Kind of write.
     pub operation: Operation,
-    /// API version of the write.
+    /// API version that the write used.
     pub api_version: CompactString,
     /// Time at which this manager last changed its fields or their values.
     pub time: Option<Time>,
-    /// The fields.
+    /// The fields that the manager owns.
     pub fields: FieldsV1,
     /// Subresource that the manager wrote.
     pub subresource: Subresource,
 }
 
-/// Name of a subresource. Leases have none, but a client may send one, so it takes little memory.
+/// Name of a subresource. Leases have no subresources, but a client may send a name. So this type takes little
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subresource(Option<Box<CompactString>>);
 
@@ -74,7 +77,7 @@ impl Deref for Subresource {
     }
 }
 
-/// `metav1.ManagedFieldsOperationType`, in list order.
+/// `metav1.ManagedFieldsOperationType`. The order of the variants is the order of entries in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
@@ -84,7 +87,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the name on the wire.
+    /// Returns the name in the encoding.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -110,7 +113,7 @@ impl ManagedFields {
     /// The absent list.
     pub const ABSENT: Self = Self(None);
 
-    /// Creates a present but empty list, with which a client resets all entries.
+    /// Creates a list that is present but empty. A client sends such a list to remove all entries.
     #[must_use]
     pub fn reset() -> Self {
         Self(Some(Rc::from([])))
@@ -120,7 +123,7 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// Rebuilds `managedFields` from its stored entries. Without entries, the field stays unset.
+    /// Creates the value from the entries in the store. `None` means that the field is absent.
     #[must_use]
     pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
         Self(entries.map(Into::into))
@@ -132,7 +135,7 @@ impl ManagedFields {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Whether the list is absent, not merely empty.
+    /// Whether the list is absent. An empty list is not absent.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
@@ -148,8 +151,8 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
-    /// Replaces the texts of `fieldsV1` by shared copies. A list that several states share is skipped: its texts were
-    /// replaced before.
+    /// Replaces the texts of `fieldsV1` by shared texts. Skips a list that several versions of a Lease share, since
+    /// its texts are already replaced.
     pub fn share_texts(&mut self, shared: &mut SharedTexts) {
         for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
             if let Some(fields) = shared.share(&entry.fields) {
@@ -158,10 +161,10 @@ impl ManagedFields {
         }
     }
 
-    /// Estimates the memory of the list in bytes, without the savings of shared texts.
+    /// Estimates the memory of the list, in bytes. Counts each text in full, even if it is shared.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // A short string takes no memory beyond its own size.
+        // A short string takes no memory beyond the size of its type.
         let long = |text: &str| if text.len() > size_of::<CompactString>() { text.len() } else { 0 };
         let bytes = |entry: &ManagedFieldsEntry| {
             let names = [&*entry.manager, &*entry.api_version, &*entry.subresource].map(long);
@@ -170,7 +173,7 @@ impl ManagedFields {
         self.entries().iter().map(bytes).sum()
     }
 
-    /// Builds the list of an object: sorted, and absent rather than empty.
+    /// Creates the list of an object. The list is sorted. A list without entries becomes absent.
     fn stored(mut entries: Vec<ManagedFieldsEntry>) -> Self {
         if entries.is_empty() {
             return Self::ABSENT;
@@ -191,8 +194,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// Returns the identity of a manager, in list order: operation, name, API version, subresource. The identity of an
-    /// applying manager has no API version.
+    /// Returns the identity of the manager: operation, name, API version and subresource. Lists are sorted by it. The
+    /// identity of a manager that applies has no API version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {
@@ -202,30 +205,30 @@ impl ManagedFieldsEntry {
         (self.operation, &self.manager, api_version, &self.subresource)
     }
 
-    /// Whether two entries belong to one manager.
+    /// Whether two entries belong to the same manager.
     #[inline]
     fn is_of_same_manager(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 
-    /// Whether two entries differ at most in their time.
+    /// Whether two entries are equal except for their times.
     fn is_same_but_for_time(&self, other: &Self) -> bool {
         self.is_of_same_manager(other) && self.api_version == other.api_version && self.fields == other.fields
     }
 }
 
-/// A list from a client, collected entry by entry.
+/// A list from a client. The decoder adds its entries one by one.
 #[derive(Debug, Default)]
 pub struct SentManagedFields {
     entries: Vec<ManagedFieldsEntry>,
-    /// Whether the first entry is empty. A list of one empty entry resets all entries.
+    /// Whether the first entry is empty. A client sends a list of one empty entry to remove all entries.
     first_is_empty: bool,
-    /// Whether an entry may not be stored. The server then ignores the whole list.
+    /// Whether an entry is invalid. If so, the server ignores the whole list.
     is_bad: bool,
     count: usize,
 }
 
-/// An entry in its wire form. An empty string is an absent field.
+/// An entry as a client sends it. An empty string means that the field is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentEntry {
     /// `manager`
@@ -258,7 +261,7 @@ impl SentManagedFields {
             return self.is_bad = true;
         }
         if self.entries.is_empty() {
-            // Nearly all lists have one entry.
+            // Nearly all lists have a single entry.
             self.entries.reserve_exact(1);
         }
         self.entries.push(ManagedFieldsEntry {
@@ -271,7 +274,7 @@ impl SentManagedFields {
         });
     }
 
-    /// Returns the list. An invalid list becomes the absent list, so that the object keeps its own list.
+    /// Returns the list. If the list is invalid, returns the absent list. The object then keeps its current list.
     #[must_use]
     pub fn finish(self) -> ManagedFields {
         match self.count {
@@ -283,7 +286,7 @@ impl SentManagedFields {
     }
 }
 
-/// A set of spec fields.
+/// A set of fields of the spec, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SpecFields(u8);
 
@@ -342,7 +345,8 @@ impl SpecFields {
 
 use path_element::PathElement;
 
-/// Derives a manager's name from its user agent: the part before the first slash, without unprintable characters.
+/// Derives a manager's name from a user agent. The name is the part before the first slash, without unprintable
+/// characters.
 #[must_use]
 pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     let product = user_agent.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -356,7 +360,8 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     manager
 }
 
-/// Whether [`manager_of_user_agent`] derives this name from a user agent; an empty name becomes `unknown`.
+/// Whether [`manager_of_user_agent`] derives the name `manager` from this user agent. An empty derived name becomes
+/// `unknown`.
 #[inline]
 #[must_use]
 pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
@@ -375,7 +380,7 @@ pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
     }
 }
 
-/// Name of a writer without a manager name.
+/// Name of a writer that has no manager name.
 const UNKNOWN: &str = "unknown";
 
 #[cfg(test)]

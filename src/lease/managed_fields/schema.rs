@@ -1,5 +1,6 @@
-//! The schema of a Lease for server-side apply: which fields are scalars, which have children, and how list elements
-//! are identified. It equals the API's OpenAPI document with its `x-kubernetes-list-type` and `x-kubernetes-map-type`.
+//! The schema of a Lease for server-side apply. It says which fields are scalars, which fields have nested fields,
+//! and what identifies the elements of a list. The schema equals the API's OpenAPI document with its
+//! `x-kubernetes-list-type` and `x-kubernetes-map-type`.
 
 use super::path_element::PathElement;
 use super::set::Set;
@@ -11,7 +12,7 @@ pub(super) enum Type {
     Bool,
     Number,
     String,
-    /// Any of the above. Times have this type; the conversion checks them.
+    /// Any of the types above. Times have this type. The conversion to a Lease checks them.
     Scalar,
     Map(&'static MapType),
     List(&'static ListType),
@@ -22,9 +23,9 @@ pub(super) enum Type {
 pub(super) struct MapType {
     /// Declared fields by name, in any order.
     fields: &'static [(&'static str, Type)],
-    /// Type of undeclared members; `None` forbids undeclared members.
+    /// Type of members that are not declared. With `None`, only declared members are allowed.
     element: Option<Type>,
-    /// Whether the object is owned as a whole.
+    /// Whether a manager owns the object as a whole, not its members.
     pub(super) atomic: bool,
 }
 
@@ -35,19 +36,19 @@ pub(super) struct ListType {
     pub(super) identity: Identity,
 }
 
-/// How the elements of a list are identified.
+/// What identifies an element of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Elements have no identity: the list is owned as a whole.
+    /// Nothing identifies an element. A manager owns the list as a whole.
     Atomic,
-    /// The value identifies an element.
+    /// The value of an element identifies it.
     Value,
-    /// The member `uid` identifies an element. A missing `uid` counts as the empty string.
+    /// The member `uid` of an element identifies it. A missing `uid` counts as an empty string.
     Uid,
 }
 
 impl MapType {
-    /// Whether `name` is a declared field, as in a Go struct.
+    /// Whether `name` is a declared field.
     pub(super) fn is_field(&self, name: &str) -> bool {
         self.fields.iter().any(|(own, _)| *own == name)
     }
@@ -59,10 +60,10 @@ impl MapType {
 }
 
 impl ListType {
-    /// Returns the path element of `element`.
+    /// Returns the path element that leads to `element`.
     ///
     /// # Errors
-    /// Why `element` has no path element, in the words of structured-merge-diff.
+    /// The reason why there is no path element to `element`, in the words of structured-merge-diff.
     pub(super) fn path_element(&self, element: &Value) -> Result<PathElement, &'static str> {
         match (self.identity, element) {
             (Identity::Uid, Value::Null) => Err("associative list with keys may not have a null element"),
@@ -138,10 +139,12 @@ const OWNER_REFERENCE: Type = Type::Map(&MapType {
     atomic: true,
 });
 
-/// An entry of `managedFields`. A configuration may not contain entries, so the schema declares no fields.
+/// An entry of `managedFields`. An applied configuration may not contain entries. So the schema declares none of
+/// their fields.
 const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
 
-/// Adapts a client's set to this schema: a field that is owned as a whole has no fields below it.
+/// Adapts a client's set to this schema. If a field is owned as a whole, the set gets the field in place of its
+/// nested fields.
 pub(super) fn reconcile(set: &mut Set) {
     let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
     metadata.collapse(&PathElement::field("managedFields"));
@@ -154,7 +157,7 @@ pub(super) fn reconcile(set: &mut Set) {
     }
 }
 
-/// Returns `set` plus every declared struct field that has fields in the set.
+/// Returns `set`, and adds each declared field of which the set has nested fields.
 pub(super) fn with_named_fields(set: &Set, of: Option<Type>) -> Set {
     let mut members = set.members().to_vec();
     let mut children = Vec::new();

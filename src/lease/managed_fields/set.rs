@@ -1,8 +1,8 @@
-//! Sets of fields: a tree of [`PathElement`]s whose nodes may be members, parents of members, or both
-//! (structured-merge-diff, `fieldpath.Set`), and its JSON form, `fieldsV1`.
+//! Sets of fields, as trees of [`PathElement`]s. A node may be a member of the set, the parent of members, or both
+//! (structured-merge-diff, `fieldpath.Set`). `fieldsV1` is the JSON form of a set.
 //!
-//! Invariant: members and children are sorted without repeats. A set parsed from JSON or made by these functions is at
-//! most [`DEPTH_MAX`] levels deep, which bounds their recursion.
+//! Invariant: members and children are sorted, without repeats. A set that is parsed from JSON or made by these
+//! functions has at most [`DEPTH_MAX`] levels. This limits the recursion of these functions.
 
 use super::path_element::{PathElement, Unread};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -10,15 +10,16 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Maximum number of levels of a client's set. The Lease's own fields need four.
+/// Maximum number of levels of a set from a client. The fields of a Lease need four.
 const DEPTH_MAX: usize = 32;
 
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Fields in the set.
+    /// Fields at this level that are in the set.
     members: Vec<PathElement>,
-    /// Fields with members below them, and the set of those members. No such set is empty.
+    /// Fields at this level with nested fields in the set, each with the set of these nested fields. None of these
+    /// nested sets is empty.
     children: Vec<(PathElement, Set)>,
 }
 
@@ -57,8 +58,8 @@ impl Set {
         }
     }
 
-    /// Builds a set from its parts in any order. Of repeated children, the last one counts. Sorts once, since single
-    /// insertions take quadratic time if the order is hostile.
+    /// Creates a set from its members and children in any order. Of repeated children, the last one is kept. Sorts
+    /// each list once. Single insertions would take quadratic time if a client chose the order.
     pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
         if !members.is_sorted_by(|a, b| a < b) {
             members.sort();
@@ -83,10 +84,10 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields in any of `sets`; the first of equal elements counts. Merges all sets at once. Merging them
-    /// one after the other would copy a large set for each of many small sets.
+    /// Returns the fields in any of `sets`. If path elements are equal, the first one is kept. Merges all sets at
+    /// once. One merge after another would copy a large set for each of many small sets.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
-        // Both sorts are stable, and fast on sorted runs.
+        // Both sorts are stable, and fast on lists with sorted parts.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
         members.sort();
         members.dedup();
@@ -116,7 +117,8 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields in this set alone. Only a field's own membership counts, not that of its parents or children.
+    /// Returns the fields that are in this set but not in `other`. Only the field itself is compared, not its parents
+    /// or nested fields.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {
@@ -129,7 +131,7 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Replaces the fields below `element`, if any, by `element` itself.
+    /// If the set has fields nested in `element`, replaces these fields by `element` itself.
     pub(super) fn collapse(&mut self, element: &PathElement) {
         if let Ok(at) = self.children.binary_search_by(|(own, _)| own.cmp(element)) {
             self.children.remove(at);
@@ -146,7 +148,7 @@ impl Set {
         self.children.iter().map(|(element, child)| (element, child))
     }
 
-    /// Calls `each` with the path of every field, parents before their children.
+    /// Calls `each` with the path of every field. A parent comes before its nested fields.
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(&[PathElement])) {
         self.for_each_below(&mut Vec::new(), each);
     }
@@ -191,7 +193,7 @@ impl Set {
         }
     }
 
-    /// Parses `fieldsV1`; `None` if it is malformed or too deep.
+    /// Parses `fieldsV1`; `None` if the text is malformed or has too many levels.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let node = NodeSeed { depth: 0 }.deserialize(&mut deserializer).ok()?;
@@ -204,7 +206,7 @@ fn by_element(a: &(PathElement, Set), b: &(PathElement, Set)) -> Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Walks two sorted slices in parallel and pairs equal elements.
+/// Goes through two sorted slices in parallel, and pairs equal elements.
 fn zipped<'s, A, B>(
     mut a: &'s [A],
     mut b: &'s [B],
@@ -226,7 +228,7 @@ fn zipped<'s, A, B>(
 /// The value of one key in `fieldsV1`.
 struct Node {
     below: Set,
-    /// Whether the key itself is a field of the set: its value has the member `.`, or no child.
+    /// Whether the key itself is a field in the set. It is if its value has the member `.`, or no children.
     is_member: bool,
 }
 
@@ -293,7 +295,8 @@ pub(crate) mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    /// Adds the field at `path`. An empty path adds nothing, since the object itself is not a field.
+    /// Adds the field at `path` to `set`. An empty path adds nothing, since it leads to the object, which is not a
+    /// field.
     pub(crate) fn insert(set: &mut Set, path: &[PathElement]) {
         let Some((last, parents)) = path.split_last() else { return };
         let mut set = set;
@@ -334,7 +337,7 @@ pub(crate) mod tests {
             let one_by_one = sets.iter().fold(Set::default(), |union, set| union.union(set));
             assert_eq!(Set::union_of(&sets.iter().collect::<Vec<_>>()), one_by_one);
         }
-        // The union keeps the first of equal steps, in its original spelling.
+        // Of equal path elements, the union keeps the first one, with its original spelling.
         let sets = [r#"{"v:1":{}}"#, r#"{"v:1.0":{"f:a":{}}}"#, r#"{"v:1":{"f:b":{}}}"#].map(Set::parse);
         let union = Set::union_of(&sets.iter().flatten().collect::<Vec<_>>());
         assert_eq!(text(&union), r#"{"v:1":{".":{},"f:a":{},"f:b":{}}}"#);
@@ -385,7 +388,7 @@ pub(crate) mod tests {
         assert_eq!(Set::parse(&nested(100_000)), None);
     }
 
-    /// Compares the tree with a set of whole paths.
+    /// Compares the functions on trees with the same functions on sets of whole paths.
     #[test]
     fn the_algebra_is_that_of_sets_of_paths() {
         let mut rng = fastrand::Rng::with_seed(5);

@@ -1,5 +1,5 @@
-//! The operations of structured-merge-diff (`typed`) on a JSON value of a known type, such as a Lease. The depth of the
-//! type limits the recursion, not the depth of the value.
+//! The functions of structured-merge-diff (`typed`) for a JSON value of a known type, such as a Lease. The recursion
+//! is limited by the depth of the type, not by the depth of the value.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
@@ -8,10 +8,10 @@ use crate::go::print::{go_syntax, go_type, go_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Maximum number of complaints listed about one value.
+/// Maximum number of errors listed for one value.
 const ERRORS_MAX: usize = 100;
 
-/// Validates a value and lists each complaint with its path. A map stops at its first undeclared field.
+/// Validates a value, and lists each error with its path. In a map, validation stops at the first undeclared field.
 pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, errors: &mut Vec<String>) {
     if errors.len() >= ERRORS_MAX || value.is_null() {
         return;
@@ -64,7 +64,7 @@ fn validate_elements(elements: &[Value], list: &ListType, path: &str, duplicates
     }
 }
 
-/// Returns the set of fields in a value.
+/// Returns the set of fields that a value has.
 pub(super) fn field_set(value: &Value, of: Type) -> Set {
     match (of, value) {
         (Type::Map(map), Value::Object(members)) if !map.atomic => {
@@ -81,7 +81,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
             Set::from_parts(own, children)
         }
         (Type::List(list), Value::Array(elements)) if list.identity != Identity::Atomic => {
-            // In this schema list elements have no fields below them. Repeated elements are one field.
+            // In this schema, list elements have no nested fields. Repeated elements count as one field.
             let own = elements.iter().filter_map(|element| list.path_element(element).ok()).collect();
             Set::from_parts(own, Vec::new())
         }
@@ -89,7 +89,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
     }
 }
 
-/// Whether a value of this type is owned as a whole.
+/// Whether a manager owns this value as a whole.
 fn is_leaf(value: &Value, of: Type) -> bool {
     match of {
         Type::Bool | Type::Number | Type::String | Type::Scalar => true,
@@ -103,14 +103,14 @@ fn is_leaf(value: &Value, of: Type) -> bool {
 pub(super) struct Comparison {
     /// Fields only in the old value.
     pub(super) removed: Set,
-    /// Fields in both, with different values.
+    /// Fields in both values, with different content.
     pub(super) modified: Set,
     /// Fields only in the new value.
     pub(super) added: Set,
 }
 
-/// Compares two values of one type, at least one of which is present. Returns the change of the field itself, and the
-/// changes below it.
+/// Compares two values of one type. At least one of them is present. Returns the change of the field itself, and the
+/// changes of its nested fields.
 pub(super) fn compare(old: Option<&Value>, new: Option<&Value>, of: Type) -> (Change, Comparison) {
     let change = match (old, new) {
         (None, _) => Change::Added,
@@ -144,14 +144,14 @@ pub(super) enum Change {
     Added,
     Modified,
     Removed,
-    /// One list element became several elements of equal identity, or the reverse: the element is both removed and
-    /// added.
+    /// One list element has become several elements with the same identity, or the reverse. The element counts as
+    /// both removed and added.
     Replaced,
 }
 
 impl Change {
-    /// Returns the change of a field with children. Such a field can be added or removed. A modification counts for its
-    /// children only.
+    /// Returns the change of a field with nested fields. The field itself can be added or removed. A modification
+    /// counts only for the nested fields.
     fn of_parent(self) -> Self {
         if self == Self::Modified { Self::None } else { self }
     }
@@ -169,8 +169,9 @@ fn compare_members(old: Option<&Map<String, Value>>, new: Option<&Map<String, Va
     parts.comparison()
 }
 
-/// Compares list elements grouped by identity. Elements that occur once are compared. Elements of equal identity are
-/// one field, which counts as changed if any of them has changed.
+/// Compares the elements of two lists, grouped by identity. An element whose identity occurs once is compared with
+/// its counterpart. Several elements with one identity count as one field. The field is changed if any of its
+/// elements is changed.
 fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison {
     let mut groups: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for element in old {
@@ -190,7 +191,8 @@ fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison
     parts.comparison()
 }
 
-/// Returns the change of the elements with one identity, from their number in the old and in the new list.
+/// Returns the change of the elements with one identity. `old` and `new` are their numbers in the old and in the new
+/// list. `equal` tells whether the elements are equal.
 pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     match (old, new) {
         (0, _) => Change::Added,
@@ -203,7 +205,7 @@ pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     }
 }
 
-/// The three sets of a [`Comparison`] under construction.
+/// The three sets of a [`Comparison`], while it is being made.
 #[derive(Default)]
 pub(super) struct Parts {
     removed: (Vec<PathElement>, Vec<(PathElement, Set)>),
@@ -245,8 +247,8 @@ impl Parts {
     }
 }
 
-/// Merges `config` into `live`: values of `config` win, lists whose elements have identities are merged, and nothing is
-/// removed. `null` counts as a value.
+/// Merges `config` into `live`. A value in `config` replaces the value in `live`. Lists whose elements have
+/// identities are merged. Nothing is removed. `null` counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -275,14 +277,14 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
     }
 }
 
-/// Merges two lists. Elements of `over` keep their order. Elements that are only in `live` keep their places between
-/// them.
+/// Merges two lists. The elements of `over` keep their order. The elements that are only in `live` keep their places
+/// between those of `over`.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));
     let in_live: BTreeMap<_, ()> = live_steps.iter().map(|step| (step, ())).collect();
     let in_over: BTreeMap<_, usize> = over_steps.iter().enumerate().map(|(at, step)| (step, at)).collect();
-    // Elements in both lists, in the order of `over`.
+    // Elements that are in both lists, in the order of `over`.
     let mut shared = over_steps.iter().filter(|step| in_live.contains_key(step));
     let mut next_shared = shared.next();
     let mut merged = vec![false; over.len()];
@@ -298,7 +300,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                 continue;
             }
             if in_over.contains_key(step) && next_shared.is_some_and(|next| next != step) {
-                // The merge adds this element later, at its place in `over`.
+                // The loop adds this element later, at its place in `over`.
                 l += 1;
                 continue;
             }
@@ -310,7 +312,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                     l += 1;
                     continue;
                 }
-                // The element is merged already.
+                // The loop has already added this element.
                 Some(at) if merged[*at] => l += 1,
                 Some(_) => {}
             }
@@ -327,7 +329,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
     out
 }
 
-/// Returns `value` without the fields of `gone`. A container that becomes empty turns into null.
+/// Returns `value` without the fields in `gone`. A map or list that becomes empty is replaced by null.
 pub(super) fn remove(value: &Value, gone: &Set, of: Type) -> Value {
     match (of, value) {
         (Type::Bool | Type::Number | Type::String | Type::Scalar, scalar) => scalar.clone(),

@@ -1,4 +1,4 @@
-//! The changes that a create, an update or a patch makes to `managedFields`.
+//! The changes to `managedFields` by a create, an update, or a patch other than an apply.
 
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
@@ -11,9 +11,9 @@ use std::rc::Rc;
 /// The writer and the time of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'w> {
-    /// Name of the field manager; empty if the request names none.
+    /// Name of the field manager; empty if there is none.
     pub manager: &'w str,
-    /// API version of the write.
+    /// API version that the write uses.
     pub api_version: &'w str,
     /// Time of the write.
     pub now: Time,
@@ -26,14 +26,15 @@ impl Writer<'_> {
     }
 }
 
-/// Sets the `managedFields` of `new`, which replaces `live`; without `live`, `new` is a creation. On entry, `new` has
-/// the client's list: the entries to continue from, or a request to reset them.
+/// Sets the `managedFields` of `new`, which replaces `live`. Without `live`, `new` is a creation. When this function
+/// is called, `new` has the client's list. That list is the one to continue from, or a request to remove all entries.
 pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let stored = live.map_or(&ManagedFields::ABSENT, |live| &live.metadata.managed_fields);
     let (list, is_normal) = list_in_effect(sent, stored);
     new.metadata.managed_fields = match live {
-        // No fields were tracked. Only an apply begins to track the fields of an existing object.
+        // The object's fields are not tracked. Only a server-side apply begins to track the fields of an existing
+        // object.
         Some(_) if list.entries().is_empty() => ManagedFields::ABSENT,
         Some(live) if is_normal => {
             renewed(live, new, &list, writer).unwrap_or_else(|| recomputed(live, new, &list, writer))
@@ -43,8 +44,8 @@ pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     };
 }
 
-/// Returns the entries that a write continues from: the client's entries if they are valid, else those of the stored
-/// object. Also returns whether they already have the form of a stored list.
+/// Returns the list that a write continues from: the client's list if it is valid, otherwise the list of the stored
+/// object. Also returns whether that list already has the form of a stored list.
 fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields, bool) {
     let Some(sent) = &sent.0 else { return (stored.clone(), true) };
     if sent.is_empty() {
@@ -65,8 +66,8 @@ fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields
     }
 }
 
-/// Returns the list after a renewal: a write that changed nothing, or only values of spec fields that the writer
-/// already owns. `None` if the write did more.
+/// Returns the list after a renewal. Here, a renewal is a write that changes nothing, or only values of spec fields
+/// that the writer already owns. Returns `None` for any other write.
 #[inline]
 fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> Option<ManagedFields> {
     if !is_same_metadata(&live.metadata, &new.metadata) {
@@ -101,9 +102,10 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
     Some(ManagedFields(Some(entries)))
 }
 
-/// Returns the time of the last entry of `list` after a renewal. The renewal changes only `renewTime`, in the version
-/// of stored objects, by a writer whose name `is_writer` accepts. The result equals that of [`track`] if `track` would
-/// set only this time; `None` if `track` might do more. `last_time` replaces the time of the last entry in `list`.
+/// Returns the time of the last entry of `list` after a renewal. This renewal changes only `renewTime`, uses the API
+/// version of stored objects, and comes from a writer whose name `is_writer` accepts. `last_time` is used instead of
+/// the time in the last entry of `list`. The result equals the result of [`track`] if `track` would set only this
+/// time. Returns `None` if `track` might do more.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,
@@ -111,14 +113,14 @@ pub fn time_after_renewal(
     is_writer: impl Fn(&str) -> bool,
     now: Time,
 ) -> Option<Option<Time>> {
-    // No fields are tracked. An update does not begin to track them.
+    // The object's fields are not tracked. An update does not begin to track them.
     let Some((last, others)) = list.entries().split_last() else { return Some(None) };
     let is_last_alone = last.operation == Operation::Update
         && last.api_version == API_VERSION
         && last.subresource.is_empty()
         && last.fields.spec?.contains(SpecFields::RENEW_TIME)
         && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
-    // If its time went back, the entry might not stay the last one.
+    // If the time of the last entry went back, the entry might no longer be the last one.
     let stays_last = others.is_empty() || last_time? <= now;
     (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
 }
@@ -130,9 +132,10 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
         && entry.subresource.is_empty()
 }
 
-/// Computes the list after any write: the writer owns the changed fields, and nobody owns the removed fields.
+/// Computes the list after any write. The writer owns the fields that it changed, and no manager owns the removed
+/// fields.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // kube-apiserver keeps the stored list if it cannot read this list.
+    // If kube-apiserver cannot read the list, it keeps the list of the stored object.
     let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
@@ -145,7 +148,7 @@ fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'
     managers.into_list()
 }
 
-/// Whether the metadata is equal, except for `resourceVersion` and `managedFields`.
+/// Whether the metadata of two objects is equal, apart from `resourceVersion` and `managedFields`.
 #[inline]
 fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     a.name == b.name
@@ -163,7 +166,8 @@ fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
         && a.finalizers == b.finalizers
 }
 
-/// Restores the times of entries if only those differ, so that a write without changes is a no-op.
+/// If the lists of `live` and `new` differ only in times, restores the times of `live`. So a write without other
+/// changes is a no-op.
 pub fn settle_times(live: &Lease, new: &mut Lease) {
     let (known, own) = (&live.metadata.managed_fields, &new.metadata.managed_fields);
     let same_owners = known.entries().len() == own.entries().len()
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(shown(&new), [format!("kubelet Update 110 {KUBELET}")]);
         let fields = |lease: &Lease| lease.metadata.managed_fields.entries()[0].fields.clone();
         assert!(fields(&live).is_shared_with(&fields(&new)));
-        // A renewal within the same second does not even change the list.
+        // A renewal within the same second does not change the list at all.
         let before = new.clone();
         new.spec.renew_time = Some(MicroTime(3));
         track(Some(&before), &mut new, &by("kubelet", 110));
@@ -253,7 +257,7 @@ mod tests {
         let mut new = live.clone();
         track(Some(&live), &mut new, &by("somebody", 200));
         assert_eq!(new, live);
-        // An update in which the client sends other times keeps the time too.
+        // The time also stays if the client sends other times in its update.
         let mut entries = live.metadata.managed_fields.entries().to_vec();
         entries[0].time = Some(Time(7));
         new.metadata.managed_fields = ManagedFields::from_client(entries);
@@ -351,8 +355,8 @@ mod tests {
         Lease { metadata: meta, spec }
     }
 
-    /// Compares the fast path with the general path, and the comparison of Leases with that of their JSON, over random
-    /// histories of several writers.
+    /// Runs random sequences of writes by several writers. Compares the fast path with the general path, and the
+    /// comparison of Leases with the comparison of their JSON.
     #[test]
     fn short_cuts_give_what_the_long_way_gives() {
         use super::super::schema::LEASE;
@@ -398,8 +402,8 @@ mod tests {
         assert!(short_cuts > 100, "{short_cuts}");
     }
 
-    /// Compares updates with a model of single fields and their owners. The last manager that changed a field owns it.
-    /// Managers that shared the field before lose it.
+    /// Compares updates with a model that has the owners of each single field. The manager that last changed a field
+    /// owns it. Managers that shared the field before lose it.
     #[test]
     fn the_last_to_change_a_field_owns_it() {
         use super::super::set::Set;

@@ -1,26 +1,27 @@
-//! The complaints of a validation, collected within bounds.
+//! The complaints of a validation. A complaint is one error about one field of the object.
 
 use crate::api_error::{FieldError, FieldErrorKind};
 
-/// A list of complaints of limited size, so that a hostile object cannot occupy the server.
+/// A list of complaints. Its size is limited, so that a hostile object cannot keep the server busy.
 ///
-/// kube-apiserver has no such limit. Each of a hundred thousand owners could cause a complaint that quotes all owners.
-/// That would occupy the server for minutes. Complaints beyond the limit are dropped; the request fails anyway.
+/// kube-apiserver has no such limit. There, each of a hundred thousand owners could cause a complaint that quotes all
+/// owners, which would take minutes. Complaints beyond the limit are dropped, since the request fails anyway.
 #[derive(Default)]
 pub(crate) struct Complaints {
-    /// The complaints, in order.
+    /// The complaints, in the order in which they were added.
     pub(crate) all: Vec<FieldError>,
-    /// Bytes of all rendered values in `all`.
+    /// Number of bytes of all values that the messages in `all` quote.
     value_bytes: usize,
 }
 
 impl Complaints {
     /// Maximum number of complaints kept.
     const COUNT_MAX: usize = 256;
-    /// Size of all values above which complaints are dropped, in bytes. The complaint that reaches it is kept.
+    /// Total size of the quoted values above which complaints are dropped, in bytes. The complaint that reaches this
+    /// size is kept.
     const VALUE_BYTES_MAX: usize = 256 * 1024;
 
-    /// Whether the list drops further complaints, so that they need not be made.
+    /// Whether the list would drop a further complaint. If so, the caller need not create one.
     pub(crate) fn is_full(&self) -> bool {
         self.all.len() >= Self::COUNT_MAX || self.value_bytes >= Self::VALUE_BYTES_MAX
     }
@@ -39,8 +40,8 @@ impl Complaints {
         self.all.push(complaint);
     }
 
-    /// Returns the complaints without repeats, in order of first occurrence. kube-apiserver does this for objects, not
-    /// for options (apimachinery `util/validation/field`, `ErrorList.Filter`).
+    /// Returns the complaints, each once, in the order of their first occurrence. kube-apiserver removes repeats in
+    /// this way for objects, but not for options (apimachinery `util/validation/field`, `ErrorList.Filter`).
     pub(crate) fn into_distinct(self) -> Vec<FieldError> {
         let mut distinct = Vec::new();
         for complaint in self.all {

@@ -1,9 +1,9 @@
 //! Formats of names, label keys and label values, with kube-apiserver's messages for violations.
 //!
-//! Each format has a check that costs one pass over the bytes, and a `*_complaints` function for input that failed the
+//! For each format, a check makes one pass over the bytes. A `*_complaints` function explains why an input fails the
 //! check.
-//! Kubernetes defines the formats as regular expressions ("Object Names and IDs", "Labels and Selectors"). Here they
-//! are plain scans of bytes, since every allowed byte is ASCII.
+//! Kubernetes defines the formats by regular expressions ("Object Names and IDs", "Labels and Selectors"). This
+//! module scans bytes, since every allowed character is ASCII.
 
 /// Longest DNS subdomain (RFC 1123), in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
@@ -15,7 +15,7 @@ const LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower ca
 const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Whether `name` is a DNS subdomain (RFC 1123), as an object's name must be.
+/// Whether `name` is a DNS subdomain (RFC 1123). The name of an object must be one.
 #[must_use]
 pub fn is_dns_subdomain(name: &[u8]) -> bool {
     name.len() <= SUBDOMAIN_BYTES_MAX && has_subdomain_form(name, false)
@@ -39,7 +39,7 @@ fn subdomain_complaints(name: &[u8], too_long: fn(usize) -> String) -> Vec<Strin
     complaints
 }
 
-/// Whether `name` is a DNS label (RFC 1123), as a namespace's name must be.
+/// Whether `name` is a DNS label (RFC 1123). The name of a namespace must be one.
 #[must_use]
 pub fn is_dns_label(name: &[u8]) -> bool {
     name.len() <= LABEL_BYTES_MAX && has_label_form(name, false)
@@ -60,15 +60,16 @@ pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
     complaints
 }
 
-/// Whether `key` is a qualified name, such as a label key or a finalizer.
+/// Whether `key` is a qualified name. Label keys and finalizers must be qualified names.
 #[must_use]
 pub fn is_qualified_name(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), false)
 }
 
-/// Whether `key` is an annotation key: a qualified name whose prefix may have upper-case letters.
+/// Whether `key` is an annotation key. This is a qualified name whose prefix may have upper-case letters.
 ///
-/// Keys with non-ASCII characters fail here; [`annotation_key_complaints`] then folds them as Go does.
+/// A key with non-ASCII characters fails this check. [`annotation_key_complaints`] then converts the key to lower
+/// case as Go does.
 #[must_use]
 pub fn is_annotation_key(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), true)
@@ -78,7 +79,7 @@ pub fn is_annotation_key(key: &str) -> bool {
 #[cold]
 #[must_use]
 pub fn annotation_key_complaints(key: &str) -> Vec<String> {
-    // Go lowers one character to one character. Rust lowers U+0130 to two.
+    // Go converts one character to one lower-case character. Rust converts U+0130 to two characters.
     let folded: String =
         key.chars().map(|c| if c == '\u{130}' { 'i' } else { c.to_lowercase().next().unwrap_or(c) }).collect();
     qualified_name_complaints(&folded)
@@ -138,14 +139,14 @@ pub fn label_value_complaints(value: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `name` can be a path segment, or with `prefix` the beginning of one.
+/// Whether `name` is valid as a path segment. With `prefix`, `name` need only be valid as the beginning of one.
 #[must_use]
 pub fn is_path_segment(name: &str, prefix: bool) -> bool {
     let reserved = !prefix && (name == "." || name == "..");
     !reserved && !name.bytes().any(|b| b == b'/' || b == b'%')
 }
 
-/// Returns why `name` is not a path segment.
+/// Returns why `name` is not valid as a path segment.
 #[cold]
 #[must_use]
 pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
@@ -156,36 +157,38 @@ pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
     forbidden.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// Message for the name of an object or a namespace.
+/// Message for a name of an object or a namespace that is too long.
 fn too_long(characters_max: usize) -> String {
     format!("must be no more than {characters_max} characters")
 }
 
-/// Message for a label key, including its prefix, or a label value.
+/// Message for a label key, including its prefix, or a label value that is too long.
 fn too_many_bytes(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
-/// Checks labels joined by dots, of any length. `fold` accepts upper case.
+/// Checks that `name` is a list of DNS labels joined by dots, of any length. With `fold`, upper-case letters are
+/// allowed.
 fn has_subdomain_form(name: &[u8], fold: bool) -> bool {
     name.split(|&b| b == b'.').all(|label| has_label_form(label, fold))
 }
 
-/// Checks letters, digits and inner dashes, of any length. `fold` accepts upper case.
+/// Checks that `label` has only letters, digits and inner dashes, of any length. With `fold`, upper-case letters are
+/// allowed.
 fn has_label_form(label: &[u8], fold: bool) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || (fold && b.is_ascii_uppercase());
     let (Some(&first), Some(&last)) = (label.first(), label.last()) else { return false };
     alphanumeric(first) && alphanumeric(last) && label.iter().all(|&b| alphanumeric(b) || b == b'-')
 }
 
-/// Checks the name part of a qualified name, of any length.
+/// Checks the characters in the name part of a qualified name, of any length.
 fn has_name_form(name: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else { return false };
     let inner = |&b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && name.iter().all(inner)
 }
 
-/// Checks an optional DNS subdomain and a slash, then a name.
+/// Checks that `key` is a name, with or without a prefix of a DNS subdomain and a slash.
 fn has_qualified_form(key: &[u8], fold: bool) -> bool {
     let name = match memchr::memchr(b'/', key) {
         None => key,
@@ -204,7 +207,7 @@ fn has_qualified_form(key: &[u8], fold: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// Characters around every border of the formats.
+    /// Characters at the borders of what the formats allow.
     const ALPHABET: &[char] = &['a', 'z', 'A', '0', '9', '-', '_', '.', '/', ' ', '%', 'é', '\u{212a}', '\u{130}'];
 
     fn random_string(rng: &mut fastrand::Rng) -> String {

@@ -1,4 +1,4 @@
-//! Rules for the metadata of any object, and for changes of it.
+//! Rules for the metadata of any object, and for updates of the metadata.
 
 use super::complaints::Complaints;
 use super::format::{
@@ -15,7 +15,7 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// The rule for names: that of Leases, or that of all resources.
+/// The rule for the name of an object: that of Leases, or that of all resources.
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,
@@ -38,7 +38,7 @@ impl NameRule {
         }
     }
 
-    /// Returns why `prefix` cannot begin a generated name.
+    /// Returns why `prefix` cannot be the beginning of a generated name.
     fn prefix_complaints(self, prefix: &str) -> Vec<String> {
         match self {
             Self::DnsSubdomain => dns_subdomain_complaints(&with_trailing_dash_masked(prefix)),
@@ -48,8 +48,9 @@ impl NameRule {
     }
 }
 
-/// Replaces a trailing dash, which a prefix may have, by a letter. Like Go, this cuts two bytes and appends one. So an
-/// invalid character before the dash passes this check. The check of the generated name then refuses it.
+/// Replaces a dash at the end of a prefix by a letter, since a prefix may end in a dash. Like Go, this function cuts
+/// two bytes and appends one. So an invalid character before the dash is not found here. The check of the generated
+/// name finds it.
 fn with_trailing_dash_masked(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if bytes.len() > 1 && bytes.last() == Some(&b'-') {
@@ -124,7 +125,7 @@ pub(super) fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, compl
 /// Longest name of a subresource, in bytes.
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
-/// Checks the names in a client's entries; the server's own names are valid.
+/// Checks the names in the entries of a client's list. The names that the server sets are valid.
 fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     for (index, entry) in list.entries().iter().enumerate() {
         if complaints.is_full() {
@@ -144,7 +145,7 @@ fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
 /// Longest name of a field manager, in bytes.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
-/// Checks a field manager's name: short, and of printable characters.
+/// Checks the name of a field manager: its length, and that all characters are printable.
 pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mut Complaints) {
     if manager.len() > FIELD_MANAGER_BYTES_MAX {
         let kind = FieldErrorKind::TooLong { bytes_max: FIELD_MANAGER_BYTES_MAX };
@@ -159,7 +160,7 @@ pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mu
     }
 }
 
-/// Checks labels in key order. kube-apiserver's order is random.
+/// Checks labels in the order of their keys. In kube-apiserver the order is random.
 fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     for (key, value) in labels.iter() {
         if !is_qualified_name(key) {
@@ -174,7 +175,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     }
 }
 
-/// Maximum number of bytes of all keys and values of the annotations together.
+/// Maximum size of all keys and values of the annotations together, in bytes.
 pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
@@ -228,7 +229,7 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
     }
 }
 
-/// Splits `apiVersion` into group and version. Both are empty if it has two slashes.
+/// Splits `apiVersion` into group and version. Both are empty if `apiVersion` has two slashes.
 fn group_and_version(api_version: &str) -> (&str, &str) {
     match api_version.split_once('/') {
         None => ("", api_version),
@@ -254,7 +255,7 @@ fn validate_finalizers(metadata: &ObjectMeta, complaints: &mut Complaints) {
     }
 }
 
-/// Checks that no finalizers are added while an object is being deleted.
+/// Checks that an update adds no finalizers while the object is being deleted.
 fn validate_no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, complaints: &mut Complaints) {
     if new.finalizers == old.finalizers {
         return;

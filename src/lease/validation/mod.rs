@@ -1,8 +1,9 @@
-//! Validation of a Lease before it is stored, in kube-apiserver's order and words.
+//! Validation of a Lease before it is stored. The order and the words of the errors are those of kube-apiserver.
 //!
-//! These are pure functions from objects to complaints. They run on every write of the general path. So a valid Lease
-//! costs one pass over its strings without allocation. The caller sets the server's fields (`uid`, `creationTimestamp`,
-//! the path's namespace, a generated name) before.
+//! The validation consists of pure functions from objects to complaints. It runs for every write that takes the
+//! general path. So for a valid Lease, it makes one pass over the strings and allocates nothing. Before the call, the
+//! caller sets the fields that the server sets: `uid`, `creationTimestamp`, the namespace of the path, and a
+//! generated name.
 
 pub(crate) mod complaints;
 pub mod format;
@@ -21,8 +22,8 @@ pub(crate) use render::push_json_owner;
 
 /// Returns the complaints about the creation of `lease`; empty if the Lease is valid.
 ///
-/// The rules of Leases come first. If they hold, the rules of all resources follow. These only add the check that
-/// `generateName` is valid in a path.
+/// The rules of Leases come first. If the Lease meets them, the rules of all resources follow. The latter add only
+/// one check: whether `generateName` is valid in a path.
 #[must_use]
 pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -36,11 +37,11 @@ pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
 
 /// Returns the complaints about the update of `old` to `new`; empty if the update is valid.
 ///
-/// `new` has the `resourceVersion` that the client sent, or that of the patched object. It also has the fields that an
-/// update inherits from `old` if omitted (`uid`, `generation`, the times of creation and deletion).
+/// `new` has the `resourceVersion` that the client sent, or that of the patched object. If the client omitted `uid`,
+/// `generation`, or the times of creation and deletion, `new` has these fields from `old`.
 ///
-/// The rules of every resource and those of the Lease both check immutable fields and repeat rules of a creation. Each
-/// complaint is listed once.
+/// Both the rules of all resources and the rules of Leases check immutable fields, and repeat rules of a creation.
+/// Each complaint is listed once.
 #[must_use]
 pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -50,13 +51,13 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.into_distinct()
 }
 
-/// Returns the number of metadata entries that [`METADATA_ENTRIES_MAX`] bounds.
+/// Returns the number of metadata entries, which [`METADATA_ENTRIES_MAX`] limits.
 #[must_use]
 pub fn entry_count(meta: &ObjectMeta) -> usize {
     meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
 }
 
-/// Returns a complaint if `count` is too large, else nothing. Call it before the entries are checked one by one.
+/// Returns a complaint if `count` is too large. Call this function before the entries are checked one by one.
 #[must_use]
 pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
     let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };
@@ -87,8 +88,8 @@ fn validate_spec(spec: &LeaseSpec, complaints: &mut Complaints) {
     }
 }
 
-/// Checks a strategy: one defined by Kubernetes, or a custom one with a prefix. kube-apiserver too repeats the field
-/// name in the path.
+/// Checks a strategy. It must be one that Kubernetes defines, or a custom one with a prefix. kube-apiserver also has
+/// the name of the field twice in the path.
 fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
     const FIELD: &str = "spec.strategy.strategy";
     const DEFINED: &str = "OldestEmulationVersion";
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// The sentence that a client sees after `is invalid: `, and the number of causes.
+    /// Returns the sentence that a client sees after `is invalid: `, and the number of causes.
     fn told(causes: Vec<FieldError>) -> (String, usize) {
         if causes.is_empty() {
             return (String::new(), 0);

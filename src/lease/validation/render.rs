@@ -1,7 +1,8 @@
-//! Formats values as in kube-apiserver's complaints.
+//! Formats values in complaints, as kube-apiserver does.
 //!
-//! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else goes through
-//! Go's `json.Marshal`, even a string of a named type or behind a pointer. These functions write that form.
+//! A plain string is quoted as in Go source code ([`go_quoted`](crate::go::quote::go_quoted)). Any other value, even
+//! a string of a named type or behind a pointer, is formatted by Go's `json.Marshal`. The functions of this module
+//! format such values.
 
 use crate::go::json::{into_text, push_string};
 use crate::lease::OwnerReference;
@@ -27,7 +28,8 @@ pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     into_text(out)
 }
 
-/// Appends an owner like Go's `json.Marshal`: its first four fields have no `omitempty`.
+/// Appends an owner like Go's `json.Marshal`. The first four fields are always present, since they have no
+/// `omitempty`.
 pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.extend_from_slice(b"{\"apiVersion\":");
     push_string(out, &owner.api_version);
@@ -46,7 +48,7 @@ pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.push(b'}');
 }
 
-/// Formats a time like Go's `json.Marshal`; `null` for an absent time and for Go's zero time.
+/// Formats a time like Go's `json.Marshal`. An absent time and Go's zero time are `null`.
 pub(crate) fn json_time(time: Option<Time>) -> String {
     let Some(time) = time.filter(|time| !is_zero_time(*time)) else { return "null".to_owned() };
     let mut out = vec![b'"'];
@@ -63,7 +65,7 @@ mod tests {
     fn writes_times_as_rfc_3339_and_none_as_null() {
         for (seconds, text) in [
             (978_307_200, "\"2001-01-01T00:00:00Z\""),
-            // Both can be sent: one by an offset, the other in protobuf.
+            // A client can send both times: one with an offset, the other in protobuf.
             (253_402_304_399, "\"10000-01-01T00:59:59Z\""),
             (300_000_000_000, "\"11476-08-15T05:20:00Z\""),
             (-62_135_596_800, "null"),

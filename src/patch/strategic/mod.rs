@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge patch that knows the Lease's lists (apimachinery `util/strategicpatch`).
+//! Strategic merge patch: a merge patch that also merges lists of a Lease (apimachinery `util/strategicpatch`).
 //!
-//! `finalizers` is a list of strings that merges; `ownerReferences` is a list of objects that merges by `uid`. Any
-//! other list is replaced. Directives: `$patch` (`replace`, `delete`) in an object or in an element, `$retainKeys`,
-//! `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
+//! Two lists are merged: `finalizers`, a list of strings, and `ownerReferences`, a list of objects identified by
+//! `uid`. A patch replaces any other list. A patch may contain directives: `$patch` (`replace` or `delete`) in an
+//! object or an element, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
 
 use super::decode::{bad_type_words, decode_current, decode_json};
 use crate::api_error::ApiError;
@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 type Object = Map<String, Value>;
 
-/// Decodes the body of a strategic merge patch: null, or an object.
+/// Decodes the body of a strategic merge patch. The body must be null or an object.
 ///
 /// # Errors
 /// 400 for any other value, or if the patch is not JSON.
@@ -29,7 +29,7 @@ pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
 /// Applies a strategic merge patch to a Lease and returns the new object.
 ///
 /// # Errors
-/// 400 if a directive is malformed, 422 for a list of lists, 500 for a meaningless directive.
+/// 400 for a malformed directive, 422 for a list of lists, 500 for a meaningless directive.
 pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value, ApiError> {
     let members = match patch {
         Value::Object(members) => members,
@@ -46,7 +46,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// Go types that a patch can descend into.
+/// The Go types of objects that a patch can change in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Schema {
     Lease,
@@ -58,13 +58,13 @@ enum Schema {
     Scalar,
 }
 
-/// The rule by which a field merges.
+/// How a patch changes a field.
 struct Field {
     schema: Schema,
     is_list: bool,
-    /// Whether the patch's elements are merged into the list.
+    /// Whether the elements in the patch are merged into the list.
     merges: bool,
-    /// Member that identifies the elements of a list; empty if the elements are not objects.
+    /// Member that identifies an element of a list. Empty if the elements are not objects.
     merge_key: &'static str,
 }
 
@@ -118,7 +118,7 @@ const METADATA_SCALARS: &[&str] = &[
     "uid",
 ];
 
-/// Merges a patch into an object. The decoder has limited the depth of the patch, and so the recursion.
+/// Merges a patch into an object. The recursion is limited, since the decoder limits the depth of the patch.
 fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ApiError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -153,7 +153,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
                     if field.merges || deletes { merge_lists(own, theirs, &field, deletes)? } else { theirs };
                 Some(Value::Array(elements))
             }
-            // The list to delete from does not exist.
+            // The patch deletes elements of a list that does not exist.
             (own, _) if deletes => own,
             (_, new) => {
                 value = new;
@@ -188,7 +188,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges the lists whose element order the patch sets, and removes them from the patch.
+/// Merges each list for which the patch has `$setElementOrder`. Removes these lists from the patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -218,13 +218,14 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
     Ok(())
 }
 
-/// Checks that the elements of the patch have the order that `$setElementOrder` names.
+/// Checks that the elements of the patch are in the order that `$setElementOrder` gives.
 fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Result<(), ApiError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
-    // The identity of an element may be long. It is computed once for each element, not once for each place.
+    // The identity of an element may be long. So it is computed once for each element, not for each entry of the
+    // order.
     let mut known = None;
     for place in order {
         let Some(next) = wanted.peek() else { break };
@@ -321,7 +322,8 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Sorts `merged`. Elements in `order` keep that order. All other elements come between them, in their order in `live`.
+/// Sorts `merged`. The elements in `order` get that order. The other elements come between them, in their order in
+/// `live`.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -353,9 +355,10 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Sorts elements by their index in the live list. An element without an index is new and not in the order; this
-/// happens only if the order is empty. kube-apiserver's comparison then holds in both directions, so the place of the
-/// element depends on Go's sort. This function follows Go where Go sorts by insertion.
+/// Sorts elements by their index in the live list. An element without an index is new, and `order` does not have it.
+/// This happens only if `order` is empty. kube-apiserver's comparison then says that each of two elements comes
+/// before the other. So the result depends on Go's sort. This function does the same as Go for lists that Go sorts by
+/// insertion.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -370,7 +373,7 @@ fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>
     sorted
 }
 
-/// Returns the identity of an element within its list.
+/// Returns the text that identifies an element within its list.
 fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     if key.is_empty() {
         return Ok(element.to_string());
@@ -384,7 +387,7 @@ fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     Ok(value.to_string())
 }
 
-/// Whether all elements have the same Go type. A list of lists is an error.
+/// Whether all elements have the same Go type. Returns an error for a list of lists.
 fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     let mut elements = own.iter().chain(theirs);
     let Some(first) = elements.next() else { return Ok(true) };
@@ -395,7 +398,7 @@ fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     Ok(elements.all(|element| go_type(element) == go_type_of_first))
 }
 
-/// Removes null members, also in objects within lists.
+/// Removes null members, even from objects within lists.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -407,8 +410,8 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Returns a value of the patch without its directives, where the object has no value to merge with. `None` if the
-/// value itself is a directive.
+/// Returns a value of the patch without its directives. The caller uses this where the object has no value to merge
+/// with. Returns `None` if the value itself is a directive.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => None,
@@ -421,7 +424,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// Returns the name of the list in a directive's key.
+/// Returns the name of the list that the key of a directive contains.
 fn listed_key<'k>(key: &'k str, prefix: &str, malformed: &str) -> Result<&'k str, ApiError> {
     match key.split_once('/') {
         Some((directive, name)) if directive == prefix => Ok(name),
@@ -436,7 +439,7 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Formats a type like Go's `%s`. A nil value has no type.
+/// Formats the type of a value like Go's `%s`. A nil value has no type.
 fn go_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }

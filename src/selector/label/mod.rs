@@ -1,6 +1,7 @@
 //! Label selectors: `app=web, tier in (a, b), !old, size>3`.
 //!
-//! This module has their form in memory and their matching. `parse` parses their text.
+//! This module has the form of a selector in memory, and matches labels. The module `parse` parses the text of a
+//! selector.
 
 mod parse;
 
@@ -9,8 +10,9 @@ use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use std::cmp::Ordering;
 
-/// A label selector: requirements that must all hold. A watch keeps them for its lifetime, and a request can have ten
-/// thousand. So they take little more memory than their text.
+/// A label selector: a list of requirements. An object is selected if all requirements hold. A watch keeps its
+/// selector as long as the watch lasts, and a request can have ten thousand requirements. So a requirement takes
+/// little more memory than its text.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks
@@ -18,18 +20,19 @@ use std::cmp::Ordering;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    /// For each requirement its key, then its values separated by commas, which no value contains.
+    /// The key of each requirement, then its values separated by commas. No value contains a comma.
     text: Box<str>,
     requirements: Box<[Requirement]>,
 }
 
-/// A requirement on one key. Its text follows that of the previous requirements.
+/// A requirement on the label with one key. Its text in `LabelSelector::text` follows the texts of the previous
+/// requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Requirement {
     rule: Rule,
     /// Length of the key, in bytes.
     key_len: u16,
-    /// Length of the values with their commas, in bytes.
+    /// Length of the values and the commas between them, in bytes.
     values_len: u16,
 }
 
@@ -37,18 +40,19 @@ struct Requirement {
 enum Rule {
     DoesNotExist,
     Exists,
-    /// The label is a number greater than the only value.
+    /// The label is a number greater than the requirement's only value.
     GreaterThan,
-    /// The label is one of the requirement's values: at least one value, sorted.
+    /// The label equals one of the requirement's values. There is at least one value, and the values are sorted.
     In,
-    /// The label is a number less than the only value.
+    /// The label is a number less than the requirement's only value.
     LessThan,
-    /// The label is absent, or is none of the requirement's values: at least one value, sorted.
+    /// The label is absent, or equals none of the requirement's values. There is at least one value, and the values
+    /// are sorted.
     NotIn,
 }
 
 impl LabelSelector {
-    /// Parses a selector; the empty text selects everything.
+    /// Parses a selector. An empty text selects every object.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`] with kube-apiserver's message for the first mistake.
@@ -83,7 +87,8 @@ impl LabelSelector {
 }
 
 impl Rule {
-    /// Whether the rule with `values` holds for a label's value; `None` if the label is absent.
+    /// Whether the rule holds for a label. `values` are the values of the requirement. `value` is the value of the
+    /// label, or `None` if the label is absent.
     fn matches(self, values: &str, value: Option<&str>) -> bool {
         let compared = |value| Some(parse_int(value).ok()?.cmp(&parse_int(values).ok()?));
         match (self, value) {
@@ -99,7 +104,8 @@ impl Rule {
     }
 }
 
-/// Whether `value` is one of the sorted, comma-separated `values`. A binary search, since there may be thousands.
+/// Whether `value` is one of `values`, which are sorted and separated by commas. The search is binary, since there
+/// may be thousands of values.
 fn is_among(values: &str, value: &str) -> bool {
     let (mut rest, value) = (values.as_bytes(), value.as_bytes());
     loop {
@@ -118,7 +124,7 @@ fn is_among(values: &str, value: &str) -> bool {
     }
 }
 
-/// A [`LabelSelector`] under construction.
+/// A [`LabelSelector`] while it is being parsed.
 #[derive(Default)]
 struct Parsed {
     text: String,
@@ -136,7 +142,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // A longer key or value list does not fit in a request.
+        // A key or a list of values that is too long for 16 bits does not fit into a request.
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });
@@ -157,7 +163,7 @@ mod tests {
         LabelSelector::parse(text).expect(text).matches(&labels(pairs))
     }
 
-    /// The selectors of the conformance trace, and which of the six Leases in the trace each selects.
+    /// The selectors of the conformance trace. For each selector: which of the trace's six Leases it selects.
     #[test]
     fn selects_as_kube_apiserver_does() {
         let leases: Vec<(&str, Vec<(&str, &str)>)> = vec![
@@ -228,7 +234,7 @@ mod tests {
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }
 
-    /// All values are in one text. Each value of a random set is found in it, and no other value is.
+    /// Each value of a random set is found in the text of the set. No other value is found.
     #[test]
     fn a_value_is_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(5);
@@ -252,7 +258,7 @@ mod tests {
         }
     }
 
-    /// A watch keeps its selector, which must not take many times the memory of its text.
+    /// A watch keeps its selector. So the selector must not take many times the memory of its text.
     #[test]
     fn a_selector_takes_little_more_than_its_text() {
         let values = (0..2000).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
@@ -269,8 +275,8 @@ mod tests {
         }
     }
 
-    /// Goal: parsing and matching agree with the definition. Method: random requirements as text over random label
-    /// sets, against a naive reading of the API's documentation.
+    /// Goal: parsing and matching agree with the definition. Method: write random requirements as text, and match
+    /// random label sets. Compare the result with a naive matcher that follows the API's documentation.
     #[test]
     fn agrees_with_a_naive_matcher() {
         const KEYS: &[&str] = &["a", "b", "c"];
@@ -300,7 +306,7 @@ mod tests {
                     4 => (format!("!{key}"), value.is_none()),
                     5 => (format!("{key}>{number}"), number_of(value).is_some_and(|v| v > number)),
                     6 => (format!("{key}<{number}"), number_of(value).is_some_and(|v| v < number)),
-                    // Three empty values in a row are a separate error.
+                    // Three empty values in a row are an error, which another test covers.
                     7 if !list.join(",").contains(",,") && list.join(",") != "," => {
                         (format!("{key} in ({})", list.join(",")), value.is_some_and(|v| list.contains(&v)))
                     }

@@ -1,8 +1,8 @@
-//! The text of a label selector: tokens, grammar and error messages.
+//! Parses the text of a label selector: its tokens, its grammar and the error messages.
 //!
-//! The grammar is that of Kubernetes ("Labels and Selectors") with its special cases. An operator word is a value where
-//! a value is expected, an empty value is a value, and a NUL ends the text. Tokens are slices of the text. Parsing
-//! takes linear time, except for sorting a value list.
+//! The grammar is that of Kubernetes ("Labels and Selectors"), with its special cases. An operator such as `in` is a
+//! value where a value is expected. An empty value is allowed. A NUL ends the text. Tokens are slices of the text.
+//! Parsing takes linear time, except that each list of values is sorted.
 
 use super::{Parsed, Rule};
 use crate::api_error::FieldError;
@@ -32,7 +32,8 @@ enum Kind {
 
 type Token<'a> = (Kind, &'a str);
 
-/// Splits the text into tokens. At the end, and at a NUL where a token could begin, it returns [`Kind::EndOfString`].
+/// Splits the text into tokens. At the end of the text, or at a NUL where a token could begin, returns
+/// [`Kind::EndOfString`].
 struct Lexer<'a> {
     text: &'a str,
     /// Byte offset of the next token; always a character boundary.
@@ -59,12 +60,12 @@ impl<'a> Lexer<'a> {
         };
         let length = if matches!(kind, Kind::DoubleEquals | Kind::NotEquals) { 2 } else { 1 };
         let (symbol, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        // A NUL right after an operator is consumed with the operator.
+        // If a NUL follows directly after an operator, the NUL is consumed with the operator.
         self.at += length + usize::from(after.starts_with('\0'));
         (kind, symbol)
     }
 
-    /// Returns a word up to white space, an operator or a NUL. Also consumes the NUL.
+    /// Returns a word, which ends before white space, an operator or a NUL. Also consumes that NUL.
     fn word(&mut self, rest: &'a str) -> Token<'a> {
         const ENDS: [char; 12] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0'];
         let (word, after) = rest.split_at_checked(rest.find(ENDS).unwrap_or(rest.len())).unwrap_or((rest, ""));
@@ -77,7 +78,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Recursive-descent parser with one token of look-ahead.
+/// A recursive-descent parser that looks one token ahead.
 struct Parser<'a> {
     lexer: Lexer<'a>,
     next: Token<'a>,
@@ -96,13 +97,14 @@ impl<'a> Parser<'a> {
         Self { lexer, next, parsed: Parsed::default() }
     }
 
-    /// Takes the next token. At the end of the text, the token stays.
+    /// Takes the next token. The token at the end of the text is never used up.
     fn consume(&mut self) -> Token<'a> {
         let following = if self.next.0 == Kind::EndOfString { self.next } else { self.lexer.next_token() };
         std::mem::replace(&mut self.next, following)
     }
 
-    /// Returns the kind of the next token where a key or value is expected: `in` and `notin` are ordinary words there.
+    /// Returns the kind of the next token, where a key or a value is expected. There, `in` and `notin` are ordinary
+    /// words.
     fn next_kind(&self) -> Kind {
         as_value(self.next).0
     }
@@ -136,7 +138,7 @@ impl<'a> Parser<'a> {
         if !is_qualified_name(key) {
             return Err(invalid("<nil>", key, &qualified_name_complaints(key).join("; ")));
         }
-        // After `!key` no operator is expected; the caller refuses what follows.
+        // No operator may follow `!key`. The caller refuses any other text after the key.
         match self.next_kind() {
             _ if negated => self.parsed.push(key, Rule::DoesNotExist, &[]),
             Kind::EndOfString | Kind::Comma => self.parsed.push(key, Rule::Exists, &[]),
@@ -156,14 +158,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a value list and checks it.
+    /// Parses a list of values, and checks each value.
     fn value_list(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let values: Vec<&str> = self.values_in_parentheses()?.into_iter().collect();
         check_values(key, &values, false)?;
         self.parsed.push(key, rule, &values)
     }
 
-    /// Parses a single value and checks it; a bound must be a number.
+    /// Parses a single value, and checks it. For `>` and `<`, the value must be a number.
     fn one_value(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let value = self.value()?;
         check_values(key, &[value], matches!(rule, Rule::GreaterThan | Rule::LessThan))?;
@@ -185,8 +187,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses values up to and including the closing parenthesis. A missing value before, between or after commas is
-    /// the empty value.
+    /// Parses values, up to and including the closing parenthesis. Where a comma has no value beside it, the value is
+    /// empty.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {
@@ -219,7 +221,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses one value, which is empty at the end and before a comma.
+    /// Parses one value. At the end of the text and before a comma, the value is empty.
     fn value(&mut self) -> Result<&'a str, String> {
         if matches!(self.next_kind(), Kind::EndOfString | Kind::Comma) {
             return Ok("");
@@ -231,15 +233,15 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Reads the token where a key or value is expected.
+/// Converts a token to the token that it is where a key or a value is expected.
 fn as_value((kind, text): Token<'_>) -> Token<'_> {
     (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
 }
 
-/// Maximum number of complaints about one value list. kube-apiserver has no limit, but nobody reads more.
+/// Maximum number of complaints about one list of values. kube-apiserver has no limit, but nobody reads more.
 const COMPLAINTS_MAX: usize = 64;
 
-/// Refuses each invalid label value and, with `numbers`, each value that is not a number.
+/// Refuses invalid label values. With `numbers`, also refuses values that are not numbers.
 fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String> {
     let mut complaints = Vec::new();
     for (i, &value) in values.iter().enumerate() {
@@ -347,7 +349,8 @@ mod tests {
         assert!(refusal(&format!("a in ({})", values.join(","))).len() < 64 * 1024);
     }
 
-    /// Goal: no text makes the parser panic or run on. Method: every prefix of a rich selector, and random changes.
+    /// Goal: no text makes the parser panic or run without end. Method: all prefixes of a selector with many forms,
+    /// and random changes of it.
     #[test]
     fn no_text_panics() {
         let good = "in in (in,,x, notin), !b,c==,d!=e , example.com/f notin (), g>1,h<2,ü";

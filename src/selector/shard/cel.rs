@@ -1,34 +1,35 @@
-//! Parses CEL expressions, the language of shard selectors, in as much detail as kube-apiserver's errors need.
+//! Parses expressions in CEL, the language of shard selectors. The parser keeps only as much detail as
+//! kube-apiserver's errors need.
 //!
-//! kube-apiserver parses a selector with the parser of cel-go, without macros, and then examines the syntax tree. So
-//! this parser accepts any expression, and keeps only the parts that the examination needs. It follows the grammar
-//! `CEL.g4` of cel-go. The message of cel-go's generated parser for a syntax error depends on the alternatives that the
-//! parser tried. Common mistakes get the same message from this parser. The message for any other mistake names the
-//! token.
+//! kube-apiserver parses a selector with cel-go, without macros, and then examines the syntax tree. So this parser
+//! accepts any expression, and keeps only the parts that the examination uses. The grammar is cel-go's `CEL.g4`. For
+//! a syntax error, the message of cel-go's generated parser depends on the alternatives that the parser tried. For
+//! common mistakes, this parser has the same message. For any other mistake, its message names the token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    /// A call of a function or an operator. An operator is a function such as `_&&_`; its operands are not kept.
+    /// A call of a function or an operator. An operator is a function with a name such as `_&&_`. The operands of an
+    /// operator are not kept.
     Call {
         /// Name of the function.
         function: String,
-        /// Arguments of the parentheses.
+        /// Arguments between the parentheses.
         args: Vec<Expr>,
     },
     /// A name, including a leading dot.
     Ident(String),
     /// `[…]`
     List,
-    /// A literal other than a string: its type in Go.
+    /// A literal other than a string. The text is the literal's type in Go.
     Literal(&'static str),
     /// `{…}`
     Map,
-    /// Expressions joined by `||`, two or more.
+    /// Two or more expressions, joined by `||`.
     Or(Vec<Expr>),
-    /// A path of names with dots; or the kind of the expression before the first dot, if it is not a name.
+    /// Names joined by dots. If the part before the first dot is not a name, only the kind of that part is kept.
     Select(Result<String, u8>),
     /// `a.b{…}`
     Struct,
@@ -37,7 +38,7 @@ pub(super) enum Expr {
 }
 
 impl Expr {
-    /// Returns the number of the kind of expression (cel-go `common/ast`, `ExprKind`).
+    /// Returns cel-go's number for the kind of the expression (`common/ast`, `ExprKind`).
     pub(super) fn kind(&self) -> u8 {
         match self {
             Self::Call { .. } | Self::Or(_) => 1,
@@ -50,7 +51,7 @@ impl Expr {
         }
     }
 
-    /// Returns the path of an expression that is a path, else the kind of the expression.
+    /// Returns the path, if the expression is a path of names. Otherwise returns the kind of the expression.
     pub(super) fn path(self) -> Result<String, u8> {
         match self {
             Self::Ident(name) => Ok(name),
@@ -67,7 +68,7 @@ impl Expr {
 /// Parses an expression.
 ///
 /// # Errors
-/// The message of the first mistake. Any syntax error precedes an error in the value of a literal or a name.
+/// The message for the first mistake. A syntax error takes precedence over a mistake in a literal or a name.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     let mut parser = Parser { rest: text, token: Token::End, depth: 0, mistake: None };
     parser.advance()?;
@@ -78,7 +79,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, String> {
     parser.mistake.map_or(Ok(expr), Err)
 }
 
-/// A token; its text is a part of the source.
+/// A token. Its text is a slice of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
     Bytes(&'a str),
@@ -93,13 +94,13 @@ enum Token<'a> {
     Uint(&'a str),
 }
 
-/// Signs, the longer ones first.
+/// Signs. A longer sign comes before a shorter one that begins in the same way.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*",
     "/", "%",
 ];
 
-/// Binary operators with their functions, by precedence.
+/// Binary operators and the names of their functions, grouped by precedence.
 const OPERATORS: [&[(&str, &str)]; 4] = [
     &[("&&", "_&&_")],
     &[("==", "_==_"), ("!=", "_!=_"), ("<", "_<_"), ("<=", "_<=_"), (">", "_>_"), (">=", "_>=_"), ("in", "@in")],
@@ -107,7 +108,7 @@ const OPERATORS: [&[(&str, &str)]; 4] = [
     &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")],
 ];
 
-/// Names that neither an expression nor a function can have (cel-go `parser`, `reservedIds`).
+/// Reserved words, which cannot be the name of a variable or a function (cel-go `parser`, `reservedIds`).
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -128,12 +129,12 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// A parser with one token of lookahead.
+/// A parser that looks one token ahead.
 struct Parser<'a> {
-    /// Source after the token.
+    /// Source after the current token.
     rest: &'a str,
     token: Token<'a>,
-    /// Number of expressions that enclose the token.
+    /// Number of expressions around the current token.
     depth: usize,
     /// The first mistake that is not a syntax error.
     mistake: Option<String>,
@@ -196,14 +197,14 @@ impl Parser<'_> {
         self.member()
     }
 
-    /// Whether the token is the sign of a number. cel-go counts the sign as a part of the literal.
+    /// Whether the current token is the minus sign of a number. In cel-go, this sign belongs to the literal.
     fn is_at_negative(&self) -> bool {
         let is_number = |token| matches!(token, Token::Float(_) | Token::Int(_));
         self.token == Token::Sign("-") && token(skipped(self.rest)).is_some_and(|(token, _)| is_number(token))
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // Only a name can precede the fields `{…}` of a message.
+        // The fields `{…}` of a message may follow only a path of names.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {
@@ -322,13 +323,13 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses expressions separated by commas, and the bracket that closes the list.
+    /// Parses expressions separated by commas, and the closing bracket after them.
     fn list(
         &mut self,
         close: &'static str,
         mut element: impl FnMut(&mut Self) -> Result<Expr, String>,
     ) -> Result<Vec<Expr>, String> {
-        // A list may end in a comma, but the arguments of a function may not.
+        // A comma may follow the last element of a list, but not the last argument of a function.
         let (may_trail, mut elements) = (close != ")", Vec::new());
         while !self.takes(close)? {
             let is_first = elements.is_empty();
@@ -376,7 +377,7 @@ impl Parser<'_> {
         unexpected(self.token, expected)
     }
 
-    /// Returns the error for the current token, where the parser needs `wanted`. The message names `expected`.
+    /// Returns the error if the current token is not `wanted`. `expected` is the text for it in the message.
     fn missing(&self, wanted: Token<'_>, expected: &str) -> String {
         match (self.token, token(skipped(self.rest))) {
             (Token::End, _) if expected.len() == 3 => format!("Syntax error: missing {expected} at '<EOF>'"),
@@ -414,11 +415,11 @@ fn unexpected(token: Token<'_>, expected: &str) -> String {
     format!("Syntax error: mismatched input '{}' expecting {expected}", token.text())
 }
 
-/// Tokens with which an expression can begin, as cel-go names them.
+/// Tokens that can begin an expression, with cel-go's names.
 const EXPRESSION: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
                           NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// Returns `rest` without the blanks and comments at its beginning.
+/// Returns `rest` without blanks and comments at its start.
 fn skipped(mut rest: &str) -> &str {
     loop {
         rest = rest.trim_start_matches(['\t', ' ', '\r', '\n', '\u{c}']);
@@ -485,7 +486,8 @@ fn number(rest: &str) -> Option<(Token<'_>, usize)> {
     }
 }
 
-/// Returns the length of the string literal at the beginning of `text`, with its quotes; `None` if it has no end.
+/// Returns the length of the string literal at the start of `text`, including its quotes. Returns `None` if the
+/// literal does not end.
 fn string_len(text: &str) -> Option<usize> {
     let is_raw = text.starts_with(['r', 'R']);
     let body = &text[usize::from(is_raw)..];
@@ -507,10 +509,10 @@ fn string_len(text: &str) -> Option<usize> {
     Some(usize::from(is_raw) + at + close.len())
 }
 
-/// Returns the text of a string literal.
+/// Returns the value of a string literal.
 ///
 /// # Errors
-/// cel-go's message for an escape sequence that names no character.
+/// cel-go's message for an escape sequence that is not a valid character.
 fn unquoted(literal: &str) -> Result<String, &'static str> {
     let literal = literal.replace("\r\n", "\n").replace('\r', "\n");
     let body = literal.trim_start_matches(['r', 'R']);
@@ -531,7 +533,7 @@ fn unquoted(literal: &str) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Returns the code point that an escape sequence stands for, and the length of the sequence without its backslash.
+/// Returns the code point that an escape sequence means, and the length of the sequence without its backslash.
 fn escape(text: &str) -> Option<(u32, usize)> {
     let first = text.chars().next()?;
     let (radix, digits) = match first {

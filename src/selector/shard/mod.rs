@@ -1,7 +1,7 @@
 //! Shard selectors (KEP-5866): `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
 //!
-//! A shard selector hashes a field of a Lease, and selects the Leases whose hash is in one of its ranges. Clients that
-//! divide all hashes among themselves also divide the Leases.
+//! A shard selector hashes one field of a Lease, and selects the Lease if the hash is in one of the selector's
+//! ranges. Several clients can divide the range of all hashes. They then also divide the Leases.
 
 mod cel;
 
@@ -11,16 +11,16 @@ use crate::lease::ObjectMeta;
 use cel::Expr;
 use std::ops::RangeInclusive;
 
-/// Ranges of hashes of one field.
+/// A shard selector: ranges of hashes of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardSelector {
     field: ShardField,
-    /// Ranges of selected hashes, sorted, without overlap.
+    /// Ranges of the selected hashes. The ranges are sorted and do not overlap.
     ranges: Box<[RangeInclusive<u64>]>,
     text: Box<str>,
 }
 
-/// A field that is hashed.
+/// The field whose value is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShardField {
     /// `metadata.namespace`
@@ -29,11 +29,11 @@ pub enum ShardField {
     Uid,
 }
 
-/// The hash of a field, a place on the ring of all hashes.
+/// The hash of a field. The ring is the set of all hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardHash(u64);
 
-/// A part of the ring: the hashes that begin with the same 6 bits.
+/// A part of the ring: all hashes with the same first 6 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingPart(u8);
 
@@ -63,7 +63,7 @@ impl ShardField {
 }
 
 impl ShardHash {
-    /// The part of the ring with this hash.
+    /// Returns the part of the ring that has this hash.
     #[must_use]
     pub fn part(self) -> RingPart {
         RingPart((self.0 >> (u64::BITS - PART_BITS)) as u8)
@@ -74,7 +74,7 @@ impl ShardSelector {
     /// Parses a selector.
     ///
     /// # Errors
-    /// kube-apiserver's message, with 500, for the first mistake (apiserver `sharding`, `Parse`).
+    /// kube-apiserver's message for the first mistake, with the status 500 (apiserver `sharding`, `Parse`).
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let ranges = parse(text)
             .map_err(|reason| ApiError::Unclassified { message: format!("invalid shard selector: {reason}") })?;
@@ -84,13 +84,13 @@ impl ShardSelector {
         Ok(Self { field, ranges: without_overlap(ranges).into(), text: text.into() })
     }
 
-    /// The selector in kube-apiserver's spelling.
+    /// Returns the selector as kube-apiserver writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The field that is hashed.
+    /// Returns the field whose value is hashed.
     #[must_use]
     pub fn field(&self) -> ShardField {
         self.field
@@ -102,36 +102,36 @@ impl ShardSelector {
         self.has(self.field.hash(meta))
     }
 
-    /// Whether objects whose field has this hash are selected.
+    /// Whether an object is selected if its field has this hash.
     #[must_use]
     pub fn has(&self, hash: ShardHash) -> bool {
         let at = self.ranges.partition_point(|range| *range.end() < hash.0);
         self.ranges.get(at).is_some_and(|range| range.contains(&hash.0))
     }
 
-    /// The parts of the ring with hashes that are selected, in order.
+    /// Returns the parts of the ring that have selected hashes, in order.
     pub fn parts(&self) -> impl Iterator<Item = RingPart> {
         let part = |hash| ShardHash(hash).part().0;
         let mut last = None;
         self.ranges.iter().flat_map(move |range| {
             let (start, end) = (part(*range.start()), part(*range.end()));
-            // One range may end and the next may begin in the same part.
+            // One range may end in the part in which the next range begins.
             let is_known = last.replace(end) == Some(start);
             (start..=end).skip(usize::from(is_known)).map(RingPart)
         })
     }
 }
 
-/// Number of leading bits of a hash that determine its part of the ring. With more bits, a change is tested against
-/// fewer watchers of other shards, and a watcher of a large shard takes more memory.
+/// Number of leading bits of a hash that determine its part of the ring. With more bits, fewer watchers of other
+/// shards are tested for each change. But a watcher of a large shard then takes more memory.
 const PART_BITS: u32 = 6;
 
-/// Hash of 64 bits, FNV-1a (draft-eastlake-fnv).
+/// Returns the FNV-1a hash of 64 bits (draft-eastlake-fnv).
 fn fnv_1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Sorts the ranges, and joins those that overlap or touch.
+/// Sorts the ranges, and joins ranges that overlap or touch.
 fn without_overlap(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u64>> {
     ranges.sort_unstable_by_key(|range| *range.start());
     let mut merged: Vec<RangeInclusive<u64>> = Vec::new();
@@ -146,7 +146,7 @@ fn without_overlap(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u
     merged
 }
 
-/// One `shardRange(…)`.
+/// The content of one `shardRange(…)`.
 #[derive(Debug)]
 struct ShardRange {
     field: ShardField,
@@ -176,13 +176,14 @@ impl ShardRange {
         if start >= end {
             return Err(format!("shard range start 0x{start:016x} must be less than end 0x{end:016x}"));
         }
-        // The start is less than the end, which is at most 2^64. So start and last hash are below 2^64.
+        // The start is less than the end, and the end is at most 2^64. So the start and the last hash both fit in 64
+        // bits.
         let below = |bound: u128| u64::try_from(bound).unwrap_or(u64::MAX);
         Ok(Self { field, hashes: below(start)..=below(end - 1) })
     }
 }
 
-/// Parses the ranges of a selector: at least one, and all of one field.
+/// Parses the ranges of a selector. There is at least one range, and all ranges must be of the same field.
 fn parse(text: &str) -> Result<Vec<ShardRange>, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -199,7 +200,7 @@ fn parse(text: &str) -> Result<Vec<ShardRange>, String> {
     Ok(ranges)
 }
 
-/// Appends the ranges of an expression.
+/// Appends the ranges that an expression contains.
 fn collect(expr: Expr, ranges: &mut Vec<ShardRange>) -> Result<(), String> {
     match expr {
         Expr::Or(terms) => terms.into_iter().try_for_each(|term| collect(term, ranges)),
@@ -214,7 +215,7 @@ fn collect(expr: Expr, ranges: &mut Vec<ShardRange>) -> Result<(), String> {
     }
 }
 
-/// Reads a bound of a range: 16 hexadecimal digits, or 2^64.
+/// Reads the start or the end of a range: 16 hexadecimal digits, or 2^64.
 fn bound(expr: &Expr, name: &str) -> Result<u128, String> {
     let text = match expr {
         Expr::Text(text) => text,

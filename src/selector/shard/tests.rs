@@ -1,5 +1,5 @@
-//! Tests of shard selectors. The expected results are those of apiserver's `sharding.Parse` v0.37.2. Only the limit of
-//! the depth is this project's.
+//! Tests of shard selectors. The expected results are those of apiserver's `sharding.Parse` v0.37.2, except for the
+//! limit on the depth, which is this project's own.
 
 use super::*;
 
@@ -134,8 +134,8 @@ fn mistakes_are_told_in_kube_apiservers_words() {
     }
 }
 
-/// kube-apiserver's message depends on the alternatives that its generated parser tried. Only the beginning of this
-/// server's message is the same.
+/// kube-apiserver's message depends on the alternatives that its generated parser tried. This server's message has
+/// only the same beginning.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
@@ -165,7 +165,7 @@ fn text_that_is_not_an_expression_is_a_syntax_error() {
 
 #[test]
 fn hashes_are_those_of_fnv_1a() {
-    // draft-eastlake-fnv, test vectors.
+    // Test vectors of draft-eastlake-fnv.
     for (text, hash) in [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)] {
         assert_eq!(fnv_1a(text), hash, "{text}");
     }
@@ -192,8 +192,8 @@ fn a_range_has_its_start_and_not_its_end() {
     assert!(!parsed(&of_foobar.replace("namespace", "uid")).matches(&meta));
 }
 
-/// Goal: a hash is in exactly those parts of the ring that its selector names. Method: random ranges, and hashes near
-/// their bounds, against the ranges as drawn.
+/// Goal: a hash is selected only if the selector returns the part of the ring with this hash. Each part is returned
+/// once. Method: compare random ranges, and hashes near their ends, with the ranges as they were drawn.
 #[test]
 fn a_selector_names_the_parts_of_its_hashes_once_each() {
     let mut rng = fastrand::Rng::with_seed(11);

@@ -1,16 +1,17 @@
-//! The schemas of the API's objects, defined once for all documents.
+//! The schemas of the API's objects. Each schema is defined once, for all OpenAPI documents.
 
 /// A schema.
 pub(super) struct Definition {
-    /// Short package and name; `schema::full_name` returns the full one.
+    /// Short name with its package. `schema::full_name` converts it to the full name.
     pub(super) name: &'static str,
     pub(super) description: &'static str,
     pub(super) shape: Shape,
-    /// Kind of the schema's objects.
+    /// Role of the schema's objects.
     pub(super) kind: Kind,
 }
 
-/// The role of a schema's objects: whether they have `kind` and `apiVersion`, and in which API group.
+/// The role of a schema's objects. The role decides whether the objects have `kind` and `apiVersion`, and in which
+/// API group.
 pub(super) enum Kind {
     /// Parts of other objects.
     Part,
@@ -18,7 +19,7 @@ pub(super) enum Kind {
     Own,
     /// Top-level objects of the core group, version `v1`.
     Meta,
-    /// Top-level objects of both groups, such as options.
+    /// Top-level objects of both groups, such as `DeleteOptions`.
     Both,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Property {
     pub(super) kind: Type,
     pub(super) presence: Presence,
     pub(super) description: &'static str,
-    /// Merge strategy of a list.
+    /// Merge strategy, if the property is a list.
     pub(super) merge: Merge,
 }
 
@@ -50,11 +51,11 @@ pub(super) enum Type {
     /// A map of strings to strings.
     StringMap,
     String,
-    /// Another schema, with the empty object as its default.
+    /// A reference to another schema. The default is the empty object.
     Value(&'static str),
-    /// Another schema, which may be absent.
+    /// A reference to another schema. The value may be absent.
     Optional(&'static str),
-    /// A list of another schema.
+    /// A list of items of another schema.
     List(&'static str),
 }
 
@@ -64,16 +65,17 @@ pub(super) enum Presence {
     Required,
 }
 
-/// Kubernetes, "Merge strategy" of server-side apply, and `patchStrategy` of the strategic merge patch.
+/// The merge strategy of a list: for server-side apply (Kubernetes, "Merge strategy"), and `patchStrategy` of the
+/// strategic merge patch.
 #[derive(Clone, Copy)]
 pub(super) enum Merge {
-    /// No strategy is given.
+    /// The schema names no strategy.
     Unsaid,
-    /// The list is replaced as a whole.
+    /// A patch replaces the whole list.
     Atomic,
-    /// Owners are merged by UID.
+    /// Owner references with the same UID are merged.
     ByUid,
-    /// Strings are merged as a set.
+    /// The list is a set of strings.
     Set,
 }
 
@@ -91,7 +93,7 @@ const API_VERSION: Property =
     property("apiVersion", Type::String, Optional, "Group and version of this object's schema.");
 const KIND: Property = property("kind", Type::String, Optional, "Name of this object's type.");
 
-/// All schemas: the Lease and its parts, then those of requests and responses.
+/// All schemas: first the Lease and its parts, then the schemas of requests and responses.
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "coordination.Lease",

@@ -1,6 +1,6 @@
 //! The API as OpenAPI 2.0 and 3.0, from one description. [`definition`] describes the objects, [`schema`] generates
-//! their schemas, and [`operation`] describes the operations. The structure equals that of kube-apiserver's documents,
-//! since kubectl relies on it. The descriptions are this project's.
+//! their schemas, and [`operation`] describes the operations. The documents have the same structure as those of
+//! kube-apiserver, since kubectl relies on that structure. The description texts are this project's own.
 
 mod definition;
 mod operation;
@@ -9,16 +9,16 @@ mod schema;
 use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
-/// The version of OpenAPI, which decides the structure of a document.
+/// A version of OpenAPI. The version decides the structure of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
-    /// OpenAPI 2.0, one document for all versions.
+    /// OpenAPI 2.0. One document describes all API versions.
     V2,
-    /// OpenAPI 3.0, one document per version.
+    /// OpenAPI 3.0. One document describes one API version.
     V3,
 }
 
-/// Returns the OpenAPI 3.0 document of one version.
+/// Returns the OpenAPI 3.0 document of one API version.
 pub(super) fn v3(version: ApiVersion) -> Value {
     let mut schemas = Map::new();
     schema::add(&mut schemas, version, Dialect::V3);
@@ -32,7 +32,7 @@ pub(super) fn v3(version: ApiVersion) -> Value {
     })
 }
 
-/// Returns the OpenAPI 2.0 document of all versions.
+/// Returns the OpenAPI 2.0 document of all API versions.
 pub(super) fn v2() -> Value {
     let (mut definitions, mut paths) = (Map::new(), Map::new());
     for version in ApiVersion::ALL {
@@ -42,7 +42,7 @@ pub(super) fn v2() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
-/// Returns the index of the OpenAPI 3.0 documents, with their hashes.
+/// Returns the index of the OpenAPI 3.0 documents. The URL of each document contains its hash.
 pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     let paths: Map<_, _> = documents
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     json!({ "paths": paths })
 }
 
-/// Returns the URL of the document with this hash.
+/// Returns the URL of an OpenAPI 3.0 document. `hash` is the hash of the document.
 pub(super) fn url(version: ApiVersion, hash: &str) -> String {
     format!("/openapi/v3/apis/{}?hash={hash}", version.group_version())
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Every `$ref` in `value`.
+    /// Adds every `$ref` in `value` to `found`.
     fn references<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| references(item, found)),
@@ -91,8 +91,8 @@ mod tests {
             let schemas = document.pointer(place).and_then(Value::as_object).expect("schemas");
             let known: BTreeSet<_> = schemas.keys().map(|name| format!("#{place}/{name}")).collect();
             let found: BTreeSet<_> = found.into_iter().map(str::to_owned).collect();
-            // `kubectl explain` and the aggregator fail on a missing schema. The schemas of watch events are part of
-            // the API, although no operation refers to them.
+            // `kubectl explain` and kube-apiserver's aggregator fail if a referenced schema is missing. The schemas
+            // of watch events are part of the API, although no operation refers to them.
             let missing: Vec<_> = found.difference(&known).collect();
             assert!(missing.is_empty(), "{missing:?}");
             for (name, schema) in schemas {

@@ -1,4 +1,4 @@
-//! The operations on Leases: paths, methods, parameters.
+//! The operations on Leases: their paths, methods and parameters.
 
 use super::Dialect;
 use super::schema::reference;
@@ -9,25 +9,25 @@ use serde_json::{Map, Value, json};
 /// A path below `/apis/coordination.k8s.io/{version}`.
 struct Path {
     suffix: &'static str,
-    /// Parameters of every operation.
+    /// Parameters of every operation on the path.
     parameters: &'static [Parameter],
     operations: &'static [Operation],
 }
 
 struct Operation {
     method: &'static str,
-    /// `x-kubernetes-action`; `None` for the list of resources, which has no kind.
+    /// `x-kubernetes-action`. `None` for the list of resources.
     action: Option<&'static str>,
-    /// Operation id, with `{V}` in place of the version.
+    /// Operation id. `{V}` stands for the API version.
     id: &'static str,
     description: &'static str,
     parameters: &'static [Parameter],
     body: Body,
-    /// Status codes of success.
+    /// Status codes of successful responses.
     success: &'static [u16],
-    /// Schema of the response.
+    /// Name of the response's schema.
     gives: &'static str,
-    /// Whether the response may be a stream.
+    /// Whether the response may be a stream of watch events.
     streams: bool,
 }
 
@@ -35,7 +35,7 @@ struct Operation {
 #[derive(Clone, Copy)]
 enum Body {
     None,
-    /// An optional body of this schema.
+    /// An optional body. The string names its schema.
     Optional(&'static str),
     Patch,
     Required(&'static str),
@@ -123,7 +123,7 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
-/// Parameters of a watch by path.
+/// Parameters of a watch on a path below `/watch/`.
 const WATCHED: &[Parameter] = &[
     ALLOW_WATCH_BOOKMARKS,
     CONTINUE,
@@ -139,7 +139,7 @@ const WATCHED: &[Parameter] = &[
     WATCH,
 ];
 
-/// Returns the only operation of a path below `/watch/`.
+/// Returns the operation of a path below `/watch/`. Such a path has only this operation.
 const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
     Operation {
         method: "get",
@@ -323,7 +323,7 @@ const STREAM_MEDIA_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const PATCH_MEDIA_TYPES: [&str; 4] = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH];
 
-/// Adds all paths of one version of the group.
+/// Adds all paths of one API version.
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for path in PATHS {
         let mut item = Map::new();
@@ -402,7 +402,7 @@ impl Body {
         }
     }
 
-    /// Returns the schema of the body, and whether the body is required.
+    /// Returns the name of the body's schema, and whether the body is required.
     fn schema(self) -> Option<(&'static str, bool)> {
         match self {
             Self::None => None,
@@ -413,7 +413,7 @@ impl Body {
     }
 }
 
-/// Returns OpenAPI 3.0's media types, all with the same schema.
+/// Returns the `content` object of OpenAPI 3.0. All media types have the same schema.
 fn content(media_types: &[&str], schema: &str, version: ApiVersion) -> Value {
     let schema = json!({"schema": reference(schema, version, Dialect::V3)});
     media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect()
@@ -438,7 +438,7 @@ fn parameters(parameters: &[Parameter], dialect: Dialect) -> Value {
     parameters.iter().map(value).collect()
 }
 
-/// Capitalizes a version: `V1` for `v1`.
+/// Capitalizes the name of a version: `v1` becomes `V1`.
 fn capitalized(version: &str) -> String {
     let mut characters = version.chars();
     characters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + characters.as_str())

@@ -1,4 +1,4 @@
-//! The schemas of a document, generated from the definitions.
+//! Generates the schemas of an OpenAPI document from the definitions.
 
 use super::Dialect;
 use super::definition::Presence::Required;
@@ -6,11 +6,11 @@ use super::definition::{DEFINITIONS, Definition, Kind, Merge, Property, Shape, T
 use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
-/// Adds all schemas for one version of the group.
+/// Adds all schemas for one API version.
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for definition in DEFINITIONS {
         let schema = definition.schema(version, dialect);
-        // A schema that several versions share exists when the next version is added. Only its list of kinds grows.
+        // Several API versions may share a schema. Then the schema already exists, and only its list of kinds grows.
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
@@ -36,7 +36,7 @@ pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Va
     json!({"$ref": format!("{place}{}", full_name(name, version))})
 }
 
-/// Returns the full name of a schema, with its package in Kubernetes, so that tools find it.
+/// Returns the full name of a schema. The name includes the Kubernetes package, so that tools recognize the schema.
 fn full_name(name: &str, version: ApiVersion) -> String {
     match name.split_once('.') {
         Some(("coordination", kind)) => format!("io.k8s.api.coordination.{}.{kind}", version.name()),
@@ -107,7 +107,7 @@ impl Property {
 }
 
 impl Type {
-    /// Returns the schema. In 3.0 a required value has a default, unless it is in a list or a map.
+    /// Returns the schema. In OpenAPI 3.0, a required value has a default, unless the value is in a list or a map.
     fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
@@ -115,7 +115,8 @@ impl Type {
             }
             schema
         };
-        // Siblings of a reference count only in 2.0; in 3.0 they must enclose it.
+        // In OpenAPI 2.0 a reference may have sibling fields. In OpenAPI 3.0 siblings are ignored, so `allOf` must
+        // enclose the reference.
         let other = |name: &str, has_default: bool| match (dialect, has_default) {
             (Dialect::V2, _) => reference(name, version, dialect),
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),

@@ -1,5 +1,6 @@
-//! Server-side apply: merges a configuration into an object, limited to the fields that the applying manager owns or
-//! takes over (structured-merge-diff `merge.Updater`, and the layers of apimachinery `managedfields` around it).
+//! Server-side apply: merges an applied configuration into an object. A configuration is the body of an apply. An
+//! apply can change only the fields that the applying field manager owns or takes over (structured-merge-diff
+//! `merge.Updater`, and the layers of apimachinery `managedfields` around it).
 
 use super::convert::lease_from_value;
 use super::managers::{Manager, Managers, Unreadable, without_system_fields};
@@ -17,19 +18,20 @@ use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
-/// Manager that owns the fields that an object had before its fields were tracked.
+/// Field manager that owns the fields that an object had before their ownership was tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Manager that may have used client-side apply. It may take over the fields that it applied in that way.
+/// Field manager that may have used client-side apply. This manager may take over the fields that it set by
+/// client-side apply.
 const KUBECTL: &str = "kubectl";
 /// Annotation with the last configuration of client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Applies `config` to `live`; `None` creates the object. The result has the `resourceVersion` of `live`, or the one in
-/// `config`. `json_of` encodes a Lease in `v1`.
+/// Applies `config` to the object `live`. If `live` is `None`, creates the object. The result has the
+/// `resourceVersion` of `live`, or the one in `config`. `json_of` encodes a Lease in the API version `v1`.
 ///
 /// # Errors
-/// 400 if `config` has another kind or contains `managedFields`. 409 if it changes fields of other managers without
-/// `force`. 500 if it is not a Lease.
+/// 400 if `config` has another kind or contains `managedFields`. 409 if `config` changes fields of other managers and
+/// `force` is not set. 500 if the result is not a Lease.
 pub fn apply(
     live: Option<(&Lease, ResourceVersion)>,
     config: &Value,
@@ -66,19 +68,21 @@ pub fn apply(
     }
     let outcome = context.merged(managers.clone(), force).or_else(|conflicts| {
         let refusal = |conflicts| Err(ApiError::ApplyConflict { conflicts });
-        // A manager from client-side apply takes over the fields that it applied last and that are unchanged since.
+        // After client-side apply, `kubectl` takes over the fields that it set last in this way, if nobody has
+        // changed them since.
         let Some(allowed) = (writer.manager == KUBECTL).then(|| context.last_applied_set()).flatten() else {
             return refusal(conflicts.into_iter().map(Conflict::shown).collect());
         };
         let rest: Vec<_> = conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
         if rest.is_empty() {
-            // A forced apply has no conflicts.
+            // An apply with `force` has no conflicts.
             context.merged(managers, true).or_else(|_| refusal(Vec::new()))
         } else {
             refusal(rest.into_iter().map(Conflict::shown).collect())
         }
     })?;
-    // An unchanged object is not converted back and forth, since a zero time would become absent.
+    // An unchanged object is returned as it was, without a conversion from JSON. The conversion would make a zero
+    // time absent.
     let unchanged = live.filter(|_| outcome.is_same).map(|(live, version)| {
         let mut lease = live.clone();
         lease.metadata.resource_version = version.to_string().into();
@@ -100,7 +104,7 @@ pub fn apply(
     Ok(lease)
 }
 
-/// One apply: the live object, the configuration and the writer.
+/// The inputs of one apply: the live object, the configuration and the writer.
 struct Context<'a> {
     live: &'a Value,
     config: &'a Value,
@@ -115,9 +119,9 @@ struct Outcome {
     managers: Managers,
 }
 
-/// A changed field that another manager owns.
+/// A field that the configuration changes, but that another manager owns.
 struct Conflict {
-    /// Identifier of the owner.
+    /// Identifier of the manager that owns the field.
     manager: Vec<u8>,
     words: String,
     path: Vec<PathElement>,
@@ -131,7 +135,8 @@ impl Conflict {
 }
 
 impl Context<'_> {
-    /// Merges the configuration, removes the fields that the manager no longer applies, and updates the ownership.
+    /// Merges the configuration into the live object. Removes the fields that the manager applied before but not now.
+    /// Updates the ownership of all fields.
     fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
         let set = field_set(self.config, LEASE);
         let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
@@ -170,8 +175,8 @@ impl Context<'_> {
         Ok(Outcome { value: merged, is_same, managers })
     }
 
-    /// Returns the fields that client-side apply set last and that are unchanged since. `None` if the object has no
-    /// annotation of client-side apply.
+    /// Returns the fields that client-side apply set last and that nobody has changed since. Returns `None` if the
+    /// object does not have the annotation of client-side apply.
     fn last_applied_set(&self) -> Option<Set> {
         let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
@@ -189,7 +194,7 @@ impl Context<'_> {
         Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
     }
 
-    /// Formats namespace, name and type of the configuration for messages.
+    /// Formats the namespace, name and type of the configuration for a message.
     fn object(&self) -> String {
         let text = |name: &str| {
             self.config.get("metadata").and_then(|meta| meta.get(name)).and_then(Value::as_str).unwrap_or_default()
@@ -198,22 +203,22 @@ impl Context<'_> {
     }
 }
 
-/// Returns `merged` without the fields that the manager owned by its last apply, no longer applies, and that no other
-/// manager owns.
+/// Returns `merged` without the fields that this apply removes. These are the fields that the manager owned by its
+/// last apply, but does not apply now, and that no other manager owns.
 fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let named = |set: &Set| with_named_fields(set, Some(LEASE));
     let set_of = |value: &Value| named(&field_set(value, LEASE));
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // The first removal takes out all former fields of the manager. The second keeps those that somebody owns. The
-    // third keeps those that the manager did not own.
+    // Three removals. The first removes all fields of the manager's last apply. The second keeps the fields that some
+    // manager owns. The third also keeps the fields that this manager did not own.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
 }
 
-/// Returns the fields of `changed` that other managers own, sorted by manager.
+/// Returns a conflict for each field of `changed` that another manager owns, sorted by manager.
 fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     for (at, manager) in managers.0.iter().enumerate() {
@@ -232,12 +237,12 @@ fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
             conflicts.push(Conflict { manager: manager.identifier(), words: words.clone(), path: path.to_vec() });
         });
     }
-    // The sort is stable: paths of one manager keep their order.
+    // The sort is stable, so the fields of one manager keep their order.
     conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
     conflicts
 }
 
-/// Checks that the configuration is a Lease in the request's version.
+/// Checks that the configuration is a Lease in the API version of the request.
 fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (found, kind) = (text("apiVersion"), text("kind"));
@@ -253,13 +258,14 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether the configuration has `managedFields`, even an empty list. Validation reports a value that is not a list.
+/// Whether the configuration has `managedFields`, even if the list is empty. If the value is not a list, validation
+/// reports it.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
 }
 
-/// Parses the JSON of a stored Lease, with `api_version` as its version.
+/// Parses the JSON of a stored Lease, and sets its `apiVersion` to `api_version`.
 fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     let mut value: Value =
         serde_json::from_slice(json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
@@ -267,7 +273,7 @@ fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     Ok(value)
 }
 
-/// Joins complaints like structured-merge-diff.
+/// Joins error messages as structured-merge-diff does.
 fn listed(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
@@ -275,16 +281,16 @@ fn listed(errors: &[String]) -> String {
     }
 }
 
-/// Updates the annotation of client-side apply, for clients that still use it. A missing annotation is not added. The
-/// annotation is removed if it makes the annotations too large.
+/// Updates the annotation of client-side apply, for clients that still use client-side apply. If the annotation is
+/// missing, it is not added. If it would make the annotations too large, it is removed.
 fn update_last_applied(lease: &mut Lease, config: &Value) {
     let annotations = &lease.metadata.annotations;
     if annotations.value(LAST_APPLIED).is_none_or(str::is_empty) {
         return;
     }
     let mut config = config.clone();
-    // kube-apiserver reads the annotations as a map of strings and writes them back: a null value becomes an empty
-    // string, a null map is removed.
+    // kube-apiserver reads the annotations of the configuration as a map of strings, and writes them back. A value
+    // `null` becomes an empty string. A map `null` is removed.
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         match metadata.get_mut("annotations") {
             Some(Value::Object(own)) => {
@@ -305,7 +311,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a value like Go's encoder. Validation has limited the depth of the value.
+/// Appends a JSON value like Go's encoder. The depth of the value is limited by validation.
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! Histories of applies, by hand and at random.
+//! Tests with sequences of applies, some written by hand and some random.
 
 use super::*;
 use crate::codec::json::encode_lease_into;
@@ -64,7 +64,7 @@ fn the_first_apply_owns_what_it_names() {
         shown(&lease),
         [r#"one Apply 7 {"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:holderIdentity":{},"f:strategy":{}}}"#]
     );
-    // The second apply of the same configuration changes nothing, not even a time.
+    // A second apply of the same configuration changes nothing, not even the time of the manager's entry.
     let again = applied(Some(&lease), json!({"labels": {"l": "1"}}), json!({"holderIdentity": "x"}), &by("one", 9));
     assert_eq!(
         shown(&again)[0],
@@ -87,7 +87,7 @@ fn fields_given_up_go_unless_somebody_else_has_them() {
     assert_eq!(lease.metadata.labels.iter().collect::<Vec<_>>(), [("b", "1")]);
     assert_eq!(lease.metadata.finalizers, ["g"]);
     assert_eq!((lease.spec.lease_transitions, lease.spec.strategy.as_deref()), (None, Some("s")));
-    // The managers share the fields without a change, so the time stays.
+    // The second apply does not change the fields. So both managers own them, and the time of the first entry stays.
     assert_eq!(
         shown(&lease),
         [
@@ -120,7 +120,7 @@ fn conflicts_name_every_field_by_manager() {
             ("conflict with \"one\"", ".spec.holderIdentity"),
         ]
     );
-    // null is a value that differs.
+    // The value `null` differs from the current value.
     let null = config(&json!({}), &json!({"holderIdentity": null}));
     let one = "Apply failed with 1 conflict: conflict with \"one\": .spec.holderIdentity".to_owned();
     assert_eq!(message(try_apply(Some(&lease), &null, &by("two", 2), false)), (409, one));
@@ -223,7 +223,7 @@ fn kubectl_takes_over_what_client_side_apply_set() {
     assert_eq!(after.spec.holder_identity.as_deref(), Some("y"));
     assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{wanted}\n").as_str()));
     assert!(try_apply(Some(&lease), &wanted, &by("other", 2), false).is_err());
-    // Another manager has changed the field since, so it no longer equals the applied one.
+    // Another manager has changed the field since. So its value no longer equals the value in the annotation.
     let changed = updated(&lease, "controller", |lease| lease.spec.holder_identity = Some("z".into()));
     let words =
         "Apply failed with 1 conflict: conflict with \"controller\" using coordination.k8s.io/v1: .spec.holderIdentity";
@@ -270,7 +270,7 @@ fn elements_of_both_keep_the_order_of_the_configuration() {
     assert_eq!(finalizers(&["a", "b", "c"], &["x", "b", "y"]), ["a", "x", "b", "c", "y"]);
 }
 
-/// Goal: the apply takes the fields of all managers in one step. One step for each manager would take minutes.
+/// Goal: one apply takes the fields of all managers in one step. One step for each manager would take minutes.
 #[test]
 fn an_apply_over_many_managers_takes_their_fields_together() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
@@ -317,8 +317,8 @@ fn value_of(lease: &Lease, (parent, name): Leaf) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// A model of field management for fields without nested fields: each field's value, and its owners by the kind of
-/// their write.
+/// A model of field ownership. It covers only fields without nested fields. For each field, the model has the value
+/// and the owners. An owner is a manager and whether it wrote by apply.
 #[derive(Clone, Default)]
 struct Model(BTreeMap<Leaf, (String, BTreeSet<(String, bool)>)>);
 
@@ -368,8 +368,8 @@ impl Model {
     }
 }
 
-/// Random applies and updates of a few managers, against the model. A label and an annotation that no manager touches
-/// keep the maps present, since the maps have owners too.
+/// Compares random sequences of applies and updates by a few managers with the model. One label and one annotation
+/// never change, so their maps stay present. The model does not cover owners of the maps themselves.
 #[test]
 fn random_histories_follow_the_model() {
     let mut rng = fastrand::Rng::with_seed(21);
