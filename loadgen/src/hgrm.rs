@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn a_distribution_goes_up_to_its_maximum_and_has_a_footer() {
         let mut latencies = Latencies::new();
-        // Times below 1,000 units are exact, since the histogram has three significant digits.
+        // The histogram counts in µs, with three significant digits. So times below 1,000 µs are exact.
         (1..=100).for_each(|us| latencies.record(us * 1_000));
         let text = text(&latencies);
         let (head, rest) = text.split_once("\n\n").expect("a head");

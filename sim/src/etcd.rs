@@ -30,7 +30,7 @@ pub enum EtcdEvent {
     Look(usize, u64),
     /// A port learns whether etcd is reachable. Its replica, the number of the replica's start, and the result.
     Reachable(usize, u64, bool),
-    /// A replica detects the restore of a backup. The replica, and the number of its start.
+    /// A replica detects that etcd was restored from a backup. Its number, and the number of its start.
     WentBack(usize, u64),
 }
 

@@ -1,9 +1,14 @@
 //! Requests that wait. After the wait, a request gets its response or is served again from its beginning.
 //!
-//! One mechanism serves all waits: for the journal, for another change of the same Lease, for this replica's table to
-//! catch up with the store, for built-in storage during a takeover, and for a namespace. When a request is served
-//! again, the server decides it by the state of the Leases at that time, like `GuaranteedUpdate` (apiserver
-//! `storage/etcd3`).
+//! One mechanism serves all waits:
+//!
+//! - for the journal, and for another change of the same Lease;
+//! - for this replica's table to catch up with the store;
+//! - for kube-apiserver's own storage during a takeover;
+//! - for a namespace.
+//!
+//! When a request is served again, the server decides it by the state of the Leases at that time, like
+//! `GuaranteedUpdate` (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
@@ -12,8 +17,8 @@
 //! ```
 //!
 //! The cluster reports a new namespace to this server some milliseconds after its creation. A client may create a
-//! namespace and then at once a Lease in that namespace. Without a wait, the client would get 404. In that case,
-//! kube-apiserver waits 50 ms for its cache and then reads its storage (apiserver
+//! namespace and then at once a Lease in that namespace. Without a wait, the client would get 404. If a namespace is
+//! not in its cache, kube-apiserver waits 50 ms and then reads its storage (apiserver
 //! `admission/plugin/namespace/lifecycle`). This server does not store namespaces, so it waits longer.
 
 use super::answer::Answer;

@@ -194,11 +194,12 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub watch_window_bytes: NonZeroUsize,
 
-    /// Bytes of memory for the Leases of all namespaces. One namespace may hold half of what the others leave. Each
-    /// Lease counts for at least 16 KiB; in kube-node-lease and kube-system, for what exceeds 16 KiB. Above the quota
-    /// a creation is answered with 403. So is a change that makes labels, annotations, owners or finalizers longer, or
-    /// all else longer than some 2,000 characters. Renewals and changes of the holder are always allowed. A
-    /// ResourceQuota of the cluster does not reach this server.
+    /// Bytes of memory for the Leases of all namespaces. A namespace may take at most half of the quota that the other
+    /// namespaces do not use. Each Lease counts for at least 16 KiB. In kube-node-lease and kube-system only the bytes
+    /// of a Lease above 16 KiB count. Above the quota the server refuses creations with 403. It also refuses updates
+    /// that lengthen labels, annotations, owner references or finalizers, and updates after which all other fields
+    /// together have more than about 2,000 characters. It never refuses a renewal for the quota. A ResourceQuota does
+    /// not apply to this server.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 

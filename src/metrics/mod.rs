@@ -315,7 +315,7 @@ impl Metrics {
         out.sample("coordination_lease_quota_namespace_used_bytes", &labels, used);
         out.gauge(
             "coordination_lease_quota_namespace_bytes",
-            "Bytes that this namespace may have: half of what the others leave of the quota.",
+            "Bytes that this namespace may have: half of the quota that the other namespaces do not use.",
         );
         out.sample("coordination_lease_quota_namespace_bytes", &labels, limited);
         let log = table.log();

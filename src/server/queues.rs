@@ -33,7 +33,7 @@ pub(super) struct Marks {
     is_in_jobs: bool,
     /// Whether the connection is in `flush`.
     is_in_flush: bool,
-    /// Whether the connection is in `with_jobs`.
+    /// Whether the connection is in `with_jobs`, the list of connections with a long response.
     is_with_job: bool,
 }
 
