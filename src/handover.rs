@@ -11,6 +11,14 @@
 //!   undo       undo   ─► written back                             cancels an incomplete takeover
 //!   rollback   freeze ─► written back                             then the APIService names no Service again
 //! ```
+//!
+//! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then a command keeps clients
+//! from changing built-in Leases, and has other phases:
+//!
+//! ```text
+//!   takeover   copy   ─► imported ─► serve, serving               APIService names the Service after `imported`
+//!   rollback   hold   ─► held     ─► written back ─► not ours     APIService is local after `written back`
+//! ```
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,6 +61,11 @@ pub enum Phase {
     Undo,
     /// This server copies its Leases back to built-in storage, and accepts no writes from clients.
     Freeze,
+    /// This server copies Leases from built-in storage through kube-apiserver. Clients may only renew Leases, at this
+    /// server and in built-in storage.
+    Copy,
+    /// The command copies this server's Leases back through kube-apiserver. This server accepts no writes from clients.
+    Hold,
 }
 
 /// The progress of a replica in a [`Phase`].
@@ -62,14 +75,17 @@ pub enum Step {
     Imported,
     /// No more writes can reach built-in storage, and every write is imported.
     Serving,
-    /// Built-in storage has the same Leases as this server.
+    /// Every replica has stopped accepting writes, and every write is applied.
+    Held,
+    /// Built-in storage has the same Leases as this server. In the phase [`Phase::Hold`], kube-apiserver may serve
+    /// Leases of its own from now on, and the command writes them.
     WrittenBack,
     /// The APIService names no Service. This server must not write to built-in storage, which may hold newer Leases.
     NotOurs,
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Import, Self::Serve, Self::Undo, Self::Freeze];
+    const ALL: [Self; 6] = [Self::Import, Self::Serve, Self::Undo, Self::Freeze, Self::Copy, Self::Hold];
 
     /// Returns the word in the annotation.
     #[must_use]
@@ -79,12 +95,14 @@ impl Phase {
             Self::Serve => "serve",
             Self::Undo => "undo",
             Self::Freeze => "freeze",
+            Self::Copy => "copy",
+            Self::Hold => "hold",
         }
     }
 }
 
 impl Step {
-    const ALL: [Self; 4] = [Self::Imported, Self::Serving, Self::WrittenBack, Self::NotOurs];
+    const ALL: [Self; 5] = [Self::Imported, Self::Serving, Self::Held, Self::WrittenBack, Self::NotOurs];
 
     /// Returns the word in the annotation.
     #[must_use]
@@ -92,10 +110,22 @@ impl Step {
         match self {
             Self::Imported => "imported",
             Self::Serving => "serving",
+            Self::Held => "held",
             Self::WrittenBack => "written-back",
             Self::NotOurs => "not-ours",
         }
     }
+}
+
+/// A Lease in built-in storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// `namespace/name`
+    pub key: String,
+    /// Revision of the last write, which is the `resourceVersion` of the Lease.
+    pub revision: u64,
+    /// The object: encoded as kube-apiserver stores it in etcd, or as JSON.
+    pub value: Vec<u8>,
 }
 
 /// A word that is not a phase or step of this release.

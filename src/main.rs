@@ -116,7 +116,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     let kubeconfig = kubeconfig.transpose()?;
     let usage = usage(args, &server, kubeconfig.as_ref().map(AdminKubeconfig::path));
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
-    start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster, endpoints)
+    start_helpers(&mut server, tls.take().map(|tls| tls.reloader), cluster, of_cluster, endpoints)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
     server.announce(&uname().nodename().to_string_lossy(), args.endpoint());
     if let Some(addr) = server.secure_addr() {
@@ -205,7 +205,7 @@ impl OfCluster {
 
 /// Starts a thread for each kind of blocking work: the reload of certificates, and the requests to the cluster.
 fn start_helpers(
-    server: &Server,
+    server: &mut Server,
     reloader: Option<Reloader>,
     cluster: Option<Cluster>,
     OfCluster { authentication, namespaces, endpoints: service }: OfCluster,
@@ -220,7 +220,12 @@ fn start_helpers(
         let published = server.published_sender();
         let endpoints =
             service.map(|(followed, service)| PublishedEndpoints { followed, service, endpoints, published });
-        cluster.follow(authentication.map(|followed| (followed, said)), namespaces, endpoints)?;
+        cluster.follow(
+            authentication.map(|followed| (followed, said)),
+            namespaces,
+            endpoints,
+            Some(server.follow_built_in()),
+        )?;
     }
     Ok(())
 }

@@ -739,3 +739,58 @@ fn a_lease_that_cannot_be_read_is_reported() {
     eventually("the reason", || rig.annotation("message").contains("default/a is encrypted at rest"));
     assert_eq!(rig.step(), "");
 }
+
+#[test]
+fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched() {
+    let Some(rig) = Rig::start("disk") else { return };
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("a")).0, 201);
+    rig.ask_with("copy", Some("imported"));
+    let update = |change: fn(&mut Value)| {
+        let lease = rig.lease("a");
+        let version = version_of(&lease);
+        rig.update(lease, &version, change)
+    };
+    assert_eq!(update(renew), 200);
+    assert_eq!(update(acquire), 429);
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
+    let version = version_of(&rig.lease("a"));
+    for query in ["", "resourceVersion=0", "watch=1", &format!("watch=1&resourceVersion={version}")] {
+        let (status, _) = rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "");
+        assert_eq!(status, 429, "a watch from a version of this server must not reach built-in storage: {query}");
+    }
+    rig.register(true);
+    rig.ask_with("serve", Some("serving"));
+    assert_eq!(update(acquire), 200);
+    assert_eq!(rig.call("GET", &collection(NAMESPACE), "").0, 200);
+    rig.put_built_in("of-another-time", "h", EARLY);
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "of-another-time"), "").0, 404, "nothing is imported");
+}
+
+#[test]
+fn a_rollback_without_etcd_holds_everything_and_lets_the_command_list() {
+    let Some(rig) = Rig::start("disk") else { return };
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("a")).0, 201);
+    let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
+    rig.ask_with("hold", Some("held"));
+    let mut event = watch.next();
+    while kind(&event) != "ERROR" {
+        event = watch.next();
+    }
+    expect_expired(&event);
+    let lease = rig.lease("a");
+    let version = version_of(&lease);
+    assert_eq!(rig.update(lease, &version, renew), 429);
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
+    let list = || {
+        let at = version_of(&rig.call("GET", &path("kube-system", HANDOVER), "").1);
+        let query = format!("resourceVersion={at}&resourceVersionMatch=NotOlderThan");
+        rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "")
+    };
+    assert_eq!(list().1["items"][0]["metadata"]["name"], "a");
+    rig.ask_with("hold", Some("written-back"));
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "a"), "").0, 429, "kube-apiserver may have changed it");
+    assert_eq!(list().1["items"][0]["metadata"]["name"], "a", "a command that is run again");
+    let watched = rig.call("GET", &format!("{}?watch=1&resourceVersion={version}", collection(NAMESPACE)), "");
+    assert_eq!(watched.0, 410);
+}

@@ -268,6 +268,11 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
+/// Whether this is the label of an identity Lease of this server.
+pub(crate) fn is_identity_label(key: &str, value: &str) -> bool {
+    (key, value) == LABEL
+}
+
 /// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never has
 /// such a Lease.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {

@@ -79,7 +79,7 @@ impl Api {
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
-            if self.handover.follows_built_in() {
+            if self.handover.imports_built_in() {
                 return Err(ApiError::HandingOver);
             }
             if found.is_none() && !options.dry_run {

@@ -13,6 +13,12 @@ pub struct TakeoverArgs {
     /// Manifest of the APIService v1.coordination.k8s.io, with its Service and caBundle.
     #[arg(long, value_name = "FILE")]
     pub apiservice: PathBuf,
+
+    /// With --without-etcd: keep kube-controller-manager from marking nodes as not ready for 11 minutes.
+    ///
+    /// In that time its watch of built-in Leases ends. Without the shield, restart it right after the takeover.
+    #[arg(long, requires = "without_etcd")]
+    pub shield: bool,
 }
 
 /// Flags of `rollback`.
@@ -39,6 +45,12 @@ pub struct SwitchArgs {
     /// [default: the addresses of the Service kubernetes]
     #[arg(long = "kube-apiserver", value_name = "URL")]
     pub kube_apiservers: Vec<String>,
+
+    /// Switch without access to the cluster's etcd: Leases are copied through kube-apiserver.
+    ///
+    /// Watches of built-in Leases then get no more events. See docs/deploy.md.
+    #[arg(long)]
+    pub without_etcd: bool,
 
     /// Check everything that can be checked, and change nothing.
     #[arg(long)]

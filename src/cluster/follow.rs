@@ -85,14 +85,18 @@ pub fn told(error: &dyn Error) -> String {
 }
 
 /// Why following ended without an error.
-enum End {
+pub(super) enum End {
     /// The `resourceVersion` has expired, so a new list is needed.
     Expired,
     /// `apply` wants no more changes.
     Unwanted,
 }
 
-async fn list_and_watch<K>(
+/// Passes all objects and then every change to `apply`, until an error or until `apply` returns `false`.
+///
+/// # Errors
+/// The error of a request.
+pub(super) async fn list_and_watch<K>(
     api: &Api<K>,
     fields: Option<&str>,
     followed: &Followed,

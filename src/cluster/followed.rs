@@ -34,6 +34,12 @@ impl Followed {
         Self { what: "endpointslices", last_heard: Arc::default() }
     }
 
+    /// Creates the value for the built-in Leases. They are followed only during a takeover, so `/metrics` has no time.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self { what: "leases", last_heard: Arc::default() }
+    }
+
     /// Returns the time of the cluster's last response or event, in seconds since 1970; 0 for never.
     #[must_use]
     pub fn last_heard(&self) -> u64 {

@@ -1,14 +1,17 @@
 //! Communication with the cluster that this server serves. The server reads the authentication settings of
-//! kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas.
+//! kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas. During a takeover
+//! without access to etcd, it follows the built-in Leases.
 //!
 //! A separate thread makes all requests to kube-apiserver. The event loop only takes the results from a queue
 //! (`updates`), so a slow or absent cluster does not delay renewals.
 
+mod built_in;
 mod endpoints;
 mod follow;
 mod followed;
 mod namespaces;
 
+pub use built_in::{BuiltInChange, BuiltInChanges, BuiltInRequests, built_in};
 pub use endpoints::{EndpointsReceiver, EndpointsSender, ReplicaEndpoint, ServiceName, endpoints};
 pub use follow::told;
 pub use followed::Followed;
@@ -16,6 +19,7 @@ pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
 use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
 use crate::updates::UpdateSender;
+use built_in::follow_built_in;
 use compact_str::CompactString;
 use endpoints::keep_endpoints;
 use follow::{READ_MAX, Seen, follow};
@@ -103,7 +107,8 @@ impl Cluster {
     }
 
     /// Starts a thread that follows the cluster's authentication settings and namespaces, and maintains the
-    /// EndpointSlices of a Service. Each task ends when the receiver of its results is dropped.
+    /// EndpointSlices of a Service. On request the thread also follows the built-in Leases. Each task ends when the
+    /// receiver of its results is dropped.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -112,6 +117,7 @@ impl Cluster {
         authentication: Option<(Followed, mpsc::Sender<ClusterAuthentication>)>,
         namespaces: Option<(Followed, UpdateSender<NamespaceChange>)>,
         endpoints: Option<PublishedEndpoints>,
+        built_in: Option<BuiltInRequests>,
     ) -> io::Result<()> {
         let Self { runtime, client, server } = self;
         let run = move || {
@@ -131,7 +137,12 @@ impl Cluster {
                     keep_endpoints(client.clone(), &service, &followed, endpoints, published).await;
                 }
             };
-            runtime.block_on(futures_util::future::join3(authentication, namespaces, endpoints));
+            let built_in = async {
+                if let Some(requests) = built_in {
+                    follow_built_in(client.clone(), requests).await;
+                }
+            };
+            runtime.block_on(futures_util::future::join4(authentication, namespaces, endpoints, built_in));
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
     }

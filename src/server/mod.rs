@@ -23,7 +23,7 @@ use crate::api::health::CheckId;
 use crate::api::identity::{self, ReplicaIdentity};
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
-use crate::cluster::{NamespaceChange, ReplicaEndpoint};
+use crate::cluster::{BuiltInRequests, NamespaceChange, ReplicaEndpoint, built_in};
 use crate::conn::Next;
 use crate::engine::EngineError;
 use crate::journal::Journal;
@@ -196,6 +196,14 @@ impl Server {
     #[must_use]
     pub fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
         self.namespace_sender.clone()
+    }
+
+    /// Returns the requests for the thread that follows the built-in Leases. From now on this replica can copy Leases
+    /// through kube-apiserver.
+    pub fn follow_built_in(&mut self) -> BuiltInRequests {
+        let (changes, requests) = built_in(Arc::clone(&self.shutdown.waker));
+        self.service.api.handover.copy_from(changes);
+        requests
     }
 
     /// Runs the event loop until all Leases are loaded or the server is stopped. Returns whether all Leases are

@@ -5,10 +5,11 @@ use crate::cli::SwitchArgs;
 use crate::cluster::{read_config, told};
 use crate::handover::NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
@@ -44,6 +45,11 @@ impl Cluster {
         Ok(Self { config, server })
     }
 
+    /// Returns the kube-apiserver.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// Reads the APIService of Leases.
     ///
     /// # Errors
@@ -77,7 +83,27 @@ impl Server {
 
     /// Returns the Leases in the namespace of the hand-over.
     pub(super) fn leases(&self) -> Api<Lease> {
+        self.leases_in(NAMESPACE)
+    }
+
+    /// Returns the Leases of all namespaces.
+    pub(super) fn all_leases(&self) -> Api<Lease> {
+        Api::all(self.client.clone())
+    }
+
+    /// Returns the Leases in a namespace.
+    pub(super) fn leases_in(&self, namespace: &str) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Returns the ConfigMaps in the namespace of the hand-over.
+    pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Returns the objects of a cluster-wide kind.
+    pub(super) fn objects<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
     }
 
     /// Returns the APIServices.
@@ -135,6 +161,11 @@ impl Clients {
     /// Returns every replica.
     pub(super) fn replicas(&self) -> &[Server] {
         &self.replicas
+    }
+
+    /// Returns the kube-apiserver at the address in the kubeconfig.
+    pub(super) fn cluster(&self) -> &Server {
+        &self.cluster
     }
 
     /// Returns the APIServices of the cluster.

@@ -11,8 +11,11 @@
 
 mod clients;
 mod phase;
+mod policy;
 mod rollback;
 mod takeover;
+mod without_etcd;
+mod write_back;
 
 use crate::cli::{RollbackArgs, TakeoverArgs};
 use crate::cluster::told;
@@ -50,6 +53,10 @@ const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 const API_SERVICE: &str = "v1.coordination.k8s.io";
 /// HTTP status of a write whose `resourceVersion` is not the current one.
 const CONFLICT: u16 = 409;
+/// HTTP status for an object that does not exist.
+const NOT_FOUND: u16 = 404;
+/// Error of a command that continues the switch of a command with `--without-etcd`.
+const WITHOUT_ETCD: &str = "a switch without etcd has begun: run the command with --without-etcd";
 
 /// Why a switch is not complete.
 #[derive(Debug)]

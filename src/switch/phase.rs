@@ -20,6 +20,8 @@ use uuid::Uuid;
 pub(super) struct Handover {
     /// UID of the Lease; `None` before the first hand-over.
     pub(super) uid: Option<String>,
+    /// `resourceVersion` of the Lease; empty before the first hand-over.
+    pub(super) version: String,
     pub(super) phase: Option<Phase>,
     /// Id of the command's request for the phase.
     pub(super) asked: String,
@@ -35,6 +37,7 @@ impl Handover {
         let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
         Self {
             uid: lease.and_then(|lease| lease.metadata.uid.clone()),
+            version: lease.and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default(),
             phase: word(PHASE).parse().ok(),
             asked: word(ASKED).to_owned(),
             step: word(STEP).parse().ok(),
@@ -68,7 +71,7 @@ impl Handover {
 
     /// Whether the Leases were given back to kube-apiserver. If so, this server's Leases may be outdated.
     pub(super) fn is_given_back(&self) -> bool {
-        matches!(self.phase, Some(Phase::Undo | Phase::Freeze)) && self.step == Some(Step::NotOurs)
+        matches!(self.phase, Some(Phase::Undo | Phase::Freeze | Phase::Hold)) && self.step == Some(Step::NotOurs)
     }
 
     /// Whether a takeover is complete.

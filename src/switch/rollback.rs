@@ -3,8 +3,9 @@
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_unless, await_step, report_replicas};
 use super::takeover::undo;
+use super::without_etcd::roll_back;
 use super::{
-    COPY_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed, hold_signals, make_local,
+    COPY_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, failed, hold_signals, make_local,
     names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
@@ -16,6 +17,9 @@ use tokio::time::sleep;
 pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let cluster = Cluster::new(&args.cluster).await?;
     let present = cluster.api_service().await?;
+    if args.cluster.without_etcd {
+        return roll_back(args, cluster, present, report).await;
+    }
     if !names_service(&present) {
         report.line("kube-apiserver has the Leases already");
         return Ok(());
@@ -41,6 +45,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         }
         Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, report).await?,
         Some(Phase::Freeze) => write_back(&clients, false, report).await?,
+        Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Import | Phase::Serve | Phase::Undo) => {
             report.line("a takeover has not come to its end; it is undone");
             let is_undone = undo(&clients, report).await?;

@@ -2,9 +2,11 @@
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
+use super::policy::{self, Permitted};
+use super::without_etcd::{check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX,
-    await_switch, failed, hold_signals, is_forwarded, make_local, names_service, replace_api_service,
+    WITHOUT_ETCD, await_switch, failed, hold_signals, is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -22,9 +24,17 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, &wanted).await?;
     let before = Handover::seen(&clients).await?;
     let is_registered = check(&clients, &wanted, &before, report).await?;
+    if args.cluster.without_etcd {
+        policy::check(clients.cluster(), Permitted::Renewals).await?;
+        report.line("kube-apiserver takes the admission policy in a dry run");
+    }
     if args.cluster.dry_run {
         report.line("a dry run: nothing was changed");
         return Ok(());
+    }
+    check_no_rollback(&clients, &before).await?;
+    if args.cluster.without_etcd {
+        return take_over(&clients, &wanted, &before, is_registered, args.shield, report).await;
     }
     match before.phase {
         _ if !is_registered || before.is_given_back() => import(&clients, &before, report).await?,
@@ -34,6 +44,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
         Some(Phase::Freeze) => {
             return Err(SwitchError("a rollback has begun: run rollback to its end first".to_owned()));
         }
+        Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Undo) => {
             report.line("a takeover was being undone; that goes on");
             undo(&clients, report).await?;

@@ -76,13 +76,13 @@ fn a_file_without_a_whole_api_service_is_refused() {
 #[test]
 fn the_lease_says_how_far_the_hand_over_is() {
     let lease: Lease = serde_json::from_value(json!({
-        "metadata": {"uid": "u", "annotations": {PHASE: "import", STEP: "imported", MESSAGE: "7 Leases are here"}},
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {PHASE: "import", STEP: "imported", MESSAGE: "7 Leases are here"}},
     }))
     .expect("a Lease");
     let message = "7 Leases are here".to_owned();
     let uid = Some("u".to_owned());
     let (phase, step) = (Some(Phase::Import), Some(Step::Imported));
-    let seen = Handover { uid, phase, asked: String::new(), step, message };
+    let seen = Handover { uid, version: "7".to_owned(), phase, asked: String::new(), step, message };
     assert_eq!(Handover::of(Some(&lease)), seen);
     assert_eq!(Handover::of(None), Handover::default());
 }

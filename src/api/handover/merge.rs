@@ -2,7 +2,7 @@
 
 use crate::codec::json::Decoder;
 use crate::codec::protobuf;
-use crate::etcd::built_in::StoredLease;
+use crate::handover::StoredLease;
 use crate::lease::Lease;
 use crate::resource::ApiVersion;
 use crate::table::Table;

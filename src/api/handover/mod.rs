@@ -27,16 +27,25 @@
 //! - Once every Lease is written back, a read of a single Lease gets 429 too, since a kube-apiserver may already have
 //!   changed the Lease in built-in storage.
 //! - The undo of a takeover follows the same rule, since not every kube-apiserver has switched by then.
+//!
+//! Without access to the cluster's etcd, an admission policy keeps clients of built-in storage from all changes but
+//! renewals during the switch ([`copier`]). So the holders are the same on both sides, and no rounds are needed. In the
+//! rollback, the command copies the Leases back.
 
+mod copier;
 mod feed;
+mod imports;
 mod merge;
+mod state;
 mod worker;
 
 use super::{Api, Call, Reclaim};
 use crate::api_error::ApiError;
+use crate::auth::Caller;
 use crate::clock::Now;
+use crate::cluster::BuiltInChanges;
 use crate::etcd::built_in::BuiltInPort;
-use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN, is_lease};
+use crate::handover::{NAME, NAMESPACE, Phase, Step, is_lease};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::resource::{BUILT_IN_VERSIONS_END, ResourceVersion};
@@ -44,8 +53,9 @@ use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::Object;
 use crate::verb::Verb;
-use compact_str::CompactString;
+use copier::Copier;
 use merge::is_same_term;
+use state::{HandoverState, Progress};
 use worker::Worker;
 
 /// The hand-over, from the view of this replica.
@@ -58,31 +68,10 @@ pub struct Handover {
     mode: Mode,
     /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
-    /// Worker that copies Leases. `None` if this server has no access to built-in storage.
+    /// Worker that copies Leases. `None` if this server has no access to the cluster's etcd.
     worker: Option<Box<Worker>>,
-}
-
-/// The state of the hand-over, as read from the hand-over's Leases.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct HandoverState {
-    phase: Option<Phase>,
-    /// Id of the administrator's request for the phase.
-    asked: CompactString,
-    step: Option<Step>,
-    /// Time at which the hand-over's Lease was last written, in seconds since the epoch.
-    since: Option<i64>,
-    /// Progress of the rounds. It is current only in the mode [`Mode::Renewals`].
-    progress: Progress,
-}
-
-/// The progress of the rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Progress {
-    /// Number of rounds whose imported changes are in the table.
-    round: u64,
-    /// `resourceVersion` up to which this server's writes are in built-in storage. Writes that built-in storage has
-    /// superseded are excepted.
-    written: ResourceVersion,
+    /// Copier of Leases through kube-apiserver. `None` if this server has no access to kube-apiserver.
+    copier: Option<Box<Copier>>,
 }
 
 /// What clients may do.
@@ -91,43 +80,12 @@ enum Mode {
     /// Clients may do everything.
     #[default]
     Open,
-    /// Clients may read and renew.
+    /// Clients may read and renew. Others write to built-in storage, whose state counts.
+    Following,
+    /// Clients may read and renew. In built-in storage, clients may only renew too.
     Renewals,
     /// Clients may read single Leases.
     Frozen,
-}
-
-impl HandoverState {
-    fn of(object: &Object) -> Self {
-        let annotations = &object.metadata().annotations;
-        Self {
-            phase: annotations.value(PHASE).and_then(|word| word.parse().ok()),
-            asked: annotations.value(ASKED).unwrap_or_default().into(),
-            step: annotations.value(STEP).and_then(|word| word.parse().ok()),
-            since: object.renew_time().map(|time| time.0 / 1_000_000),
-            progress: Progress::default(),
-        }
-    }
-
-    fn mode(&self) -> Mode {
-        match (self.phase, self.step) {
-            (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Mode::Open,
-            (Some(Phase::Undo | Phase::Freeze), _) | (Some(Phase::Serve), Some(Step::NotOurs)) => Mode::Frozen,
-            (Some(Phase::Import | Phase::Serve), _) => Mode::Renewals,
-        }
-    }
-}
-
-impl Progress {
-    /// Reads the progress from the Lease that holds it.
-    fn of(table: &Table) -> Self {
-        let number =
-            |object: &Object, name| object.metadata().annotations.value(name).and_then(|text| text.parse().ok());
-        table.find(NAMESPACE, PROGRESS_NAME).map_or_else(Self::default, |(_, object)| Self {
-            round: number(object, ROUND).unwrap_or_default(),
-            written: ResourceVersion(number(object, WRITTEN).unwrap_or_default()),
-        })
-    }
 }
 
 impl Handover {
@@ -137,11 +95,18 @@ impl Handover {
         Self { worker: Some(Box::new(Worker::new(port))), ..Self::default() }
     }
 
+    /// Lets this server copy Leases through kube-apiserver.
+    pub fn copy_from(&mut self, changes: BuiltInChanges) {
+        self.copier = Some(Box::new(Copier::new(changes)));
+    }
+
     /// Returns the time at which the hand-over next needs a call, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
-        self.state.phase?;
-        self.worker.as_ref()?.due_ms()
+        match self.state.phase? {
+            Phase::Import | Phase::Serve | Phase::Undo | Phase::Freeze => self.worker.as_ref()?.due_ms(),
+            Phase::Copy | Phase::Hold => self.copier.as_ref()?.due_ms(),
+        }
     }
 
     /// Whether the hand-over restricts the writes of clients.
@@ -154,7 +119,13 @@ impl Handover {
     /// storage.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
-        self.mode == Mode::Renewals
+        self.mode == Mode::Following
+    }
+
+    /// Whether this server may lack changes of built-in storage that it imports later.
+    #[inline]
+    pub(super) fn imports_built_in(&self) -> bool {
+        matches!(self.mode, Mode::Following | Mode::Renewals)
     }
 
     /// Whether kube-apiserver may change Leases in built-in storage while this server does not import the changes.
@@ -213,8 +184,8 @@ impl Handover {
     pub(super) fn check_change(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
         match self.mode {
             Mode::Open => Ok(()),
-            Mode::Renewals if is_renewal(table, change) => Ok(()),
-            Mode::Renewals | Mode::Frozen => {
+            Mode::Following | Mode::Renewals if is_renewal(table, change) => Ok(()),
+            Mode::Following | Mode::Renewals | Mode::Frozen => {
                 let (namespace, name) = table.names_of(change);
                 if is_lease(namespace, name) { Ok(()) } else { Err(ApiError::HandingOver) }
             }
@@ -233,7 +204,7 @@ impl Handover {
     /// with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that version
     /// yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
-        if self.follows_built_in() && version < BUILT_IN_VERSIONS_END {
+        if self.imports_built_in() && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
         } else {
             ApiError::Conflict { name: name.to_owned() }
@@ -245,8 +216,18 @@ impl Handover {
     /// # Errors
     /// 410 for a `resourceVersion` of this server, so that the client forgets that version. Otherwise 429.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
-        if self.mode != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
+        if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
+        }
+        // The command lists the Leases that it copies. Other clients come through kube-apiserver.
+        let is_command = matches!(call.caller, Caller::User(_) | Caller::Insecure) && verb == Some(Verb::List);
+        if is_command && self.state.phase == Some(Phase::Hold) {
+            return Ok(());
+        }
+        // If the takeover is undone, a watch from a `resourceVersion` of this server would wait without end at
+        // kube-apiserver. So no client gets one.
+        if self.mode == Mode::Renewals {
+            return Err(ApiError::HandingOver);
         }
         let is_page = call.query.value("continue").is_some_and(|token| !token.is_empty());
         let version = call.query.value("resourceVersion").and_then(|text| text.parse::<u64>().ok());
@@ -273,7 +254,7 @@ impl Handover {
             table.find(NAMESPACE, NAME).map_or_else(HandoverState::default, |(_, object)| HandoverState::of(object));
         let (mode_before, before) = (self.mode, std::mem::replace(&mut self.state, present));
         self.mode = self.state.mode();
-        if self.mode == Mode::Renewals {
+        if self.mode == Mode::Following {
             self.state.progress = Progress::of(table);
         }
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
@@ -336,12 +317,22 @@ impl Api {
                 Mode::Open => identity.is_first(now),
                 // If two replicas copied at the same time, one could import an older version of a Lease after a newer
                 // one.
-                Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
+                Mode::Following | Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
             });
-            let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
+            let Self { handover: Handover { state, worker, copier, .. }, storage, decoder, .. } = self;
+            let is_copied = matches!(state.phase, Some(Phase::Copy | Phase::Hold));
             match worker {
-                Some(worker) if is_first => worker.work(state, is_confirmed, table, storage, decoder, now),
+                Some(worker) if is_first && !is_copied => {
+                    worker.work(state, is_confirmed, table, storage, decoder, now);
+                }
                 Some(worker) => worker.stand_by(),
+                None => {}
+            }
+            match copier {
+                Some(copier) if is_first && is_copied => {
+                    copier.work(state, is_confirmed, table, storage, decoder, now);
+                }
+                Some(copier) => copier.stand_by(),
                 None => {}
             }
             // Without a journal, the worker's changes are in the table at once.

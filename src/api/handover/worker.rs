@@ -18,26 +18,20 @@
 //!
 //! When another replica becomes the active one, its worker restarts the phase with a complete read.
 
+use super::Mode;
 use super::feed::{Feed, RENEWAL_MS};
-use super::merge::{decode, gone, taken_in};
-use super::{HandoverState, Mode, Progress};
-use crate::api::identity::{is_own, micros};
-use crate::api::storage::{Storage, Written};
+use super::imports::{Imports, leases};
+use super::state::{HandoverState, Progress, publish, say};
+use crate::api::identity::is_own;
+use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::codec::protobuf::encode_lease_into;
-use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, StoredLease, Wanted};
-use crate::handover::{MESSAGE, NAME, NAMESPACE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN, is_lease};
-use crate::journal::{Outcome, Ticket};
-use crate::lease::{Lease, ObjectMeta};
+use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
+use crate::handover::{Phase, Step};
 use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE, ResourceVersion};
 use crate::table::Table;
-use crate::table::change::Change;
 use crate::table::object::{Key, Object};
-use crate::table::snapshot::Range;
-use compact_str::format_compact;
-use std::collections::{BTreeMap, HashSet};
-use uuid::Uuid;
 
 /// Pause between two reads of built-in storage, in ms: `READ_MS` at first, and `READ_LATER_MS` after
 /// [`SWITCH_SECONDS`].
@@ -56,11 +50,6 @@ const FEED_MS: u64 = 200;
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
 /// Maximum number of Leases that one command writes to built-in storage.
 const FEED_LEASES_MAX: usize = 2_000;
-/// Maximum number of Leases imported in one turn of the event loop.
-const TAKEN_IN_PER_TURN: usize = 256;
-/// Maximum number of the worker's changes in flight in the journal.
-const SUBMITTED_MAX: usize = 1_024;
-
 /// The work of a hand-over at this replica.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -72,12 +61,7 @@ pub(super) struct Worker {
     under_way: Option<UnderWay>,
     /// Whether the next read must return all Leases, not only the changes since the last read.
     reads_all: bool,
-    /// Leases that are read but not imported yet, by key. Each has its last read state.
-    incoming: BTreeMap<String, Incoming>,
-    /// Leases whose imported changes are in flight in the journal.
-    submitted: Vec<(String, Incoming, Ticket)>,
-    /// Leases whose values cannot be decoded, by key.
-    unreadable: BTreeMap<String, Incoming>,
+    imports: Imports,
     feed: Feed,
     /// Progress to publish at the end of the current round.
     round: Progress,
@@ -125,13 +109,6 @@ enum Purpose {
     Write,
 }
 
-/// A Lease as last read from built-in storage.
-#[derive(Clone, Debug)]
-enum Incoming {
-    Present(StoredLease),
-    Gone,
-}
-
 impl Worker {
     pub(super) fn new(port: BuiltInPort) -> Self {
         Self {
@@ -140,9 +117,7 @@ impl Worker {
             stage: Stage::Rest,
             under_way: None,
             reads_all: true,
-            incoming: BTreeMap::new(),
-            submitted: Vec::new(),
-            unreadable: BTreeMap::new(),
+            imports: Imports::default(),
             feed: Feed::default(),
             round: Progress::default(),
             is_read_confirmed: false,
@@ -175,11 +150,10 @@ impl Worker {
             self.state = state.clone();
         }
         if !takes_in(state) {
-            self.incoming.clear();
-            self.submitted.clear();
+            self.imports.clear();
         }
         self.take_event(state, table, storage, now);
-        self.take_in(table, storage, decoder, now);
+        self.imports.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
         // Another replica may have published the same round. This worker then begins the next round.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
@@ -199,7 +173,7 @@ impl Worker {
     fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
-            Stage::TakeIn if !self.incoming.is_empty() => 0,
+            Stage::TakeIn if self.imports.is_runnable() => 0,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
@@ -213,7 +187,7 @@ impl Worker {
         // An incremental read would miss changes of the table that were not written back.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
-        self.incoming.append(&mut self.unreadable);
+        self.imports.retry_unreadable();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
@@ -224,9 +198,7 @@ impl Worker {
     /// Stops the work, since another replica's worker is active now. Discards everything in progress.
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
-        self.incoming.clear();
-        self.unreadable.clear();
-        self.submitted.clear();
+        self.imports = Imports::default();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
@@ -246,13 +218,13 @@ impl Worker {
     fn go_on(&mut self, state: &HandoverState, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
-            Stage::Read if (is_confirmed || may_only_renew(state)) && is_idle && self.has_taken_in() => {
+            Stage::Read if (is_confirmed || may_only_renew(state)) && is_idle && self.imports.is_empty() => {
                 let is_complete = std::mem::take(&mut self.reads_all);
                 self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
-            Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
+            Stage::TakeIn if self.imports.is_empty() => self.after_read(state, table, storage, now),
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
@@ -274,7 +246,7 @@ impl Worker {
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
-                    self.put_incoming(table, changed, deleted, is_complete);
+                    self.imports.put(table, changed, deleted, is_complete);
                 }
                 self.stage = Stage::TakeIn;
             }
@@ -317,77 +289,10 @@ impl Worker {
         }
     }
 
-    /// Queues the result of a read for import. If a complete read lacks a Lease, that Lease was deleted.
-    fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
-        let Self { incoming, unreadable, .. } = self;
-        if is_complete {
-            let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
-            for object in leases(table).filter(|object| !present.contains(object.key().as_str())) {
-                incoming.insert(object.key().as_str().to_owned(), Incoming::Gone);
-            }
-        }
-        let deleted = deleted.into_iter().map(|key| (key, Incoming::Gone));
-        let changed = changed.into_iter().map(|lease| (lease.key.clone(), Incoming::Present(lease)));
-        for (key, read) in deleted.chain(changed).filter(|(key, _)| !is_own_key(table, key)) {
-            unreadable.remove(&key);
-            incoming.insert(key, read);
-        }
-    }
-
-    fn has_taken_in(&self) -> bool {
-        self.incoming.is_empty() && self.submitted.is_empty()
-    }
-
-    /// Imports some queued Leases into the table. If the journal rejects a change because another write came first,
-    /// the import is repeated, unless the worker has read the Lease again meanwhile.
-    fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
-        let mut retried = Vec::new();
-        self.submitted = std::mem::take(&mut self.submitted)
-            .into_iter()
-            .filter_map(|(key, read, ticket)| {
-                if !ticket.is_settled() {
-                    return Some((key, read, ticket));
-                }
-                if !matches!(ticket.take(), Outcome::Applied(_)) {
-                    retried.push((key, read));
-                }
-                None
-            })
-            .collect();
-        for _ in 0..TAKEN_IN_PER_TURN {
-            if self.submitted.len() >= SUBMITTED_MAX {
-                break;
-            }
-            let Some((key, read)) = self.incoming.pop_first() else { break };
-            let change = match change_of(&key, &read, table, decoder) {
-                Ok(Some(change)) => change,
-                Ok(None) => continue,
-                Err(why) => {
-                    tracing::error!(why, "a built-in Lease cannot be read");
-                    say(table, storage, None, &why, now);
-                    self.unreadable.insert(key, read);
-                    continue;
-                }
-            };
-            match storage.write(table, change, now.ms) {
-                Ok(Written::Applied(_)) => {}
-                Ok(Written::Submitted(ticket)) => self.submitted.push((key, read, ticket)),
-                Ok(Written::Busy(_)) => retried.push((key, read)),
-                Err(_) => {
-                    retried.push((key, read));
-                    break;
-                }
-            }
-        }
-        for (key, read) in retried {
-            self.incoming.entry(key).or_insert(read);
-        }
-    }
-
     /// Starts the next stage once all read Leases are in the table.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
-            _ if !self.unreadable.is_empty() => Stage::Read,
+            _ if self.imports.has_unreadable() => Stage::Read,
             _ if self.is_round(state) => Stage::Write,
             Some(Phase::Import) => {
                 let message = format!("{} Leases are here", leases(table).count());
@@ -396,7 +301,7 @@ impl Worker {
             }
             Some(Phase::Serve) if state.step == Some(Step::Serving) => Stage::Rest,
             Some(Phase::Serve | Phase::Undo | Phase::Freeze) => Stage::Write,
-            None => Stage::Rest,
+            Some(Phase::Copy | Phase::Hold) | None => Stage::Rest,
         };
     }
 
@@ -408,7 +313,7 @@ impl Worker {
     /// Writes the renewals that built-in storage does not have. The caller has imported every change of the last
     /// read.
     fn write_renewals(&mut self, table: &Table, now: Now) {
-        debug_assert!(self.has_taken_in(), "a write compares what was read");
+        debug_assert!(self.imports.is_empty(), "a write compares what was read");
         self.write_version = table.version();
         self.feed.take_in(table, Some(0), now);
         let leases = self.take_fed(table, false, now);
@@ -462,7 +367,7 @@ impl Worker {
             Some(Phase::Undo | Phase::Freeze) => {
                 (Step::WrittenBack, format!("{} Leases written back", leases(table).count()))
             }
-            Some(Phase::Import) | None => return,
+            Some(Phase::Import | Phase::Copy | Phase::Hold) | None => return,
         };
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
@@ -504,7 +409,7 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
 
 /// Whether clients may only renew at this server, while other clients write to built-in storage.
 fn may_only_renew(state: &HandoverState) -> bool {
-    state.mode() == Mode::Renewals
+    state.mode() == Mode::Following
 }
 
 /// Whether the worker imports what it reads. The worker does not import if this server's Leases are newer.
@@ -512,35 +417,8 @@ fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
         Some(Phase::Serve) => state.step != Some(Step::Serving),
-        Some(Phase::Freeze) | None => false,
+        Some(Phase::Freeze | Phase::Copy | Phase::Hold) | None => false,
     }
-}
-
-/// Returns the change that imports a Lease; `None` if the table already has the same content.
-///
-/// # Errors
-/// The reason why the value is not a Lease.
-fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -> Result<Option<Change>, String> {
-    match read {
-        Incoming::Present(stored) => {
-            let lease = decode(stored, decoder)?;
-            // Built-in storage never changes this server's own Leases.
-            Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
-        }
-        Incoming::Gone => Ok(gone(table, key)),
-    }
-}
-
-/// Whether the Lease with this key belongs to this server: an identity Lease or a Lease of the hand-over.
-fn is_own_key(table: &Table, key: &str) -> bool {
-    let (namespace, name) = key.split_once('/').unwrap_or_default();
-    let found = table.find(namespace, name);
-    is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
-}
-
-/// Returns the Leases of clients: all Leases but identity Leases and those of the hand-over.
-fn leases(table: &Table) -> impl Iterator<Item = &Object> {
-    table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }
 
 /// Returns a Lease in its form for built-in storage.
@@ -548,45 +426,4 @@ fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
-}
-
-/// Writes the progress to the Lease that holds it, unless the journal refuses the change.
-fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: Now) {
-    let round = (ROUND.into(), format_compact!("{}", progress.round));
-    let written = (WRITTEN.into(), format_compact!("{}", progress.written));
-    let change = match table.find(NAMESPACE, PROGRESS_NAME) {
-        Some((slot, object)) => {
-            let mut lease = object.lease().into_owned();
-            lease.metadata.annotations = [round, written].into_iter().collect();
-            Change::Replace(table.target(slot), Box::new(lease))
-        }
-        None => Change::Create(Box::new(Lease {
-            metadata: ObjectMeta {
-                name: PROGRESS_NAME.into(),
-                namespace: NAMESPACE.into(),
-                uid: format_compact!("{}", Uuid::new_v4()),
-                creation_timestamp: Some(now.wall),
-                annotations: [round, written].into_iter().collect(),
-                ..ObjectMeta::default()
-            },
-            ..Lease::default()
-        })),
-    };
-    _ = storage.write(table, change, now.ms);
-}
-
-/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change.
-fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
-    let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
-    let mut lease = object.lease().into_owned();
-    if let Some(step) = step {
-        lease.metadata.annotations.insert(STEP.into(), step.name().into());
-    }
-    lease.metadata.annotations.insert(MESSAGE.into(), message.into());
-    if lease == *object.lease() {
-        return true;
-    }
-    lease.spec.renew_time = Some(micros(now));
-    let change = Change::Replace(table.target(slot), Box::new(lease));
-    matches!(storage.write(table, change, now.ms), Ok(Written::Applied(_) | Written::Submitted(_)))
 }

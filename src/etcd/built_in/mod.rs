@@ -17,6 +17,7 @@ use super::background::Background;
 use super::client::{Client, Failure};
 use super::config::Config;
 use crate::engine::EngineError;
+use crate::handover::StoredLease;
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::sync::Arc;
@@ -27,17 +28,6 @@ use tokio::time::timeout;
 
 /// Timeout of a command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A Lease in built-in storage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredLease {
-    /// `namespace/name`
-    pub key: String,
-    /// Revision of the last write, which is the `resourceVersion` of the Lease.
-    pub revision: u64,
-    /// The object, encoded as kube-apiserver stores it.
-    pub value: Vec<u8>,
-}
 
 /// The wanted state of a Lease in built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Reads and writes Leases in built-in storage, and remembers each Lease as this process last saw it.
 
 use super::fence::{Fence, unchanged};
-use super::{BuiltInCommand, BuiltInEvent, StoredLease, Wanted};
+use super::{BuiltInCommand, BuiltInEvent, Wanted};
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
 };
+use crate::handover::StoredLease;
 use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
 use tonic::Status;

@@ -1,0 +1,125 @@
+//! The copier imports built-in Leases through kube-apiserver, if the replicas have no access to the cluster's etcd.
+//! Only one replica's copier is active.
+//!
+//! ```text
+//!   copy   list, import, report `imported`; then import each change that the watch of built-in storage reports
+//!   hold   report `held`
+//! ```
+//!
+//! Both steps wait until every replica follows the phase.
+//!
+//! The watch is opened before the APIService is replaced, so it stays at built-in storage. During the switch, the
+//! watch reports the renewals of clients whose kube-apiserver has not switched yet. If the watch fails in that time,
+//! the table lacks these renewals: the next update of such a client gets 409. No other change is lost, since the
+//! command's admission policy permits only renewals.
+
+use super::imports::{Imports, leases};
+use super::state::{HandoverState, say};
+use crate::api::storage::Storage;
+use crate::clock::Now;
+use crate::cluster::{BuiltInChange, BuiltInChanges};
+use crate::codec::json::Decoder;
+use crate::handover::{Phase, Step};
+use crate::table::Table;
+use compact_str::CompactString;
+
+/// Time between two checks while a step is not reached, in ms.
+const CHECK_MS: u64 = 50;
+
+/// The copying through kube-apiserver at this replica.
+#[derive(Debug)]
+pub(super) struct Copier {
+    changes: BuiltInChanges,
+    imports: Imports,
+    /// Id of the request for whose phase the copier works; `None` if the copier does not work.
+    asked: Option<CompactString>,
+    /// Whether a list of all Leases has arrived in this phase.
+    has_listed: bool,
+    /// Time of the next work, in ms; `None` while the copier waits for events.
+    due_ms: Option<u64>,
+}
+
+impl Copier {
+    pub(super) fn new(changes: BuiltInChanges) -> Self {
+        Self { changes, imports: Imports::default(), asked: None, has_listed: false, due_ms: None }
+    }
+
+    /// Returns the time of the next work, in ms; `None` while the copier waits for events.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    /// Continues the work in the phases `copy` and `hold`. `is_confirmed` tells whether every replica follows the
+    /// phase.
+    pub(super) fn work(
+        &mut self,
+        state: &HandoverState,
+        is_confirmed: bool,
+        table: &mut Table,
+        storage: &mut Storage,
+        decoder: &mut Decoder,
+        now: Now,
+    ) {
+        if self.asked.as_ref() != Some(&state.asked) {
+            self.begin(state);
+        }
+        if state.phase == Some(Phase::Copy) {
+            self.take_events(table, storage, now);
+            self.imports.take_in(table, storage, decoder, now);
+        }
+        let is_reached = match state.phase {
+            Some(Phase::Copy) => {
+                is_confirmed && self.has_listed && self.imports.is_empty() && !self.imports.has_unreadable()
+            }
+            Some(Phase::Hold) => is_confirmed,
+            Some(Phase::Import | Phase::Serve | Phase::Undo | Phase::Freeze) | None => false,
+        };
+        if state.step.is_none() && is_reached {
+            let count = leases(table).count();
+            let (step, message) = match state.phase {
+                Some(Phase::Copy) => (Step::Imported, format!("{count} Leases are here")),
+                _ => (Step::Held, format!("{count} Leases are held")),
+            };
+            // If the journal refuses the change, the next check repeats it.
+            say(table, storage, Some(step), &message, now);
+        }
+        let is_waiting = state.step.is_some() && self.imports.is_empty();
+        self.due_ms = (!is_waiting).then(|| now.ms + if self.imports.is_runnable() { 0 } else { CHECK_MS });
+    }
+
+    fn begin(&mut self, state: &HandoverState) {
+        self.asked = Some(state.asked.clone());
+        self.imports = Imports::default();
+        self.has_listed = false;
+        match state.phase {
+            Some(Phase::Copy) => self.changes.begin(),
+            _ => self.changes.end(),
+        }
+    }
+
+    /// Stops the work, since another replica copies, or since no phase needs it.
+    pub(super) fn stand_by(&mut self) {
+        if self.asked.take().is_some() {
+            self.changes.end();
+            self.imports = Imports::default();
+            self.due_ms = None;
+        }
+    }
+
+    fn take_events(&mut self, table: &mut Table, storage: &mut Storage, now: Now) {
+        while let Some(change) = self.changes.next() {
+            match change {
+                BuiltInChange::All(leases) => {
+                    self.imports.put(table, leases, Vec::new(), true);
+                    self.has_listed = true;
+                }
+                BuiltInChange::Present(lease) => self.imports.put(table, vec![lease], Vec::new(), false),
+                BuiltInChange::Gone(key) => self.imports.put(table, Vec::new(), vec![key], false),
+                BuiltInChange::Failed(why) => {
+                    tracing::warn!(why, "cannot follow the built-in Leases");
+                    say(table, storage, None, &why, now);
+                }
+            }
+        }
+    }
+}

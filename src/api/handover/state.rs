@@ -1,0 +1,114 @@
+//! The Leases of the hand-over: the replica's view of its state, and the writes of the active replica.
+
+use super::Mode;
+use crate::api::identity::micros;
+use crate::api::storage::{Storage, Written};
+use crate::clock::Now;
+use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN};
+use crate::lease::{Lease, ObjectMeta};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use crate::table::object::Object;
+use compact_str::{CompactString, format_compact};
+use uuid::Uuid;
+
+/// The state of the hand-over, as read from the hand-over's Leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HandoverState {
+    pub(super) phase: Option<Phase>,
+    /// Id of the administrator's request for the phase.
+    pub(super) asked: CompactString,
+    pub(super) step: Option<Step>,
+    /// Time at which the hand-over's Lease was last written, in seconds since the epoch.
+    pub(super) since: Option<i64>,
+    /// Progress of the rounds. It is current only in the mode [`Mode::Following`].
+    pub(super) progress: Progress,
+}
+
+/// The progress of the rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Number of rounds whose imported changes are in the table.
+    pub(super) round: u64,
+    /// `resourceVersion` up to which this server's writes are in built-in storage. Writes that built-in storage has
+    /// superseded are excepted.
+    pub(super) written: ResourceVersion,
+}
+
+impl HandoverState {
+    pub(super) fn of(object: &Object) -> Self {
+        let annotations = &object.metadata().annotations;
+        Self {
+            phase: annotations.value(PHASE).and_then(|word| word.parse().ok()),
+            asked: annotations.value(ASKED).unwrap_or_default().into(),
+            step: annotations.value(STEP).and_then(|word| word.parse().ok()),
+            since: object.renew_time().map(|time| time.0 / 1_000_000),
+            progress: Progress::default(),
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        match (self.phase, self.step) {
+            (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Mode::Open,
+            (Some(Phase::Undo | Phase::Freeze | Phase::Hold), _) | (Some(Phase::Serve), Some(Step::NotOurs)) => {
+                Mode::Frozen
+            }
+            (Some(Phase::Import | Phase::Serve), _) => Mode::Following,
+            (Some(Phase::Copy), _) => Mode::Renewals,
+        }
+    }
+}
+
+impl Progress {
+    /// Reads the progress from the Lease that holds it.
+    pub(super) fn of(table: &Table) -> Self {
+        let number =
+            |object: &Object, name| object.metadata().annotations.value(name).and_then(|text| text.parse().ok());
+        table.find(NAMESPACE, PROGRESS_NAME).map_or_else(Self::default, |(_, object)| Self {
+            round: number(object, ROUND).unwrap_or_default(),
+            written: ResourceVersion(number(object, WRITTEN).unwrap_or_default()),
+        })
+    }
+}
+
+/// Writes the progress to the Lease that holds it, unless the journal refuses the change.
+pub(super) fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: Now) {
+    let round = (ROUND.into(), format_compact!("{}", progress.round));
+    let written = (WRITTEN.into(), format_compact!("{}", progress.written));
+    let change = match table.find(NAMESPACE, PROGRESS_NAME) {
+        Some((slot, object)) => {
+            let mut lease = object.lease().into_owned();
+            lease.metadata.annotations = [round, written].into_iter().collect();
+            Change::Replace(table.target(slot), Box::new(lease))
+        }
+        None => Change::Create(Box::new(Lease {
+            metadata: ObjectMeta {
+                name: PROGRESS_NAME.into(),
+                namespace: NAMESPACE.into(),
+                uid: format_compact!("{}", Uuid::new_v4()),
+                creation_timestamp: Some(now.wall),
+                annotations: [round, written].into_iter().collect(),
+                ..ObjectMeta::default()
+            },
+            ..Lease::default()
+        })),
+    };
+    _ = storage.write(table, change, now.ms);
+}
+
+/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change.
+pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
+    let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
+    let mut lease = object.lease().into_owned();
+    if let Some(step) = step {
+        lease.metadata.annotations.insert(STEP.into(), step.name().into());
+    }
+    lease.metadata.annotations.insert(MESSAGE.into(), message.into());
+    if lease == *object.lease() {
+        return true;
+    }
+    lease.spec.renew_time = Some(micros(now));
+    let change = Change::Replace(table.target(slot), Box::new(lease));
+    matches!(storage.write(table, change, now.ms), Ok(Written::Applied(_) | Written::Submitted(_)))
+}

@@ -1,0 +1,181 @@
+//! Follows the built-in Leases through kube-apiserver, for a takeover without access to the cluster's etcd.
+//!
+//! A watch that begins before kube-apiserver switches stays at built-in storage until the watch ends. Lists and watches
+//! that begin later reach this server, and fail.
+
+use super::Followed;
+use super::follow::{Seen, list_and_watch, told};
+use crate::handover::{NAME, StoredLease};
+use crate::resource::BUILT_IN_VERSIONS_END;
+use crate::updates::{self, UpdateSender, Updates};
+use futures_util::future::{Either, select};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use mio::Waker;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::time::sleep;
+
+/// Time from a failure to the next attempt.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// An event of the built-in Leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuiltInChange {
+    /// All Leases, from a list.
+    All(Vec<StoredLease>),
+    /// A Lease that was created or changed.
+    Present(StoredLease),
+    /// The key of a Lease that was deleted.
+    Gone(String),
+    /// A list or a watch has failed. The next event is the result of a list.
+    Failed(String),
+}
+
+/// The event loop's end.
+#[derive(Debug)]
+pub struct BuiltInChanges {
+    /// Number of runs so far.
+    runs: u64,
+    /// The run for which the thread must follow the Leases.
+    wanted: Sender<Option<u64>>,
+    events: Updates<(u64, BuiltInChange)>,
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub struct BuiltInRequests {
+    wanted: Receiver<Option<u64>>,
+    events: UpdateSender<(u64, BuiltInChange)>,
+}
+
+/// Creates both ends. Events wake the event loop with `waker`.
+#[must_use]
+pub fn built_in(waker: Arc<Waker>) -> (BuiltInChanges, BuiltInRequests) {
+    let (asked, wanted) = watch::channel(None);
+    let (sender, events) = updates::queue(waker);
+    (BuiltInChanges { runs: 0, wanted: asked, events }, BuiltInRequests { wanted, events: sender })
+}
+
+impl BuiltInChanges {
+    /// Starts a new run, which begins with a list. Ends the run before it.
+    pub fn begin(&mut self) {
+        self.runs += 1;
+        self.wanted.send_replace(Some(self.runs));
+    }
+
+    /// Ends the current run, if there is one.
+    pub fn end(&self) {
+        self.wanted.send_if_modified(|run| run.take().is_some());
+    }
+
+    /// Removes and returns the next event of the current run.
+    pub fn next(&self) -> Option<BuiltInChange> {
+        let wanted = *self.wanted.borrow();
+        std::iter::from_fn(|| self.events.next()).find(|(run, _)| Some(*run) == wanted).map(|(_, change)| change)
+    }
+}
+
+/// Follows the Leases whenever the event loop wants them, until the event loop drops its end.
+pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted, events }: BuiltInRequests) {
+    let api: Api<Lease> = Api::all(client);
+    loop {
+        let run = *wanted.borrow_and_update();
+        let following = async {
+            let Some(run) = run else { return std::future::pending().await };
+            if let Err(why) = follow_run(&api, |change| events.send((run, change))).await {
+                _ = events.send((run, BuiltInChange::Failed(why)));
+            }
+            sleep(RETRY).await;
+        };
+        if let Either::Right((Err(_), _)) = select(pin!(following), pin!(wanted.changed())).await {
+            return;
+        }
+    }
+}
+
+/// Passes all Leases and then every change to `send`, until a failure or until `send` returns false.
+///
+/// # Errors
+/// The reason for the failure.
+async fn follow_run(api: &Api<Lease>, send: impl Fn(BuiltInChange) -> bool) -> Result<(), String> {
+    let (mut refused, followed) = (None, Followed::built_in());
+    let ended = list_and_watch(api, None, &followed, |seen| {
+        let change = match seen {
+            Seen::All(leases) => leases.iter().map(stored).collect::<Result<_, _>>().map(BuiltInChange::All),
+            Seen::Present(lease) => stored(&lease).map(BuiltInChange::Present),
+            Seen::Gone(lease) => Ok(BuiltInChange::Gone(key(&lease))),
+        };
+        match change {
+            Ok(change) => send(change),
+            Err(why) => {
+                refused = Some(why);
+                false
+            }
+        }
+    });
+    let ended = ended.await.map(drop).map_err(|error| told(&error));
+    refused.map_or(ended, Err)
+}
+
+fn key(lease: &Lease) -> String {
+    let metadata = &lease.metadata;
+    format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Converts a Lease.
+///
+/// # Errors
+/// The Lease is not from built-in storage, or it has no valid `resourceVersion`.
+fn stored(lease: &Lease) -> Result<StoredLease, String> {
+    let key = key(lease);
+    let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
+    let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
+    // This server answers as soon as the kube-apiserver has switched.
+    if revision >= BUILT_IN_VERSIONS_END || lease.metadata.name.as_deref() == Some(NAME) {
+        return Err("kube-apiserver already forwards Leases to this server".to_owned());
+    }
+    let value = serde_json::to_vec(lease).map_err(|error| format!("{key}: {error}"))?;
+    Ok(StoredLease { key, revision, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::Poll;
+    use serde_json::json;
+
+    fn lease(name: &str, version: &str) -> Lease {
+        let metadata = json!({"namespace": "n", "name": name, "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
+    }
+
+    #[test]
+    fn a_lease_of_this_server_is_no_built_in_lease() {
+        assert_eq!(stored(&lease("a", "42")).map(|lease| (lease.key, lease.revision)), Ok(("n/a".to_owned(), 42)));
+        let ours = BUILT_IN_VERSIONS_END.to_string();
+        for (name, version) in [("a", ours.as_str()), (NAME, "42"), ("a", ""), ("a", "-1")] {
+            assert!(stored(&lease(name, version)).is_err(), "{name} {version}");
+        }
+    }
+
+    #[test]
+    fn events_of_an_earlier_run_are_dropped() {
+        let poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let (mut changes, requests) = built_in(Arc::new(waker));
+        let send = |change| requests.events.send((requests.wanted.borrow().expect("a run"), change));
+        let gone = |key: &str| BuiltInChange::Gone(key.to_owned());
+        changes.begin();
+        assert!(send(gone("n/a")));
+        changes.begin();
+        assert!(send(gone("n/b")));
+        assert_eq!(changes.next(), Some(gone("n/b")));
+        assert!(send(gone("n/c")));
+        changes.end();
+        assert_eq!(changes.next(), None);
+        assert_eq!(*requests.wanted.borrow(), None);
+    }
+}
