@@ -60,7 +60,7 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		began := time.Now()
 		held := c.acquire(ctx, lock, worker, &last)
 		if held == nil || time.Since(began) > acquiredMax {
-			time.Sleep(time.Duration(c.patience*(30+rand.IntN(70))) * time.Millisecond)
+			c.pause()
 			continue
 		}
 		c.mutex.Lock()
@@ -83,6 +83,11 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		}
 		time.Sleep(time.Duration((c.patience-1)*rand.IntN(100)) * time.Millisecond)
 	}
+}
+
+// pause waits until a worker tries again.
+func (c *churn) pause() {
+	time.Sleep(time.Duration(c.patience*(30+rand.IntN(70))) * time.Millisecond)
 }
 
 // acquire returns the acquired lock, or nil. `last` is the state that the worker saw before.
@@ -145,6 +150,8 @@ func (c *churn) release(ctx context.Context, held *coordinationv1.Lease) {
 		} else {
 			held.Spec.HolderIdentity = ptr.To(worker)
 		}
+		// An admission policy denies without a Retry-After, for which client-go would wait.
+		c.pause()
 	}
 }
 

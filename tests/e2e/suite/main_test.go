@@ -155,6 +155,12 @@ func eventually(ctx context.Context, limit time.Duration, body func(ctx context.
 func restart(ctx context.Context) error { return command(ctx, os.Getenv("E2E_RESTART")) }
 
 func command(ctx context.Context, line string) error {
+	_, err := outputOf(ctx, line)
+	return err
+}
+
+// outputOf runs a command and returns what it prints.
+func outputOf(ctx context.Context, line string) (string, error) {
 	words := strings.Fields(line)
 	var output bytes.Buffer
 	run := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -162,9 +168,9 @@ func command(ctx context.Context, line string) error {
 	// A process that the command leaves running holds no pipe of the test. There is no reason to wait for it.
 	run.WaitDelay = time.Second
 	if err := run.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return fmt.Errorf("%s: %w: %s", line, err, output.String())
+		return "", fmt.Errorf("%s: %w: %s", line, err, output.String())
 	}
-	return nil
+	return output.String(), nil
 }
 
 func firstLine(err error) string {

@@ -136,7 +136,12 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	at := held.Spec.RenewTime.Time
-	if last, is := r.last[held.Name]; is && at.After(last) {
+	last, is := r.last[held.Name]
+	if is && !at.After(last) {
+		// After a rollback without etcd, built-in storage has the last renewal from before the takeover.
+		return
+	}
+	if is {
 		r.gap[held.Name] = max(r.gap[held.Name], at.Sub(last))
 		r.count++
 	}

@@ -34,6 +34,8 @@ const (
 	fedMax = 25 * time.Second
 	// Maximum time until a watch that is opened after the takeover has the present state.
 	newWatchMax = 5 * time.Second
+	// Range of the times after which a command is killed.
+	killMin, killMax = 30 * time.Millisecond, 400 * time.Millisecond
 	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
 	notReadyMax = 75 * time.Second
 	// Number of nodes that fall silent one after the other. The others stay Ready.
@@ -60,7 +62,7 @@ func TestTakeover(t *testing.T) {
 	after := time.Duration(number("E2E_ROLLBACK_SECONDS", 0)) * time.Second
 	space := namespace(t)
 	check(t, between+after+5*time.Minute, func(ctx context.Context) error {
-		scene, err := newScene(ctx, t, space, number("E2E_TAKEOVER_KILLS", 2))
+		scene, err := newScene(ctx, t, space, killMax, renewalLateMax)
 		if err != nil {
 			return err
 		}
@@ -127,9 +129,14 @@ type scene struct {
 	space   string
 	configs []*rest.Config
 	leases  coordinationclient.LeaseInterface
-	// Number of times that a command is killed before it may complete.
+	// Number of times that a command is killed before it may complete, and the longest time until then.
 	kills   int
+	killMax time.Duration
+	// Maximum delay of a renewal.
+	lateMax time.Duration
 	nodes   []string
+	// Owner of the Leases that fixture builds.
+	owner   metav1.OwnerReference
 	leaders [][]*candidate
 	churn   *churn
 	beats   *renewals
@@ -155,10 +162,11 @@ func number(variable string, otherwise int) int {
 	return otherwise
 }
 
-func newScene(ctx context.Context, t *testing.T, space string, kills int) (*scene, error) {
+func newScene(ctx context.Context, t *testing.T, space string, killMax, lateMax time.Duration) (*scene, error) {
 	second := user("admin")
 	second.Host = os.Getenv("E2E_SECOND")
-	s := &scene{t: t, space: space, kills: kills, configs: []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}}
+	s := &scene{t: t, space: space, kills: number("E2E_TAKEOVER_KILLS", 2), killMax: killMax, lateMax: lateMax}
+	s.configs = []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}
 	s.leases = clientset(s.configs[0]).CoordinationV1().Leases(space)
 	s.alive, s.stop = context.WithCancel(ctx)
 	ctx = s.alive
@@ -296,12 +304,10 @@ func (s *scene) beginFixed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: s.space, UID: owner.UID, BlockOwnerDeletion: ptr.To(false)}
 	for number := range 5 {
-		fixed := lease(fmt.Sprint("fixed-", number), "one")
-		fixed.Labels = map[string]string{"fixed": "", "number": fmt.Sprint(number)}
-		fixed.Annotations = map[string]string{"example.com/text": "ünïcode <&>"}
+		fixed := s.fixture("fixed", number)
 		fixed.Finalizers = []string{"example.com/hold"}
-		fixed.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: s.space, UID: owner.UID, BlockOwnerDeletion: ptr.To(false)}}
 		if _, err := s.leases.Create(ctx, fixed, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -311,6 +317,15 @@ func (s *scene) beginFixed(ctx context.Context) error {
 		return err
 	}
 	return s.beginInformers()
+}
+
+// fixture builds a Lease with metadata of many kinds. A label names the set to which it belongs.
+func (s *scene) fixture(set string, number int) *coordinationv1.Lease {
+	built := lease(fmt.Sprint(set, "-", number), "one")
+	built.Labels = map[string]string{set: "", "number": fmt.Sprint(number)}
+	built.Annotations = map[string]string{"example.com/text": "ünïcode <&>"}
+	built.OwnerReferences = []metav1.OwnerReference{s.owner}
+	return built
 }
 
 // beginInformers starts an informer here, and those with other versions of client-go.
@@ -326,7 +341,16 @@ func (s *scene) beginInformers() error {
 
 // fixed returns the Leases that no client changes.
 func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, error) {
-	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: "fixed"})
+	found, err := s.set(ctx, "fixed")
+	if err == nil && len(found) != 5 {
+		err = fmt.Errorf("%d of 5 Leases exist", len(found))
+	}
+	return found, err
+}
+
+// set returns the Leases of a set, by their names.
+func (s *scene) set(ctx context.Context, name string) (map[string]coordinationv1.Lease, error) {
+	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: name})
 	if err != nil {
 		return nil, err
 	}
@@ -334,21 +358,28 @@ func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, err
 	for _, item := range list.Items {
 		found[item.Name] = item
 	}
-	if len(found) != 5 {
-		return nil, fmt.Errorf("%d of 5 Leases exist", len(found))
-	}
 	return found, nil
 }
 
-// compare compares them with their earlier state.
+// compare compares the Leases that no client changes with their earlier state.
 func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Lease) error {
-	after, err := s.fixed(ctx)
+	return s.compareSet(ctx, "fixed", before, func(*coordinationv1.Lease) {})
+}
+
+// compareSet compares the Leases of a set with their earlier state, after `forget` has cleared what may differ.
+func (s *scene) compareSet(ctx context.Context, name string, before map[string]coordinationv1.Lease, forget func(*coordinationv1.Lease)) error {
+	after, err := s.set(ctx, name)
 	if err != nil {
 		return err
+	}
+	if len(after) != len(before) {
+		return fmt.Errorf("%d Leases have the label %s, but %d had it", len(after), name, len(before))
 	}
 	for name, was := range before {
 		is := after[name]
 		was.ResourceVersion, is.ResourceVersion = "", ""
+		forget(&was)
+		forget(&is)
 		if !reflect.DeepEqual(was, is) {
 			return fmt.Errorf("%s was %v, but is %v", name, was, is)
 		}
@@ -359,7 +390,7 @@ func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Le
 // kill runs a command of the switch and kills it at random moments.
 func (s *scene) kill(ctx context.Context, variable string) {
 	for range s.kills {
-		killed, cancel := context.WithTimeout(ctx, time.Duration(30+rand.IntN(370))*time.Millisecond)
+		killed, cancel := context.WithTimeout(ctx, killMin+rand.N(s.killMax-killMin))
 		err := command(killed, os.Getenv(variable))
 		s.t.Logf("%s was killed: %t", variable, killed.Err() != nil && err != nil)
 		cancel()
@@ -374,18 +405,18 @@ func (s *scene) run(ctx context.Context, variable string) error {
 	}
 	for range 2 {
 		began := time.Now()
-		err := command(ctx, line)
+		printed, err := outputOf(ctx, line)
 		for attempt := 1; err != nil && attempt < 3; attempt++ {
 			// A switch that takes too long on a slow machine is undone. Clients must not notice that either.
 			s.t.Logf("%s, attempt %d: %v", variable, attempt, err)
 			began = time.Now()
-			err = command(ctx, line)
+			printed, err = outputOf(ctx, line)
 		}
 		if err != nil {
 			return err
 		}
 		took := time.Since(began)
-		s.t.Logf("%s took %s", variable, took.Round(time.Millisecond))
+		s.t.Logf("%s took %s:\n%s", variable, took.Round(time.Millisecond), printed)
 		if took > switchMax {
 			return fmt.Errorf("%s took %s", variable, took)
 		}
@@ -410,22 +441,16 @@ func (s *scene) rollBack(ctx context.Context) error {
 
 // afterTakeover checks versions that clients know from before.
 func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
-	first := before["fixed-0"]
-	first.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now().Truncate(time.Microsecond)))
-	if _, err := s.leases.Update(ctx, &first, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("the first update, of a version of built-in storage: %w", err)
-	}
-	if err := s.hears("fixed-0", fedMax, func(heard *coordinationv1.Lease) bool {
-		return heard.Spec.RenewTime.Equal(first.Spec.RenewTime)
-	}); err != nil {
-		return err
-	}
-	held, err := s.leases.Get(ctx, "fixed-1", metav1.GetOptions{})
+	renewed, err := s.renewFixed(ctx, before)
 	if err != nil {
 		return err
 	}
-	held.Spec.HolderIdentity = ptr.To("two")
-	if _, err := s.leases.Update(ctx, held, metav1.UpdateOptions{}); err != nil {
+	if err := s.hears("fixed-0", fedMax, func(heard *coordinationv1.Lease) bool {
+		return heard.Spec.RenewTime.Equal(renewed)
+	}); err != nil {
+		return err
+	}
+	if err := s.acquireFixed(ctx); err != nil {
 		return err
 	}
 	if err := s.hears("fixed-1", 5*time.Second, func(heard *coordinationv1.Lease) bool {
@@ -434,6 +459,27 @@ func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinatio
 		return err
 	}
 	return eventually(ctx, fedMax, s.informersAgree)
+}
+
+// renewFixed renews fixed-0 with its version from before the takeover, and returns the new time.
+func (s *scene) renewFixed(ctx context.Context, before map[string]coordinationv1.Lease) (*metav1.MicroTime, error) {
+	first := before["fixed-0"]
+	first.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now().Truncate(time.Microsecond)))
+	if _, err := s.leases.Update(ctx, &first, metav1.UpdateOptions{}); err != nil {
+		return nil, fmt.Errorf("the first update, of a version of built-in storage: %w", err)
+	}
+	return first.Spec.RenewTime, nil
+}
+
+// acquireFixed gives fixed-1 another holder.
+func (s *scene) acquireFixed(ctx context.Context) error {
+	held, err := s.leases.Get(ctx, "fixed-1", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	held.Spec.HolderIdentity = ptr.To("two")
+	_, err = s.leases.Update(ctx, held, metav1.UpdateOptions{})
+	return err
 }
 
 // hears waits until the watch from before the takeover shows the wanted state.
@@ -513,7 +559,7 @@ func (s *scene) outcome() error {
 	}
 	s.t.Logf("the latest renewal of a node came %s after its time", (longest - kubeletInterval).Round(time.Millisecond))
 	// client-go adds up to 4 % to the interval.
-	if longest > kubeletInterval+kubeletInterval/20+renewalLateMax {
+	if longest > kubeletInterval+kubeletInterval/20+s.lateMax {
 		return fmt.Errorf("a node was not renewed for %s", longest)
 	}
 	return nil
