@@ -17,7 +17,7 @@
 //!
 //! ```text
 //!   takeover   copy   ─► imported ─► serve, serving               APIService names the Service after `imported`
-//!   rollback   hold   ─► held     ─► written back ─► not ours     APIService is local after `written back`
+//!   rollback   hold   ─► held     ─► released ─► not ours         APIService is local after `released`
 //! ```
 
 use std::fmt;
@@ -77,8 +77,9 @@ pub enum Step {
     Serving,
     /// Every replica has stopped accepting writes, and every write is applied.
     Held,
-    /// Built-in storage has the same Leases as this server. In the phase [`Phase::Hold`], kube-apiserver may serve
-    /// Leases of its own from now on, and the command writes them.
+    /// kube-apiserver may serve Leases of its own from now on, which the command writes.
+    Released,
+    /// Built-in storage has the same Leases as this server.
     WrittenBack,
     /// The APIService names no Service. This server must not write to built-in storage, which may hold newer Leases.
     NotOurs,
@@ -102,7 +103,8 @@ impl Phase {
 }
 
 impl Step {
-    const ALL: [Self; 5] = [Self::Imported, Self::Serving, Self::Held, Self::WrittenBack, Self::NotOurs];
+    const ALL: [Self; 6] =
+        [Self::Imported, Self::Serving, Self::Held, Self::Released, Self::WrittenBack, Self::NotOurs];
 
     /// Returns the word in the annotation.
     #[must_use]
@@ -111,6 +113,7 @@ impl Step {
             Self::Imported => "imported",
             Self::Serving => "serving",
             Self::Held => "held",
+            Self::Released => "released",
             Self::WrittenBack => "written-back",
             Self::NotOurs => "not-ours",
         }

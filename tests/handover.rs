@@ -788,7 +788,7 @@ fn a_rollback_without_etcd_holds_everything_and_lets_the_command_list() {
         rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "")
     };
     assert_eq!(list().1["items"][0]["metadata"]["name"], "a");
-    rig.ask_with("hold", Some("written-back"));
+    rig.ask_with("hold", Some("released"));
     assert_eq!(rig.call("GET", &path(NAMESPACE, "a"), "").0, 429, "kube-apiserver may have changed it");
     assert_eq!(list().1["items"][0]["metadata"]["name"], "a", "a command that is run again");
     let watched = rig.call("GET", &format!("{}?watch=1&resourceVersion={version}", collection(NAMESPACE)), "");

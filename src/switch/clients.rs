@@ -55,7 +55,7 @@ impl Cluster {
     /// # Errors
     /// If kube-apiserver does not return the APIService.
     pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
-        self.server.api_services().get(API_SERVICE).await.map_err(|error| self.server.failed(&error))
+        self.server.api_service().await
     }
 }
 
@@ -109,6 +109,11 @@ impl Server {
     /// Returns the APIServices.
     pub(super) fn api_services(&self) -> Api<APIService> {
         Api::all(self.client.clone())
+    }
+
+    /// Reads the APIService of Leases.
+    async fn api_service(&self) -> Result<APIService, SwitchError> {
+        self.api_services().get(API_SERVICE).await.map_err(|error| self.failed(&error))
     }
 
     /// Checks that the server is ready.
@@ -166,6 +171,14 @@ impl Clients {
     /// Returns the kube-apiserver at the address in the kubeconfig.
     pub(super) fn cluster(&self) -> &Server {
         &self.cluster
+    }
+
+    /// Reads the APIService of Leases.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not return the APIService.
+    pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
+        self.cluster.api_service().await
     }
 
     /// Returns the APIServices of the cluster.

@@ -128,8 +128,19 @@ pub(super) async fn ask_unless(
     step: Option<Step>,
     is_wrong: impl Fn(&Handover) -> bool,
 ) -> Result<bool, SwitchError> {
-    let id = Uuid::new_v4().to_string();
-    let annotations = [(PHASE, Some(phase.name())), (ASKED, Some(id.as_str())), (STEP, step.map(Step::name))];
+    request(clients, &Uuid::new_v4().to_string(), phase, step, is_wrong).await
+}
+
+/// Requests a phase with this id, unless `is_wrong` is true for the current state of the hand-over. Returns whether the
+/// phase was requested.
+async fn request(
+    clients: &Clients,
+    id: &str,
+    phase: Phase,
+    step: Option<Step>,
+    is_wrong: impl Fn(&Handover) -> bool,
+) -> Result<bool, SwitchError> {
+    let annotations = [(PHASE, Some(phase.name())), (ASKED, Some(id)), (STEP, step.map(Step::name))];
     let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     let mut wanted = Lease {
         metadata: ObjectMeta {
@@ -142,7 +153,7 @@ pub(super) async fn ask_unless(
     };
     let mut asked = Err(SwitchError("no replica is named".to_owned()));
     for replica in clients.replicas() {
-        asked = put(replica, &mut wanted, &is_wrong).await;
+        asked = put(replica, &mut wanted, id, &is_wrong).await;
         if asked.is_ok() {
             break;
         }
@@ -152,12 +163,22 @@ pub(super) async fn ask_unless(
 
 /// Writes the Lease of the hand-over at one replica, unless `is_wrong` is true for the current state. Returns whether
 /// the Lease was written.
-async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) -> bool) -> Result<bool, SwitchError> {
+async fn put(
+    replica: &Server,
+    wanted: &mut Lease,
+    id: &str,
+    is_wrong: impl Fn(&Handover) -> bool,
+) -> Result<bool, SwitchError> {
     let leases = replica.leases();
     let parameters = PostParams::default();
     loop {
         let found = leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
-        if is_wrong(&Handover::of(found.as_ref())) {
+        let seen = Handover::of(found.as_ref());
+        // Another replica has written the Lease, although it did not answer in time.
+        if seen.asked == id {
+            return Ok(true);
+        }
+        if is_wrong(&seen) {
             return Ok(false);
         }
         let done = match found {
@@ -173,6 +194,46 @@ async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) 
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
+    }
+}
+
+/// The right of a command to request phases, until another command requests one.
+pub(super) struct Claim {
+    /// Id of this command's last request, or of the request before the command began.
+    asked: String,
+}
+
+impl Claim {
+    /// Creates the claim of a command that has seen this state.
+    pub(super) fn of(seen: &Handover) -> Self {
+        Self { asked: seen.asked.clone() }
+    }
+
+    /// Requests a phase from the replicas. `step` must be set if the phase needs no work.
+    ///
+    /// # Errors
+    /// If another command has requested a phase, or if no replica accepts the request.
+    pub(super) async fn ask(&mut self, clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
+        let id = Uuid::new_v4().to_string();
+        if request(clients, &id, phase, step, |seen| seen.asked != self.asked).await? {
+            self.asked = id;
+            return Ok(());
+        }
+        Err(SwitchError("another command is at work".to_owned()))
+    }
+
+    /// Requests a phase that needs work, and takes the claim from every other command. Returns `false` if a takeover is
+    /// complete.
+    ///
+    /// # Errors
+    /// If no replica accepts the request.
+    pub(super) async fn take(&mut self, clients: &Clients, phase: Phase) -> Result<bool, SwitchError> {
+        let id = Uuid::new_v4().to_string();
+        let is_taken = request(clients, &id, phase, None, Handover::is_serving).await?;
+        if is_taken {
+            self.asked = id;
+        }
+        Ok(is_taken)
     }
 }
 

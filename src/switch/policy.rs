@@ -5,7 +5,9 @@
 //! could acquire a lock in built-in storage, and another client the same lock at this server. kube-apiserver runs no
 //! admission for requests that it forwards to this server.
 //!
-//! Expressions cannot read the clock. So the end of a policy is compared with a time in the request.
+//! Expressions cannot read the clock. So the end of a policy is compared with a time in the request: the `renewTime` that
+//! the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead by more than
+//! [`MARGIN`] writes too early.
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, NOT_FOUND, SwitchError, failed};
@@ -17,7 +19,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use k8s_openapi::serde::Serialize;
 use k8s_openapi::serde::de::DeserializeOwned;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::json;
 use std::fmt::Debug;
@@ -30,12 +32,16 @@ use uuid::Uuid;
 const SWITCH: &str = "coordination-apiserver-switch";
 /// Name of the shield and of its binding.
 const SHIELD: &str = "coordination-apiserver-shield";
+/// Annotation of a policy with the word of its [`Permitted`].
+const PERMITTED: &str = "coordination-apiserver/permitted";
 /// Annotation of a policy with its end.
 const END: &str = "coordination-apiserver/end";
 /// Annotation of a policy with the APIService, from which a later command learns how to reach the replicas.
 const API_SERVICE_ANNOTATION: &str = "coordination-apiserver/apiservice";
 /// Field manager of this command's writes of built-in Leases.
 pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
+/// Time before the end of a policy in which the command no longer relies on the policy.
+const MARGIN: Duration = Duration::from_secs(5);
 /// Longest time that the command waits for the kube-apiservers to enforce a policy.
 const ENFORCED_MAX: Duration = Duration::from_secs(10);
 /// Time from the creation of the shield to its end. A watch of client-go ends within 10 minutes.
@@ -51,13 +57,11 @@ pub(super) enum Permitted {
 }
 
 impl Permitted {
-    /// Returns the time from the creation of the policy to its end.
-    fn time(self) -> SignedDuration {
+    /// Returns the word in the annotation.
+    fn name(self) -> &'static str {
         match self {
-            // Leaders and nodes go on meanwhile. If the command dies, no lock changes its holder in this time.
-            Self::Renewals => SignedDuration::from_mins(5),
-            // Leaders end after 10 s without a renewal, so at the end no client believes that it holds a lock.
-            Self::ThisCommand => SignedDuration::from_secs(30),
+            Self::Renewals => "renewals",
+            Self::ThisCommand => "this-command",
         }
     }
 
@@ -72,7 +76,7 @@ impl Permitted {
             ),
             Self::Renewals => {
                 let spec = ["holderIdentity", "leaseDurationSeconds", "acquireTime", "leaseTransitions", "strategy"];
-                let spec = spec.into_iter().chain(["preferredHolder"]).map(|field| format!("spec.?{field}"));
+                let spec = spec.into_iter().chain(["preferredHolder"]).map(|field| format!("?spec.?{field}"));
                 let metadata = ["labels", "annotations", "ownerReferences", "finalizers", "deletionTimestamp"];
                 let metadata = metadata.into_iter().map(|field| format!("metadata.?{field}"));
                 let same = spec.chain(metadata).map(|field| format!("object.{field} == oldObject.{field}"));
@@ -87,13 +91,49 @@ impl Permitted {
 pub(super) struct Found {
     /// The APIService by which a command reaches the replicas.
     pub(super) api_service: Option<APIService>,
+    /// Whether the policy is that of a rollback.
+    pub(super) is_of_rollback: bool,
     end: Option<Timestamp>,
+    /// `resourceVersion`, which changes when another command replaces the policy.
+    version: Option<String>,
+}
+
+/// The policy that this command has installed.
+pub(super) struct Installed {
+    /// A time at or before the creation of the policy.
+    begun: Instant,
+    /// Time from `begun` to the end.
+    time: Duration,
+}
+
+impl Installed {
+    /// Returns the time for which this command can rely on the policy.
+    pub(super) fn left(&self) -> Duration {
+        self.time.saturating_sub(MARGIN).saturating_sub(self.begun.elapsed())
+    }
 }
 
 impl Found {
-    /// Whether the policy still has effect, and has it for some seconds more.
-    pub(super) fn is_in_effect(&self) -> bool {
-        self.end.is_some_and(|end| end > Timestamp::now() + SignedDuration::from_secs(5))
+    /// Whether a command can still rely on the policy.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not tell its time.
+    pub(super) async fn lasts(&self, cluster: &Server) -> Result<bool, SwitchError> {
+        let now = now(cluster).await?;
+        Ok(self.end.is_some_and(|end| end.duration_since(now) > SignedDuration::try_from(MARGIN).unwrap_or_default()))
+    }
+
+    /// Deletes the policy, unless another command has replaced it since.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not delete the policy.
+    pub(super) async fn remove(&self, cluster: &Server) -> Result<(), SwitchError> {
+        let preconditions = Some(Preconditions { resource_version: self.version.clone(), uid: None });
+        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+        if delete(&cluster.objects::<ValidatingAdmissionPolicy>(), SWITCH, &parameters).await? {
+            delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
+        }
+        Ok(())
     }
 }
 
@@ -107,36 +147,45 @@ pub(super) async fn find(cluster: &Server) -> Result<Option<Found>, SwitchError>
         let annotation = |name| policy.annotations().get(name);
         Found {
             api_service: annotation(API_SERVICE_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
+            is_of_rollback: annotation(PERMITTED).is_some_and(|word| word == Permitted::ThisCommand.name()),
             end: annotation(END).and_then(|text| text.parse().ok()),
+            version: policy.resource_version(),
         }
     }))
 }
 
-/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy keeps `api_service`,
-/// so that a later command can reach the replicas.
+/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy ends after `time`. It
+/// keeps `api_service`, so that a later command can reach the replicas.
 ///
 /// # Errors
-/// If a kube-apiserver does not enforce the policy in time.
+/// If a kube-apiserver does not enforce the policy in time. Then the policy is deleted.
 pub(super) async fn install(
     clients: &Clients,
     permitted: Permitted,
+    time: Duration,
     api_service: &APIService,
-) -> Result<(), SwitchError> {
-    let (id, user) = (Uuid::new_v4().to_string(), user(clients.cluster()).await?);
-    let end = from_now(permitted.time());
+) -> Result<Installed, SwitchError> {
+    let cluster = clients.cluster();
+    let (id, user) = (Uuid::new_v4().to_string(), user(cluster).await?);
+    let installed = Installed { begun: Instant::now(), time };
+    let end = now(cluster).await? + SignedDuration::try_from(time).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
     let policy = switch_policy(permitted, &user, end, &id, &kept);
-    put_both(clients.cluster(), policy, SWITCH).await?;
-    let begun = Instant::now();
+    put_both(cluster, policy, SWITCH).await?;
     for apiserver in clients.apiservers() {
-        while !is_enforced(apiserver, &id).await? {
-            if begun.elapsed() > ENFORCED_MAX {
-                return Err(failed(apiserver.url(), "the admission policy has no effect"));
+        loop {
+            let refused = match probe(apiserver, &id).await {
+                Ok(()) => break,
+                Err(refused) => refused,
+            };
+            if installed.begun.elapsed() > ENFORCED_MAX {
+                remove(cluster).await?;
+                return Err(failed("the admission policy has no effect", refused));
             }
             sleep(LOOK_EVERY).await;
         }
     }
-    Ok(())
+    Ok(installed)
 }
 
 /// Checks in a dry run that kube-apiserver takes the policy.
@@ -146,7 +195,8 @@ pub(super) async fn install(
 pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), SwitchError> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let user = user(cluster).await?;
-    for policy in [switch_policy(permitted, &user, Timestamp::now(), "", ""), shield_policy(Timestamp::now())] {
+    let now = now(cluster).await?;
+    for policy in [switch_policy(permitted, &user, now, "", ""), shield_policy(now)] {
         match cluster.objects().create(&dry, &policy).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
@@ -161,7 +211,7 @@ pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), 
 /// # Errors
 /// If kube-apiserver refuses the policy.
 pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, SwitchError> {
-    let end = from_now(SHIELD_TIME);
+    let end = now(cluster).await? + SHIELD_TIME;
     put_both(cluster, shield_policy(end), SHIELD).await?;
     Ok(end)
 }
@@ -174,6 +224,17 @@ pub(super) async fn remove(cluster: &Server) -> Result<(), SwitchError> {
     delete_both(cluster, SWITCH).await
 }
 
+/// Deletes the policies that a killed command has left. No command may be at work.
+///
+/// # Errors
+/// If kube-apiserver does not delete a policy.
+pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError> {
+    if let Some(found) = find(cluster).await? {
+        found.remove(cluster).await?;
+    }
+    remove_shield(cluster).await
+}
+
 /// Deletes the shield.
 ///
 /// # Errors
@@ -182,10 +243,18 @@ pub(super) async fn remove_shield(cluster: &Server) -> Result<(), SwitchError> {
     delete_both(cluster, SHIELD).await
 }
 
-/// Returns the end of a policy, in whole seconds.
-fn from_now(time: SignedDuration) -> Timestamp {
-    let end = Timestamp::now() + time;
-    Timestamp::from_second(end.as_second()).unwrap_or(end)
+/// Returns the time of kube-apiserver, in whole seconds.
+async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
+    let metadata = ObjectMeta { generate_name: Some("coordination-apiserver-".to_owned()), ..ObjectMeta::default() };
+    let created = create_nothing(cluster, metadata).await.map_err(|error| cluster.failed(&error))?;
+    let time = created.metadata.creation_timestamp.map(|time| time.0);
+    time.ok_or_else(|| failed(cluster.url(), "no creationTimestamp"))
+}
+
+/// Creates a ConfigMap in a dry run.
+async fn create_nothing(apiserver: &Server, metadata: ObjectMeta) -> Result<ConfigMap, kube::Error> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    apiserver.config_maps().create(&dry, &ConfigMap { metadata, ..ConfigMap::default() }).await
 }
 
 /// Returns the name of the user of this command.
@@ -196,16 +265,14 @@ async fn user(cluster: &Server) -> Result<String, SwitchError> {
     user.ok_or_else(|| SwitchError("SelfSubjectReview: no user name".to_owned()))
 }
 
-/// Whether a kube-apiserver enforces the policy with this id.
-async fn is_enforced(apiserver: &Server, id: &str) -> Result<bool, SwitchError> {
-    let metadata = ObjectMeta { name: Some(SWITCH.to_owned()), ..ObjectMeta::default() };
-    let probe = ConfigMap { metadata, ..ConfigMap::default() };
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    match apiserver.config_maps().create(&dry, &probe).await {
-        Ok(_) => Ok(false),
-        Err(kube::Error::Api(status)) if status.message.contains(id) => Ok(true),
-        // The policy of an earlier command still has effect.
-        Err(kube::Error::Api(status)) if status.message.contains(SWITCH) => Ok(false),
+/// Checks that a kube-apiserver enforces the policy with this id.
+///
+/// # Errors
+/// The answer that shows that it does not.
+async fn probe(apiserver: &Server, id: &str) -> Result<(), SwitchError> {
+    match create_nothing(apiserver, ObjectMeta { name: Some(SWITCH.to_owned()), ..ObjectMeta::default() }).await {
+        Err(kube::Error::Api(status)) if status.message.contains(id) => Ok(()),
+        Ok(_) => Err(failed(apiserver.url(), "a ConfigMap that it forbids could be created")),
         Err(error) => Err(apiserver.failed(&error)),
     }
 }
@@ -223,7 +290,7 @@ fn switch_policy(
     );
     let expression =
         format!("request.resource.resource == 'leases' && (({}) || ({is_over}))", permitted.expression(user));
-    let annotations = json!({END: end.to_string(), API_SERVICE_ANNOTATION: api_service});
+    let annotations = json!({END: end.to_string(), PERMITTED: permitted.name(), API_SERVICE_ANNOTATION: api_service});
     policy(json!({
         "metadata": {"name": SWITCH, "annotations": annotations},
         "spec": {
@@ -243,8 +310,9 @@ fn switch_policy(
 }
 
 fn shield_policy(end: Timestamp) -> ValidatingAdmissionPolicy {
-    let ready =
-        |object: &str| format!("{object}.status.conditions.exists(c, c.type == 'Ready' && c.status == 'Unknown'");
+    let ready = |object: &str| {
+        format!("{object}.?status.?conditions.orValue([]).exists(c, c.type == 'Ready' && c.status == 'Unknown'")
+    };
     let expression = format!(
         "!{} && timestamp(c.lastTransitionTime) < timestamp('{end}')) || {})",
         ready("object"),
@@ -307,16 +375,23 @@ where
     }
 }
 
-/// Deletes a policy and its binding. The binding goes first, since the policy has no effect without it.
+/// Deletes a policy and its binding. A command that is killed in between leaves the policy, by which the next command
+/// finds what is left.
 async fn delete_both(cluster: &Server, name: &str) -> Result<(), SwitchError> {
-    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), name).await?;
-    delete(&cluster.objects::<ValidatingAdmissionPolicy>(), name).await
+    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), name, &DeleteParams::default()).await?;
+    delete(&cluster.objects::<ValidatingAdmissionPolicy>(), name, &DeleteParams::default()).await?;
+    Ok(())
 }
 
-async fn delete<K: Clone + Debug + DeserializeOwned>(objects: &Api<K>, name: &str) -> Result<(), SwitchError> {
-    match objects.delete(name, &DeleteParams::default()).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(()),
+/// Deletes an object. Returns `false` if the object has changed.
+async fn delete<K>(objects: &Api<K>, name: &str, parameters: &DeleteParams) -> Result<bool, SwitchError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    match objects.delete(name, parameters).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(false),
         Err(error) => Err(failed(name, told(&error))),
     }
 }

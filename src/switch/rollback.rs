@@ -2,6 +2,7 @@
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_unless, await_step, report_replicas};
+use super::policy;
 use super::takeover::undo;
 use super::without_etcd::roll_back;
 use super::{
@@ -60,6 +61,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     report.line("the APIService is replaced");
     await_switch(&clients, false, COPY_MAX).await?;
     report.line("every kube-apiserver serves Leases of its own");
+    policy::remove_leftovers(clients.cluster()).await?;
     report.line("this server goes on refusing: clients that still come here are sent back");
     Ok(())
 }

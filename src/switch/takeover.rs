@@ -36,6 +36,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     if args.cluster.without_etcd {
         return take_over(&clients, &wanted, &before, is_registered, args.shield, report).await;
     }
+    policy::remove_leftovers(clients.cluster()).await?;
     match before.phase {
         _ if !is_registered || before.is_given_back() => import(&clients, &before, report).await?,
         None => return already(report),

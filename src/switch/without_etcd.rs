@@ -13,22 +13,33 @@
 //! Meanwhile the policy keeps all other clients from writing: a former holder of a lock could otherwise renew it there.
 
 use super::clients::{Clients, Cluster};
-use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
-use super::policy::{self, Found, Permitted};
+use super::phase::{Claim, Handover, await_step, report_replicas};
+use super::policy::{self, Found, Installed, Permitted};
 use super::takeover::register;
-use super::write_back::{Plan, carry_out, list, plan};
+use super::write_back::{list, write_back, write_renewals};
 use super::{
-    API_SERVICE, COPY_MAX, IN_FLIGHT_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
-    hold_signals, make_local, names_service, replace_api_service,
+    COPY_MAX, IN_FLIGHT_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed, hold_signals,
+    make_local, names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
-use crate::cluster::told;
 use crate::handover::{Phase, Step};
+use crate::resource::NODE_LEASE_NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
+
+/// Time from the installation of a takeover's policy to its end. Leaders and nodes go on meanwhile. If the command dies,
+/// no lock changes its holder in this time.
+const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
+/// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
+/// renew every 2 s by default.
+const RENEWED_MAX: Duration = Duration::from_secs(5);
+/// Shortest and longest time for which a holder may believe in its lock without a renewal, whatever its Lease says.
+const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
+/// Longest time from the installation of a rollback's policy to the write of the last Lease.
+const ROLLBACK_MAX: Duration = Duration::from_secs(30);
 
 /// Moves the Leases to this server. `before` is the state of the hand-over, and `is_registered` tells whether the
 /// APIService names a Service.
@@ -43,43 +54,51 @@ pub(super) async fn take_over(
     has_shield: bool,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
+    let mut claim = Claim::of(before);
     match before.phase {
+        None if is_registered => return already(report),
+        Some(Phase::Serve) if is_registered && before.is_serving() => {
+            // An earlier run was killed before it deleted its policy.
+            if let Some(found) = policy::find(clients.cluster()).await?.filter(|found| !found.is_of_rollback) {
+                found.remove(clients.cluster()).await?;
+            }
+            return already(report);
+        }
         Some(Phase::Copy) if is_registered => {
             report.line("a takeover has begun before; it is undone first");
-            undo(clients, wanted, report).await?;
-        }
-        Some(Phase::Serve) if is_registered && before.is_serving() => {
-            policy::remove(clients.cluster()).await?;
-            report.line("this server has the Leases already");
-            return Ok(());
+            if !undo(clients, wanted, &mut claim, RENEWED_MAX, report).await? {
+                return already(report);
+            }
         }
         Some(Phase::Hold) if is_registered => {
             return Err(SwitchError("a rollback has begun: run rollback --without-etcd to its end first".to_owned()));
         }
-        None if is_registered => {
-            report.line("this server has the Leases already");
-            return Ok(());
-        }
         Some(_) if is_registered => {
-            return Err(SwitchError("a takeover has begun that uses etcd: run it without --without-etcd".to_owned()));
+            return Err(SwitchError("a switch has begun that uses etcd: run it without --without-etcd".to_owned()));
         }
         Some(_) | None => {}
     }
-    copy(clients, report).await?;
+    copy(clients, &mut claim, report).await.map_err(|why| failed("nothing has changed", why))?;
     let begun = Instant::now();
-    if let Err(error) = switch(clients, wanted, has_shield, report).await {
+    if let Err(error) = switch(clients, wanted, has_shield, &mut claim, report).await {
         report.line(format_args!("the switch has failed and is undone: {error}"));
-        let undone = undo(clients, wanted, report).await;
-        undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))?;
-        return Err(failed("kube-apiserver has the Leases again", error));
+        let undone = undo(clients, wanted, &mut claim, Duration::ZERO, report).await;
+        if undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))? {
+            return Err(failed("kube-apiserver has the Leases again", error));
+        }
+        report.line("the takeover has come to its end meanwhile");
     }
     let held_ms = begun.elapsed().as_millis();
     report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
     if !has_shield {
         report.line("restart kube-controller-manager now: within 40 s it would mark the nodes as not ready");
     }
-    report
-        .line("watches of Leases that are open now get no more events: restart their clients, or wait for 10 minutes");
+    report.line("open watches of Leases get no more events: restart their clients, or wait for 10 minutes");
+    policy::remove(clients.cluster()).await
+}
+
+fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
+    report.line("this server has the Leases already");
     Ok(())
 }
 
@@ -93,7 +112,7 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
     }
     // After the end of the policy, clients have written to built-in storage again.
     match policy::find(clients.cluster()).await? {
-        Some(found) if found.is_in_effect() => {
+        Some(found) if found.lasts(clients.cluster()).await? => {
             let why = "a rollback has not written all Leases back: run rollback --without-etcd to its end first";
             Err(SwitchError(why.to_owned()))
         }
@@ -102,8 +121,8 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
 }
 
 /// Makes a replica copy all Leases.
-async fn copy(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    ask_for(clients, Phase::Copy, None).await?;
+async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    claim.ask(clients, Phase::Copy, None).await?;
     let seen = await_step(clients, Phase::Copy, Step::Imported, COPY_MAX).await?;
     if seen.step != Some(Step::Imported) {
         let why = if seen.message.is_empty() { NO_CLUSTER } else { &seen.message };
@@ -121,13 +140,14 @@ async fn switch(
     clients: &Clients,
     wanted: &APIService,
     has_shield: bool,
+    claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
-    policy::install(clients, Permitted::Renewals, wanted).await?;
+    policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, wanted).await?;
     report.line("clients of built-in storage may only renew");
     // A request that passed admission before may still change a Lease. The copy finds the change.
     sleep(IN_FLIGHT_MAX).await;
-    copy(clients, report).await?;
+    copy(clients, claim, report).await?;
     if has_shield {
         let end = policy::install_shield(clients.cluster()).await?;
         report.line(format_args!("kube-controller-manager cannot mark nodes as not ready until {end}"));
@@ -138,31 +158,38 @@ async fn switch(
     report.line("every kube-apiserver has switched");
     // The watch of the replica reports the last renewals of built-in storage.
     sleep(IN_FLIGHT_MAX).await;
-    let is_served =
-        ask_unless(clients, Phase::Serve, Some(Step::Serving), |seen| seen.phase != Some(Phase::Copy)).await?;
-    if !is_served {
-        return Err(SwitchError("another command is at work".to_owned()));
-    }
-    policy::remove(clients.cluster()).await
+    claim.ask(clients, Phase::Serve, Some(Step::Serving)).await
 }
 
-/// Gives the Leases back. Clients have only renewed since the copy, so built-in storage has the holders of all locks.
-async fn undo(clients: &Clients, service: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    if Handover::seen(clients).await?.is_serving() {
-        return Err(SwitchError("the takeover has come to its end meanwhile".to_owned()));
+/// Gives the Leases back after an incomplete takeover. Clients have only renewed since the copy, so built-in storage has
+/// the holders of all locks. Leaders have `pause` to renew there. Returns `false` if the takeover is complete.
+async fn undo(
+    clients: &Clients,
+    service: &APIService,
+    claim: &mut Claim,
+    pause: Duration,
+    report: &mut Report<'_>,
+) -> Result<bool, SwitchError> {
+    // Another takeover cannot complete after this request.
+    if !claim.take(clients, Phase::Copy).await? {
+        return Ok(false);
     }
     hold_signals();
-    let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
-    if names_service(&present) {
+    let is_registered = names_service(&clients.api_service().await?);
+    if is_registered {
         // The policy of the takeover may have ended.
-        policy::install(clients, Permitted::Renewals, service).await?;
+        policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
     }
+    let begun = Instant::now();
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
-    ask_for(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    // A leader may have renewed only at this server for this time.
+    let pause = if begun.elapsed() > SWITCH_MAX { RENEWED_MAX } else { pause };
+    sleep(if is_registered { pause } else { Duration::ZERO }).await;
+    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     remove_policies(clients).await?;
     report.line("every kube-apiserver serves Leases of its own");
-    Ok(())
+    Ok(true)
 }
 
 /// Moves the Leases back to built-in storage.
@@ -177,12 +204,16 @@ pub(super) async fn roll_back(
 ) -> Result<(), SwitchError> {
     let found = policy::find(cluster.server()).await?;
     let is_registered = names_service(&present);
-    let is_in_effect = found.as_ref().is_some_and(Found::is_in_effect);
     // If a command was killed, its policy has the APIService by which this command reaches the replicas.
-    let service = match found.and_then(|found| found.api_service) {
+    let service = match found.as_ref().and_then(|found| found.api_service.clone()) {
         _ if is_registered => present,
         Some(service) => service,
         None => {
+            if !args.cluster.dry_run {
+                // A binding without its policy may be left.
+                policy::remove(cluster.server()).await?;
+                policy::remove_shield(cluster.server()).await?;
+            }
             report.line("kube-apiserver has the Leases already");
             return Ok(());
         }
@@ -196,94 +227,151 @@ pub(super) async fn roll_back(
         return Ok(());
     }
     let seen = Handover::seen(&clients).await?;
+    let mut claim = Claim::of(&seen);
     match seen.phase {
         Some(Phase::Serve) if seen.is_serving() && is_registered => {}
         // The Leases were given back before, so this server's Leases are outdated.
         _ if seen.is_given_back() => {
             replace_api_service(&clients, &PostParams::default(), make_local).await?;
             await_switch(&clients, false, COPY_MAX).await?;
-            remove_policies(&clients).await?;
-            report.line("kube-apiserver has the Leases");
-            return Ok(());
+            return finish(&clients, found, report).await;
         }
-        Some(Phase::Hold) if is_registered || is_in_effect => {}
-        Some(Phase::Hold) => {
-            ask_for(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
-            remove_policies(&clients).await?;
-            return Err(SwitchError(TOO_LATE.to_owned()));
-        }
+        Some(Phase::Hold) => {}
         Some(Phase::Copy) => {
             report.line("a takeover has not come to its end; it is undone");
-            return undo(&clients, &service, report).await;
+            return if undo(&clients, &service, &mut claim, RENEWED_MAX, report).await? {
+                Ok(())
+            } else {
+                Err(SwitchError("a takeover has come to its end meanwhile".into()))
+            };
         }
+        // An operator has given the APIService back by hand, and a policy is left.
+        _ if !is_registered => return finish(&clients, found, report).await,
         Some(_) | None => {
-            return Err(SwitchError("this server has not taken the Leases over with --without-etcd".to_owned()));
+            return Err(SwitchError(
+                "the Leases were not taken over with --without-etcd: run rollback without it".into(),
+            ));
         }
     }
-    policy::install(&clients, Permitted::ThisCommand, &service).await?;
+    let belief = belief(&leases(&clients, "0").await?);
+    let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_MAX, &service).await?;
     report.line("no other client writes built-in Leases");
+    let has_lasted = match &found {
+        _ if is_registered => true,
+        Some(found) => found.is_of_rollback && found.lasts(clients.cluster()).await?,
+        None => false,
+    };
+    if !has_lasted {
+        claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
+        remove_policies(&clients).await?;
+        return Err(SwitchError(TOO_LATE.to_owned()));
+    }
     hold_signals();
     let begun = Instant::now();
     let ours = match is_registered {
-        true => hold(&clients, report).await?,
-        false => held(&clients, &seen).await?,
+        true => hold(&clients, &policy, belief, &mut claim, report).await?,
+        false => leases(&clients, &seen.version).await?,
     };
-    replace_api_service(&clients, &PostParams::default(), make_local).await?;
-    report.line("the APIService is replaced");
-    await_switch(&clients, false, COPY_MAX).await?;
-    report.line("every kube-apiserver serves Leases of its own");
-    let Plan { writes, renewals } = plan(&clients, ours).await?;
-    let written = carry_out(&clients, &writes).await.map_err(|why| failed("not all Leases are written back", why));
-    ask_for(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    give_back(&clients, &policy, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    let (written, refused) = write_back(&clients, &ours, &policy).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
     policy::remove(clients.cluster()).await?;
     let frozen_ms = begun.elapsed().as_millis();
-    let renewed = carry_out(&clients, &renewals).await;
+    let renewed = write_renewals(&clients, &ours).await;
     policy::remove_shield(clients.cluster()).await?;
-    let count = written? + renewed?;
+    let count = written + renewed?;
     report.line(format_args!("{count} Leases are written back; nobody could write for {frozen_ms} ms"));
-    Ok(())
-}
-
-/// Deletes the policies of all commands.
-async fn remove_policies(clients: &Clients) -> Result<(), SwitchError> {
-    policy::remove(clients.cluster()).await?;
-    policy::remove_shield(clients.cluster()).await
+    refused.map_or(Ok(()), |why| Err(failed("kube-apiserver refuses a Lease", why)))
 }
 
 /// What becomes of a rollback that was killed and is not run again in time.
 const TOO_LATE: &str = "an earlier rollback was killed, and its admission policy has ended: kube-apiserver serves the \
                         Leases of the takeover since then";
+/// What the operator does about a rollback that fails after the writes have stopped.
+const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
+
+/// Returns the longest time for which a holder may believe in its lock without a renewal.
+fn belief(leases: &[Lease]) -> Duration {
+    let [least, most] = BELIEF;
+    let locks = leases.iter().filter(|lease| lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE));
+    let seconds = locks.filter_map(|lease| lease.spec.as_ref()?.lease_duration_seconds).max().unwrap_or_default();
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(least, most)
+}
+
+/// Deletes what a complete or an outdated switch has left.
+async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    if let Some(found) = found {
+        found.remove(clients.cluster()).await?;
+    }
+    policy::remove_shield(clients.cluster()).await?;
+    report.line("kube-apiserver has the Leases");
+    Ok(())
+}
+
+/// Deletes the policies of this command, and the shield.
+async fn remove_policies(clients: &Clients) -> Result<(), SwitchError> {
+    policy::remove(clients.cluster()).await?;
+    policy::remove_shield(clients.cluster()).await
+}
 
 /// Stops all writes at this server, and returns its Leases. If that fails, this server continues to serve.
-async fn hold(clients: &Clients, report: &mut Report<'_>) -> Result<Vec<Lease>, SwitchError> {
-    let held = async {
-        ask_for(clients, Phase::Hold, None).await?;
-        let seen = await_step(clients, Phase::Hold, Step::Held, SWITCH_MAX).await?;
-        if seen.step != Some(Step::Held) {
-            return Err(failed("a replica has not stopped accepting writes", seen.message));
-        }
-        report.line(&seen.message);
-        held(clients, &seen).await
-    };
-    let why = match held.await {
-        Ok(leases) => {
-            ask_for(clients, Phase::Hold, Some(Step::WrittenBack)).await?;
-            sleep(WATCH_MAX).await;
-            return Ok(leases);
-        }
+async fn hold(
+    clients: &Clients,
+    policy: &Installed,
+    belief: Duration,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<Vec<Lease>, SwitchError> {
+    let why = match try_hold(clients, policy, belief, claim, report).await {
+        Ok(leases) => return Ok(leases),
         Err(why) => why,
     };
-    let thawed = ask_for(clients, Phase::Serve, Some(Step::Serving)).await;
+    let thawed = claim.ask(clients, Phase::Serve, Some(Step::Serving)).await;
     thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
     policy::remove(clients.cluster()).await?;
     Err(failed("this server goes on with the Leases", why))
 }
 
-/// Returns the Leases of this server, which holds writes back since `seen`.
-async fn held(clients: &Clients, seen: &Handover) -> Result<Vec<Lease>, SwitchError> {
+async fn try_hold(
+    clients: &Clients,
+    policy: &Installed,
+    belief: Duration,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<Vec<Lease>, SwitchError> {
+    claim.ask(clients, Phase::Hold, None).await?;
+    let seen = await_step(clients, Phase::Hold, Step::Held, SWITCH_MAX).await?;
+    if seen.step != Some(Step::Held) {
+        return Err(failed("a replica has not stopped accepting writes", seen.message));
+    }
+    report.line(&seen.message);
+    let leases = leases(clients, &seen.version).await?;
+    // If this command dies, no holder must believe in its lock when the policy ends.
+    if policy.left() < belief {
+        return Err(SwitchError("the admission policy ends too soon".to_owned()));
+    }
+    claim.ask(clients, Phase::Hold, Some(Step::Released)).await?;
+    sleep(WATCH_MAX).await;
+    Ok(leases)
+}
+
+/// Gives the APIService back, and waits for every kube-apiserver.
+///
+/// # Errors
+/// If a kube-apiserver has not switched while the policy lasts.
+async fn give_back(clients: &Clients, policy: &Installed, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    replace_api_service(clients, &PostParams::default(), make_local).await?;
+    report.line("the APIService is replaced");
+    await_switch(clients, false, policy.left()).await?;
+    report.line("every kube-apiserver serves Leases of its own");
+    Ok(())
+}
+
+/// Returns the Leases of this server at `version` or later.
+async fn leases(clients: &Clients, version: &str) -> Result<Vec<Lease>, SwitchError> {
     let mut leases = Err(SwitchError("no replica is named".to_owned()));
     for replica in clients.replicas() {
-        leases = list(replica, &seen.version).await;
+        leases = list(replica, version).await;
         if leases.is_ok() {
             break;
         }

@@ -1,8 +1,8 @@
 //! Writes this server's Leases to built-in storage through kube-apiserver.
 
 use super::clients::{Clients, Server};
-use super::policy::FIELD_MANAGER;
-use super::{CONFLICT, NOT_FOUND, SwitchError, failed};
+use super::policy::{FIELD_MANAGER, Installed};
+use super::{LOOK_EVERY, NOT_FOUND, SwitchError, failed};
 use crate::api::identity::is_identity_label;
 use crate::cluster::told;
 use crate::handover::is_lease;
@@ -10,23 +10,36 @@ use crate::resource::NODE_LEASE_NAMESPACE;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, VersionMatch};
+use kube::api::{DeleteParams, ListParams, PostParams, VersionMatch};
 use std::collections::BTreeMap;
+use tokio::time::sleep;
 
+/// HTTP statuses of writes that kube-apiserver refuses for good: of a Lease that it takes for invalid, or in a namespace
+/// that is gone or ends.
+const BAD_REQUEST: u16 = 400;
+const FORBIDDEN: u16 = 403;
+const INVALID: u16 = 422;
 /// Number of concurrent writes.
 const WRITES_AT_ONCE: usize = 32;
 
 /// A write that makes a built-in Lease equal to this server's Lease.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Write {
+enum Write {
     /// Creates the Lease.
     Create(Lease),
     /// Replaces the Lease.
     Replace(Lease),
-    /// Replaces the Lease, unless a client has changed it meanwhile.
-    Renew(Lease),
-    /// Deletes the Lease with this UID.
-    Delete { namespace: String, name: String, uid: Option<String> },
+    /// Deletes the built-in Lease at once, without its finalizers.
+    Delete(Lease),
+    /// Begins the deletion of a Lease that has finalizers.
+    BeginDeletion(Lease),
+}
+
+/// A write that kube-apiserver did not carry out.
+struct Unwritten {
+    why: SwitchError,
+    /// Whether the same write may succeed later.
+    is_transient: bool,
 }
 
 /// Lists the Leases of a replica, at `version` or later.
@@ -39,79 +52,120 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
     Ok(found.items)
 }
 
-/// What must be written so that the built-in Leases equal this server's Leases.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    /// Writes that clients must wait for, in groups: deletions, locks, Leases of nodes.
-    pub(super) writes: Vec<Vec<Write>>,
-    /// Renewals of nodes. A kubelet may renew first.
-    pub(super) renewals: Vec<Vec<Write>>,
-}
-
-/// Compares this server's Leases, `ours`, with the built-in Leases.
+/// Makes the built-in Leases equal to `ours`, apart from renewals of nodes. Only this command may write meanwhile.
+/// Repeats writes that fail while the policy lasts. Returns how many Leases were written, and a Lease that kube-apiserver
+/// refuses for good, if there is one.
 ///
 /// # Errors
-/// If kube-apiserver does not answer.
-pub(super) async fn plan(clients: &Clients, ours: Vec<Lease>) -> Result<Plan, SwitchError> {
+/// If some Leases could not be written in time.
+pub(super) async fn write_back(
+    clients: &Clients,
+    ours: &[Lease],
+    policy: &Installed,
+) -> Result<(usize, Option<SwitchError>), SwitchError> {
+    let mut written = 0;
+    loop {
+        let (done, unwritten) = match compare_with_built_in(clients, ours).await {
+            Ok(Plan { groups, .. }) => carry_out(clients, &groups).await,
+            Err(why) => (0, vec![Unwritten { why, is_transient: true }]),
+        };
+        written += done;
+        let is_transient = unwritten.iter().any(|write| write.is_transient);
+        let first = unwritten.into_iter().max_by_key(|write| write.is_transient).map(|write| write.why);
+        match first {
+            Some(why) if is_transient && policy.left().is_zero() => return Err(why),
+            Some(_) if is_transient => sleep(LOOK_EVERY).await,
+            refused => return Ok((written, refused)),
+        }
+    }
+}
+
+/// Writes the renewals of nodes, while kubelets renew too. Returns how many Leases were written.
+///
+/// # Errors
+/// If kube-apiserver does not list the Leases.
+pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<usize, SwitchError> {
+    let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
+    // A Lease that is not written has changed: its kubelet has renewed it.
+    Ok(carry_out(clients, &[renewals]).await.0)
+}
+
+/// The difference between this server's Leases and the built-in Leases.
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    /// Groups of writes, one after the other: deletions, locks, Leases of nodes, Leases that are being deleted.
+    groups: [Vec<Write>; 4],
+    /// Renewals of nodes.
+    renewals: Vec<Write>,
+}
+
+async fn compare_with_built_in(clients: &Clients, ours: &[Lease]) -> Result<Plan, SwitchError> {
     let cluster = clients.cluster();
     let theirs = cluster.all_leases().list(&ListParams::default()).await.map_err(|error| cluster.failed(&error))?;
     Ok(compare(ours, theirs.items))
 }
 
-/// Carries out groups of writes, one group after the other. Returns how many Leases were written.
-///
-/// # Errors
-/// The first Lease that was not written, and the reason. All other Leases are written.
-pub(super) async fn carry_out(clients: &Clients, groups: &[Vec<Write>]) -> Result<usize, SwitchError> {
-    let mut done = Vec::new();
-    // A Lease with another UID is deleted before it is created.
+/// Carries out groups of writes. Returns how many Leases were written, and the writes that failed.
+async fn carry_out(clients: &Clients, groups: &[Vec<Write>]) -> (usize, Vec<Unwritten>) {
+    let (mut written, mut unwritten) = (0, Vec::new());
     for group in groups {
         let apiservers = clients.apiservers().iter().cycle();
-        let group = stream::iter(group.iter().zip(apiservers)).map(|(write, apiserver)| write.carry_out(apiserver));
-        done.extend(group.buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await);
-    }
-    let written = done.len();
-    done.into_iter().collect::<Result<(), _>>().map(|()| written)
-}
-
-fn compare(ours: Vec<Lease>, theirs: Vec<Lease>) -> Plan {
-    let mut theirs: BTreeMap<_, _> = theirs.into_iter().map(|lease| (key(&lease), lease)).collect();
-    let (mut deletions, mut locks, mut nodes, mut renewals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for mut lease in ours.into_iter().filter(|lease| !is_own(lease)) {
-        let is_of_node = lease.metadata.namespace.as_deref() == Some(NODE_LEASE_NAMESPACE);
-        let group = if is_of_node { &mut nodes } else { &mut locks };
-        match theirs.remove(&key(&lease)) {
-            Some(found) if found.metadata.uid == lease.metadata.uid => {
-                lease.metadata.resource_version.clone_from(&found.metadata.resource_version);
-                if is_of_node && found != lease && is_renewal(&found, &lease) {
-                    renewals.push(Write::Renew(lease));
-                } else if found != lease {
-                    group.push(Write::Replace(lease));
-                }
-            }
-            found => {
-                deletions.extend(found.map(|found| deletion(&found)));
-                let metadata = &mut lease.metadata;
-                (metadata.uid, metadata.resource_version, metadata.creation_timestamp) = (None, None, None);
-                group.push(Write::Create(lease));
+        let writes = stream::iter(group.iter().zip(apiservers)).map(|(write, apiserver)| write.carry_out(apiserver));
+        for done in writes.buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await {
+            match done {
+                Ok(()) => written += 1,
+                Err(why) => unwritten.push(why),
             }
         }
     }
-    deletions.extend(theirs.values().map(deletion));
-    Plan { writes: vec![deletions, locks, nodes], renewals: vec![renewals] }
+    (written, unwritten)
+}
+
+fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
+    let mut theirs: BTreeMap<_, _> = theirs.into_iter().map(|lease| (key(&lease), lease)).collect();
+    let [mut deletions, mut locks, mut nodes, mut ending] = <[Vec<Write>; 4]>::default();
+    let mut renewals = Vec::new();
+    for lease in ours.iter().filter(|lease| !is_own(lease)) {
+        let mut wanted = lease.clone();
+        let is_of_node = wanted.metadata.namespace.as_deref() == Some(NODE_LEASE_NAMESPACE);
+        let group = if is_of_node { &mut nodes } else { &mut locks };
+        let found = theirs.remove(&key(&wanted));
+        // Only a deletion sets these fields.
+        let deleted_at = wanted.metadata.deletion_timestamp.take();
+        wanted.metadata.deletion_grace_period_seconds = None;
+        let is_ending = found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
+        if deleted_at.is_some() && !is_ending {
+            ending.push(Write::BeginDeletion(wanted.clone()));
+        }
+        match found {
+            Some(mut found) if found.metadata.uid == wanted.metadata.uid => {
+                wanted.metadata.resource_version.clone_from(&found.metadata.resource_version);
+                found.metadata.deletion_timestamp = None;
+                found.metadata.deletion_grace_period_seconds = None;
+                // kube-apiserver writes the field managers.
+                found.metadata.managed_fields.clone_from(&wanted.metadata.managed_fields);
+                if is_of_node && is_renewal(&found, &wanted) {
+                    renewals.push(Write::Replace(wanted));
+                } else if found != wanted {
+                    group.push(Write::Replace(wanted));
+                }
+            }
+            // An earlier attempt has created the Lease, with another UID.
+            Some(found) if is_same(&found, &wanted) => {}
+            found => {
+                deletions.extend(found.map(Write::Delete));
+                let metadata = &mut wanted.metadata;
+                (metadata.uid, metadata.resource_version, metadata.creation_timestamp) = (None, None, None);
+                group.push(Write::Create(wanted));
+            }
+        }
+    }
+    deletions.extend(theirs.into_values().map(Write::Delete));
+    Plan { groups: [deletions, locks, nodes, ending], renewals }
 }
 
 fn key(lease: &Lease) -> (Option<String>, Option<String>) {
     (lease.metadata.namespace.clone(), lease.metadata.name.clone())
-}
-
-fn deletion(lease: &Lease) -> Write {
-    let metadata = &lease.metadata;
-    Write::Delete {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: lease.name_any(),
-        uid: metadata.uid.clone(),
-    }
 }
 
 /// Whether a Lease belongs to this server.
@@ -120,38 +174,53 @@ fn is_own(lease: &Lease) -> bool {
     is_lease(namespace, &lease.name_any()) || lease.labels().iter().any(|(key, value)| is_identity_label(key, value))
 }
 
-/// Whether two states of a Lease differ at most in `renewTime` and field managers.
+/// Whether two states of a Lease differ in `renewTime` and in nothing else.
 fn is_renewal(before: &Lease, after: &Lease) -> bool {
     let mut renewed = before.clone();
-    renewed.metadata.managed_fields.clone_from(&after.metadata.managed_fields);
     if let (Some(renewed), Some(after)) = (&mut renewed.spec, &after.spec) {
         renewed.renew_time.clone_from(&after.renew_time);
     }
-    renewed == *after
+    before != after && renewed == *after
+}
+
+/// Whether two Leases are equal, apart from what kube-apiserver sets when it creates a Lease.
+fn is_same(found: &Lease, wanted: &Lease) -> bool {
+    let (found_metadata, wanted_metadata) = (&found.metadata, &wanted.metadata);
+    found.spec == wanted.spec
+        && found_metadata.labels == wanted_metadata.labels
+        && found_metadata.annotations == wanted_metadata.annotations
+        && found_metadata.owner_references == wanted_metadata.owner_references
+        && found_metadata.finalizers == wanted_metadata.finalizers
 }
 
 impl Write {
-    async fn carry_out(&self, apiserver: &Server) -> Result<(), SwitchError> {
+    async fn carry_out(&self, apiserver: &Server) -> Result<(), Unwritten> {
+        let (Self::Create(lease) | Self::Replace(lease) | Self::Delete(lease) | Self::BeginDeletion(lease)) = self;
+        let (namespace, name) = (lease.metadata.namespace.as_deref().unwrap_or_default(), lease.name_any());
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let (namespace, name) = match self {
-            Self::Create(lease) | Self::Replace(lease) | Self::Renew(lease) => {
-                (lease.metadata.namespace.as_deref().unwrap_or_default(), lease.name_any())
-            }
-            Self::Delete { namespace, name, .. } => (namespace.as_str(), name.clone()),
-        };
         let leases = apiserver.leases_in(namespace);
         let done = match self {
-            Self::Create(lease) => leases.create(&parameters, lease).await.map(drop),
-            Self::Replace(lease) | Self::Renew(lease) => leases.replace(&name, &parameters, lease).await.map(drop),
-            Self::Delete { uid, .. } => {
-                let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
-                leases.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(drop)
+            Self::Create(_) => leases.create(&parameters, lease).await.map(drop),
+            Self::Replace(_) => leases.replace(&name, &parameters, lease).await.map(drop),
+            Self::Delete(_) if !lease.finalizers().is_empty() => {
+                let mut free = lease.clone();
+                free.metadata.finalizers = None;
+                match leases.replace(&name, &parameters, &free).await {
+                    Ok(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
+                    Err(error) => Err(error),
+                }
             }
+            Self::Delete(_) | Self::BeginDeletion(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
         };
         match (self, done) {
-            (Self::Delete { .. }, Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
-            (Self::Renew(_), Err(kube::Error::Api(status))) if [CONFLICT, NOT_FOUND].contains(&status.code) => Ok(()),
-            (_, done) => done.map_err(|error| failed(&format!("{namespace}/{name}"), told(&error))),
+            (Self::Delete(_), Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
+            (_, done) => done.map_err(|error| Unwritten {
+                is_transient: match &error {
+                    kube::Error::Api(status) => ![BAD_REQUEST, FORBIDDEN, NOT_FOUND, INVALID].contains(&status.code),
+                    _ => true,
+                },
+                why: failed(&format!("{namespace}/{name}"), told(&error)),
+            }),
         }
     }
 }
@@ -160,6 +229,7 @@ impl Write {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::slice;
 
     fn lease(namespace: &str, name: &str, uid: &str, holder: &str, renewed: u32) -> Lease {
         serde_json::from_value(json!({
@@ -169,10 +239,12 @@ mod tests {
         .expect("a Lease")
     }
 
-    /// Returns the deletions, the writes of locks, the writes of nodes' Leases, and the renewals.
-    fn compared(ours: Vec<Lease>, theirs: Vec<Lease>) -> [Vec<Write>; 4] {
-        let Plan { writes, renewals } = compare(ours, theirs);
-        writes.into_iter().chain(renewals).collect::<Vec<_>>().try_into().expect("four groups")
+    const NOTHING: [Vec<Write>; 5] = [const { Vec::new() }; 5];
+
+    /// Returns the deletions, the writes of locks and of nodes' Leases, the beginnings of deletions, and the renewals.
+    fn compared(ours: &[Lease], theirs: Vec<Lease>) -> [Vec<Write>; 5] {
+        let Plan { groups: [deletions, locks, nodes, ending], renewals } = compare(ours, theirs);
+        [deletions, locks, nodes, ending, renewals]
     }
 
     fn at_version(mut lease: Lease, version: &str) -> Lease {
@@ -183,25 +255,44 @@ mod tests {
     #[test]
     fn clients_do_not_wait_for_the_renewals_of_nodes() {
         let node = |holder, renewed| lease(NODE_LEASE_NAMESPACE, "a", "u", holder, renewed);
-        assert_eq!(compared(vec![node("a", 5)], vec![node("a", 5)]), [vec![], vec![], vec![], vec![]]);
-        let renewal = Write::Renew(at_version(node("a", 9), "5"));
-        assert_eq!(compared(vec![node("a", 9)], vec![node("a", 5)]), [vec![], vec![], vec![], vec![renewal]]);
+        assert_eq!(compared(&[node("a", 5)], vec![node("a", 5)]), NOTHING);
+        let renewal = Write::Replace(at_version(node("a", 9), "5"));
+        assert_eq!(compared(&[node("a", 9)], vec![node("a", 5)]), [vec![], vec![], vec![], vec![], vec![renewal]]);
         let written = Write::Replace(at_version(node("b", 9), "5"));
-        assert_eq!(compared(vec![node("b", 9)], vec![node("a", 5)]), [vec![], vec![], vec![written], vec![]]);
+        assert_eq!(compared(&[node("b", 9)], vec![node("a", 5)]), [vec![], vec![], vec![written], vec![], vec![]]);
     }
 
     #[test]
     fn locks_are_replaced_created_and_deleted() {
         let (ours, theirs) = (lease("n", "a", "u", "h", 9), lease("n", "a", "u", "h", 5));
         let replaced = Write::Replace(at_version(ours.clone(), "5"));
-        assert_eq!(compared(vec![ours], vec![theirs]), [vec![], vec![replaced], vec![], vec![]]);
+        assert_eq!(compared(&[ours], vec![theirs.clone()]), [vec![], vec![replaced], vec![], vec![], vec![]]);
 
-        let [deletions, locks, ..] = compared(vec![lease("n", "a", "new", "h", 9)], vec![lease("n", "a", "u", "h", 5)]);
-        assert_eq!(deletions, [Write::Delete { namespace: "n".into(), name: "a".into(), uid: Some("u".into()) }]);
-        assert!(matches!(&locks[..], [Write::Create(lease)] if lease.metadata.uid.is_none()), "{locks:?}");
+        let recreated = lease("n", "a", "new", "h", 9);
+        let [deletions, locks, ..] = compared(slice::from_ref(&recreated), vec![theirs.clone()]);
+        assert_eq!(deletions, [Write::Delete(theirs.clone())]);
+        let [Write::Create(created)] = &locks[..] else { panic!("{locks:?}") };
+        assert_eq!(created.metadata.uid, None);
+        let mut present = created.clone();
+        present.metadata.uid = Some("of kube-apiserver".to_owned());
+        assert_eq!(compared(&[recreated], vec![present]), NOTHING, "a second attempt");
 
-        let [deletions, locks, ..] = compared(vec![], vec![lease("n", "a", "u", "h", 5)]);
+        let [deletions, locks, ..] = compared(&[], vec![theirs]);
         assert_eq!((deletions.len(), locks.len()), (1, 0), "deleted at this server");
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_finalizers_goes_on() {
+        let built_in = lease("n", "a", "u", "h", 5);
+        let mut ours = built_in.clone();
+        ours.metadata.finalizers = Some(vec!["example.com/a".to_owned()]);
+        let held = ours.clone();
+        ours.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a time");
+        let [deletions, locks, nodes, ending, _] = compared(&[ours.clone()], vec![built_in]);
+        assert_eq!((deletions, nodes), (vec![], vec![]));
+        assert_eq!(locks, [Write::Replace(held.clone())]);
+        assert_eq!(ending, [Write::BeginDeletion(held)]);
+        assert_eq!(compared(&[ours.clone()], vec![ours]), NOTHING, "a second attempt");
     }
 
     #[test]
@@ -210,6 +301,6 @@ mod tests {
         identity.metadata.labels =
             Some([("apiserver.kubernetes.io/identity".to_owned(), "coordination-apiserver".to_owned())].into());
         let handover = lease("kube-system", crate::handover::NAME, "u", "h", 9);
-        assert_eq!(compared(vec![identity, handover], vec![]), [vec![], vec![], vec![], vec![]]);
+        assert_eq!(compared(&[identity, handover], vec![]), NOTHING);
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Both steps wait until every replica follows the phase.
 //!
-//! The watch is opened before the APIService is replaced, so it stays at built-in storage. During the switch, the
+//! The watch begins right after the list, before the APIService is replaced. So it stays at built-in storage. During the switch, the
 //! watch reports the renewals of clients whose kube-apiserver has not switched yet. If the watch fails in that time,
 //! the table lacks these renewals: the next update of such a client gets 409. No other change is lost, since the
 //! command's admission policy permits only renewals.
@@ -101,6 +101,8 @@ impl Copier {
     pub(super) fn stand_by(&mut self) {
         if self.asked.take().is_some() {
             self.changes.end();
+            // No run is wanted, so this call discards all events.
+            self.changes.next();
             self.imports = Imports::default();
             self.due_ms = None;
         }

@@ -25,7 +25,7 @@
 //! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves from
 //!   built-in storage again.
 //! - Once every Lease is written back, a read of a single Lease gets 429 too, since a kube-apiserver may already have
-//!   changed the Lease in built-in storage.
+//!   changed the Lease in built-in storage. Without access to etcd, the Leases are released instead.
 //! - The undo of a takeover follows the same rule, since not every kube-apiserver has switched by then.
 //!
 //! Without access to the cluster's etcd, an admission policy keeps clients of built-in storage from all changes but
@@ -133,7 +133,7 @@ impl Handover {
     pub(super) fn may_be_outdated(&self) -> bool {
         let HandoverState { phase, step, .. } = &self.state;
         self.mode == Mode::Frozen
-            && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::WrittenBack | Step::NotOurs)))
+            && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::Released | Step::WrittenBack | Step::NotOurs)))
     }
 
     /// Returns the number of the first round that certainly begins after this call. The round before it may already
