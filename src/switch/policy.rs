@@ -5,8 +5,8 @@
 //! could acquire a lock in built-in storage, and another client the same lock at this server. kube-apiserver runs no
 //! admission for requests that it forwards to this server.
 //!
-//! Expressions cannot read the clock. So the end of a policy is compared with a time in the request: the `renewTime` that
-//! the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead by more than
+//! Expressions cannot read the clock. So the end of a policy is compared with a time in the request: the `renewTime`
+//! that the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead by more than
 //! [`MARGIN`] writes too early.
 
 use super::clients::{Clients, Server};

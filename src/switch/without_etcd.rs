@@ -30,8 +30,8 @@ use kube::api::PostParams;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Time from the installation of a takeover's policy to its end. Leaders and nodes go on meanwhile. If the command dies,
-/// no lock changes its holder in this time.
+/// Time from the installation of a takeover's policy to its end. Leaders and nodes go on meanwhile. If the command
+/// dies, no lock changes its holder in this time.
 const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 /// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
 /// renew every 2 s by default.
@@ -161,8 +161,8 @@ async fn switch(
     claim.ask(clients, Phase::Serve, Some(Step::Serving)).await
 }
 
-/// Gives the Leases back after an incomplete takeover. Clients have only renewed since the copy, so built-in storage has
-/// the holders of all locks. Leaders have `pause` to renew there. Returns `false` if the takeover is complete.
+/// Gives the Leases back after an incomplete takeover. Clients have only renewed since the copy, so built-in storage
+/// has the holders of all locks. Leaders have `pause` to renew there. Returns `false` if the takeover is complete.
 async fn undo(
     clients: &Clients,
     service: &APIService,

@@ -14,8 +14,8 @@ use kube::api::{DeleteParams, ListParams, PostParams, VersionMatch};
 use std::collections::BTreeMap;
 use tokio::time::sleep;
 
-/// HTTP statuses of writes that kube-apiserver refuses for good: of a Lease that it takes for invalid, or in a namespace
-/// that is gone or ends.
+/// HTTP statuses of writes that kube-apiserver refuses for good: of a Lease that it takes for invalid, or in a
+/// namespace that is gone or ends.
 const BAD_REQUEST: u16 = 400;
 const FORBIDDEN: u16 = 403;
 const INVALID: u16 = 422;
@@ -53,8 +53,8 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
 }
 
 /// Makes the built-in Leases equal to `ours`, apart from renewals of nodes. Only this command may write meanwhile.
-/// Repeats writes that fail while the policy lasts. Returns how many Leases were written, and a Lease that kube-apiserver
-/// refuses for good, if there is one.
+/// Repeats writes that fail while the policy lasts. Returns how many Leases were written, and a Lease that
+/// kube-apiserver refuses for good, if there is one.
 ///
 /// # Errors
 /// If some Leases could not be written in time.

@@ -8,10 +8,10 @@
 //!
 //! Both steps wait until every replica follows the phase.
 //!
-//! The watch begins right after the list, before the APIService is replaced. So it stays at built-in storage. During the switch, the
-//! watch reports the renewals of clients whose kube-apiserver has not switched yet. If the watch fails in that time,
-//! the table lacks these renewals: the next update of such a client gets 409. No other change is lost, since the
-//! command's admission policy permits only renewals.
+//! The watch begins right after the list, before the APIService is replaced. So it stays at built-in storage. During
+//! the switch, the watch reports the renewals of clients whose kube-apiserver has not switched yet. If the watch fails
+//! in that time, the table lacks these renewals: the next update of such a client gets 409. No other change is lost,
+//! since the command's admission policy permits only renewals.
 
 use super::imports::{Imports, leases};
 use super::state::{HandoverState, say};
