@@ -3,7 +3,7 @@
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
 //! replaces the APIService. The replicas copy the Leases, not the command. So a command may be interrupted at any
-//! time. When the command runs again, it continues from the state of the hand-over's Lease and of the APIService.
+//! time. Only a rollback without access to etcd writes Leases itself ([`without_etcd`]). When the command runs again, it continues from the state of the hand-over's Lease and of the APIService.
 //!
 //! To see which kube-apiservers have switched, a command reads the hand-over's Lease through each kube-apiserver.
 //! Only this server's store has that Lease with its UID. So if a kube-apiserver returns this Lease, that
@@ -55,6 +55,9 @@ const API_SERVICE: &str = "v1.coordination.k8s.io";
 const CONFLICT: u16 = 409;
 /// HTTP status for an object that does not exist.
 const NOT_FOUND: u16 = 404;
+/// The probable reason for a failure, if no replica reports a reason.
+const NO_ETCD: &str = "no replica works on it; are all of them ready? If they have no --cluster-etcd-servers, run the \
+                       command with --without-etcd";
 /// Error of a command that continues the switch of a command with `--without-etcd`.
 const WITHOUT_ETCD: &str = "a switch without etcd has begun: run the command with --without-etcd";
 

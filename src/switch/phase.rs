@@ -199,14 +199,31 @@ async fn put(
 
 /// The right of a command to request phases, until another command requests one.
 pub(super) struct Claim {
-    /// Id of this command's last request, or of the request before the command began.
-    asked: String,
+    /// Id of this command's last request, or of the request before the command began. Ids of requests without an answer
+    /// follow.
+    ids: Vec<String>,
+    /// Whether another command has requested a phase.
+    is_lost: bool,
 }
 
 impl Claim {
     /// Creates the claim of a command that has seen this state.
     pub(super) fn of(seen: &Handover) -> Self {
-        Self { asked: seen.asked.clone() }
+        Self { ids: vec![seen.asked.clone()], is_lost: false }
+    }
+
+    /// Whether this command has noticed that another command has requested a phase.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Checks that no other command has requested a phase.
+    ///
+    /// # Errors
+    /// If another command has requested a phase, or if no replica answers.
+    pub(super) async fn check(&mut self, clients: &Clients) -> Result<(), SwitchError> {
+        self.is_lost = !self.ids.contains(&Handover::seen(clients).await?.asked);
+        if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
     /// Requests a phase from the replicas. `step` must be set if the phase needs no work.
@@ -214,27 +231,40 @@ impl Claim {
     /// # Errors
     /// If another command has requested a phase, or if no replica accepts the request.
     pub(super) async fn ask(&mut self, clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
-        let id = Uuid::new_v4().to_string();
-        if request(clients, &id, phase, step, |seen| seen.asked != self.asked).await? {
-            self.asked = id;
-            return Ok(());
-        }
-        Err(SwitchError("another command is at work".to_owned()))
+        let ids = self.ids.clone();
+        self.is_lost = !self.request(clients, phase, step, |seen| !ids.contains(&seen.asked)).await?;
+        if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
-    /// Requests a phase that needs work, and takes the claim from every other command. Returns `false` if a takeover is
-    /// complete.
+    /// Requests the phase [`Phase::Copy`] again, and takes the claim from every other takeover. Returns `false` if the
+    /// phase of the hand-over is another one.
     ///
     /// # Errors
     /// If no replica accepts the request.
-    pub(super) async fn take(&mut self, clients: &Clients, phase: Phase) -> Result<bool, SwitchError> {
-        let id = Uuid::new_v4().to_string();
-        let is_taken = request(clients, &id, phase, None, Handover::is_serving).await?;
-        if is_taken {
-            self.asked = id;
-        }
-        Ok(is_taken)
+    pub(super) async fn take_takeover(&mut self, clients: &Clients) -> Result<bool, SwitchError> {
+        self.request(clients, Phase::Copy, None, |seen| seen.phase != Some(Phase::Copy)).await
     }
+
+    async fn request(
+        &mut self,
+        clients: &Clients,
+        phase: Phase,
+        step: Option<Step>,
+        is_wrong: impl Fn(&Handover) -> bool,
+    ) -> Result<bool, SwitchError> {
+        let id = Uuid::new_v4().to_string();
+        // A request without an answer may have been carried out.
+        self.ids.push(id.clone());
+        let is_made = request(clients, &id, phase, step, is_wrong).await?;
+        if is_made {
+            self.ids = vec![id];
+        }
+        Ok(is_made)
+    }
+}
+
+fn another_command() -> SwitchError {
+    SwitchError("another command is at work".to_owned())
 }
 
 /// Waits until the replicas reach a step of a phase or report a failure, or until `limit` has passed. Returns the

@@ -34,6 +34,8 @@ const SWITCH: &str = "coordination-apiserver-switch";
 const SHIELD: &str = "coordination-apiserver-shield";
 /// Annotation of a policy with the word of its [`Permitted`].
 const PERMITTED: &str = "coordination-apiserver/permitted";
+/// Annotation of a policy with its id.
+const ID: &str = "coordination-apiserver/id";
 /// Annotation of a policy with its end.
 const END: &str = "coordination-apiserver/end";
 /// Annotation of a policy with the APIService, from which a later command learns how to reach the replicas.
@@ -43,7 +45,7 @@ pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
 /// Time before the end of a policy in which the command no longer relies on the policy.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Longest time that the command waits for the kube-apiservers to enforce a policy.
-const ENFORCED_MAX: Duration = Duration::from_secs(10);
+pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
 /// Time from the creation of the shield to its end. A watch of client-go ends within 10 minutes.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 
@@ -93,16 +95,16 @@ pub(super) struct Found {
     pub(super) api_service: Option<APIService>,
     /// Whether the policy is that of a rollback.
     pub(super) is_of_rollback: bool,
+    id: String,
     end: Option<Timestamp>,
-    /// `resourceVersion`, which changes when another command replaces the policy.
-    version: Option<String>,
 }
 
 /// The policy that this command has installed.
 pub(super) struct Installed {
+    id: String,
     /// A time at or before the creation of the policy.
     begun: Instant,
-    /// Time from `begun` to the end.
+    /// Shortest time from `begun` to the end.
     time: Duration,
 }
 
@@ -111,29 +113,44 @@ impl Installed {
     pub(super) fn left(&self) -> Duration {
         self.time.saturating_sub(MARGIN).saturating_sub(self.begun.elapsed())
     }
-}
 
-impl Found {
-    /// Whether a command can still rely on the policy.
+    /// Checks that this command can rely on the policy.
     ///
     /// # Errors
-    /// If kube-apiserver does not tell its time.
-    pub(super) async fn lasts(&self, cluster: &Server) -> Result<bool, SwitchError> {
-        let now = now(cluster).await?;
-        Ok(self.end.is_some_and(|end| end.duration_since(now) > SignedDuration::try_from(MARGIN).unwrap_or_default()))
+    /// If the policy ends too soon.
+    pub(super) fn check(&self) -> Result<(), SwitchError> {
+        match self.left().is_zero() {
+            true => Err(SwitchError("the admission policy has come to its end".to_owned())),
+            false => Ok(()),
+        }
     }
 
-    /// Deletes the policy, unless another command has replaced it since.
+    /// Deletes the policy, unless another command has replaced it.
     ///
     /// # Errors
     /// If kube-apiserver does not delete the policy.
     pub(super) async fn remove(&self, cluster: &Server) -> Result<(), SwitchError> {
-        let preconditions = Some(Preconditions { resource_version: self.version.clone(), uid: None });
-        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
-        if delete(&cluster.objects::<ValidatingAdmissionPolicy>(), SWITCH, &parameters).await? {
-            delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
-        }
-        Ok(())
+        remove(cluster, &self.id).await
+    }
+}
+
+impl Found {
+    /// Whether a command can rely on the policy for `time`.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not tell its time.
+    pub(super) async fn lasts(&self, cluster: &Server, time: Duration) -> Result<bool, SwitchError> {
+        let wanted = SignedDuration::try_from(MARGIN + time).unwrap_or_default();
+        let now = now(cluster).await?;
+        Ok(self.end.is_some_and(|end| end.duration_since(now) > wanted))
+    }
+
+    /// Deletes the policy, unless another command has replaced it.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not delete the policy.
+    pub(super) async fn remove(&self, cluster: &Server) -> Result<(), SwitchError> {
+        remove(cluster, &self.id).await
     }
 }
 
@@ -148,17 +165,17 @@ pub(super) async fn find(cluster: &Server) -> Result<Option<Found>, SwitchError>
         Found {
             api_service: annotation(API_SERVICE_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
             is_of_rollback: annotation(PERMITTED).is_some_and(|word| word == Permitted::ThisCommand.name()),
+            id: annotation(ID).cloned().unwrap_or_default(),
             end: annotation(END).and_then(|text| text.parse().ok()),
-            version: policy.resource_version(),
         }
     }))
 }
 
-/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy ends after `time`. It
+/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy lasts for `time`. It
 /// keeps `api_service`, so that a later command can reach the replicas.
 ///
 /// # Errors
-/// If a kube-apiserver does not enforce the policy in time. Then the policy is deleted.
+/// If a kube-apiserver does not enforce the policy in time. The policy stays, since an earlier one may be needed.
 pub(super) async fn install(
     clients: &Clients,
     permitted: Permitted,
@@ -166,20 +183,15 @@ pub(super) async fn install(
     api_service: &APIService,
 ) -> Result<Installed, SwitchError> {
     let cluster = clients.cluster();
-    let (id, user) = (Uuid::new_v4().to_string(), user(cluster).await?);
-    let installed = Installed { begun: Instant::now(), time };
-    let end = now(cluster).await? + SignedDuration::try_from(time).unwrap_or_default();
+    let user = user(cluster).await?;
+    let installed = Installed { id: Uuid::new_v4().to_string(), begun: Instant::now(), time };
+    // The time of kube-apiserver is cut to whole seconds.
+    let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
-    let policy = switch_policy(permitted, &user, end, &id, &kept);
-    put_both(cluster, policy, SWITCH).await?;
+    put_both(cluster, switch_policy(permitted, &user, end, &installed.id, &kept), SWITCH).await?;
     for apiserver in clients.apiservers() {
-        loop {
-            let refused = match probe(apiserver, &id).await {
-                Ok(()) => break,
-                Err(refused) => refused,
-            };
+        while let Err(refused) = probe(apiserver, &installed.id).await {
             if installed.begun.elapsed() > ENFORCED_MAX {
-                remove(cluster).await?;
                 return Err(failed("the admission policy has no effect", refused));
             }
             sleep(LOOK_EVERY).await;
@@ -216,12 +228,22 @@ pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, Switch
     Ok(end)
 }
 
-/// Deletes the policy of a switch.
-///
-/// # Errors
-/// If kube-apiserver does not delete the policy.
-pub(super) async fn remove(cluster: &Server) -> Result<(), SwitchError> {
-    delete_both(cluster, SWITCH).await
+/// Deletes the policy of a switch with this id, and then its binding.
+async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
+    let policies = cluster.objects::<ValidatingAdmissionPolicy>();
+    loop {
+        let found = policies.get_opt(SWITCH).await.map_err(|error| cluster.failed(&error))?;
+        let Some(found) = found.filter(|found| found.annotations().get(ID).is_some_and(|of| of == id)) else {
+            return Ok(());
+        };
+        // kube-controller-manager writes the status of the policy, which changes its version.
+        let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
+        if delete(&policies, SWITCH, &DeleteParams { preconditions, ..DeleteParams::default() }).await? {
+            break;
+        }
+    }
+    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// Deletes the policies that a killed command has left. No command may be at work.
@@ -232,6 +254,8 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
     if let Some(found) = find(cluster).await? {
         found.remove(cluster).await?;
     }
+    // A command that was killed may have left the binding alone.
+    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
     remove_shield(cluster).await
 }
 
@@ -240,7 +264,9 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
 /// # Errors
 /// If kube-apiserver does not delete the shield.
 pub(super) async fn remove_shield(cluster: &Server) -> Result<(), SwitchError> {
-    delete_both(cluster, SHIELD).await
+    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SHIELD, &DeleteParams::default()).await?;
+    delete(&cluster.objects::<ValidatingAdmissionPolicy>(), SHIELD, &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// Returns the time of kube-apiserver, in whole seconds.
@@ -290,7 +316,8 @@ fn switch_policy(
     );
     let expression =
         format!("request.resource.resource == 'leases' && (({}) || ({is_over}))", permitted.expression(user));
-    let annotations = json!({END: end.to_string(), PERMITTED: permitted.name(), API_SERVICE_ANNOTATION: api_service});
+    let annotations =
+        json!({ID: id, END: end.to_string(), PERMITTED: permitted.name(), API_SERVICE_ANNOTATION: api_service});
     policy(json!({
         "metadata": {"name": SWITCH, "annotations": annotations},
         "spec": {
@@ -373,14 +400,6 @@ where
             Err(error) => return Err(failed(&name, told(&error))),
         }
     }
-}
-
-/// Deletes a policy and its binding. A command that is killed in between leaves the policy, by which the next command
-/// finds what is left.
-async fn delete_both(cluster: &Server, name: &str) -> Result<(), SwitchError> {
-    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), name, &DeleteParams::default()).await?;
-    delete(&cluster.objects::<ValidatingAdmissionPolicy>(), name, &DeleteParams::default()).await?;
-    Ok(())
 }
 
 /// Deletes an object. Returns `false` if the object has changed.

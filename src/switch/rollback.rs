@@ -6,8 +6,8 @@ use super::policy;
 use super::takeover::undo;
 use super::without_etcd::roll_back;
 use super::{
-    COPY_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, failed, hold_signals, make_local,
-    names_service, replace_api_service,
+    COPY_MAX, NO_ETCD, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, failed, hold_signals,
+    make_local, names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -22,6 +22,9 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return roll_back(args, cluster, present, report).await;
     }
     if !names_service(&present) {
+        if policy::find(cluster.server()).await?.is_some_and(|found| found.is_of_rollback) {
+            return Err(SwitchError(WITHOUT_ETCD.to_owned()));
+        }
         report.line("kube-apiserver has the Leases already");
         return Ok(());
     }
@@ -85,7 +88,7 @@ async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_
         }
         // Another command has already given the APIService back.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
-        Ok(seen) if seen.message.is_empty() => "no replica has said why".to_owned(),
+        Ok(seen) if seen.message.is_empty() => NO_ETCD.to_owned(),
         Ok(seen) => seen.message,
         Err(error) => error.to_string(),
     };

@@ -5,7 +5,7 @@ use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
 use super::policy::{self, Permitted};
 use super::without_etcd::{check_no_rollback, take_over};
 use super::{
-    API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX,
+    API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX,
     WITHOUT_ETCD, await_switch, failed, hold_signals, is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
@@ -36,7 +36,6 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     if args.cluster.without_etcd {
         return take_over(&clients, &wanted, &before, is_registered, args.shield, report).await;
     }
-    policy::remove_leftovers(clients.cluster()).await?;
     match before.phase {
         _ if !is_registered || before.is_given_back() => import(&clients, &before, report).await?,
         None => return already(report),
@@ -63,7 +62,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     }
     let held_ms = begun.elapsed().as_millis();
     report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
-    Ok(())
+    policy::remove_leftovers(clients.cluster()).await
 }
 
 fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
@@ -117,9 +116,6 @@ async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -
     report.line(format_args!("{}, and changes follow", seen.message));
     Ok(())
 }
-
-/// The probable reason for a failure, if no replica reports a reason.
-const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-etcd-servers, and are all of them ready?";
 
 /// Replaces the APIService. Then waits until every kube-apiserver has switched, and until the replicas have imported
 /// the last changes from built-in storage.

@@ -14,12 +14,12 @@
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Claim, Handover, await_step, report_replicas};
-use super::policy::{self, Found, Installed, Permitted};
+use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::takeover::register;
 use super::write_back::{list, write_back, write_renewals};
 use super::{
-    COPY_MAX, IN_FLIGHT_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed, hold_signals,
-    make_local, names_service, replace_api_service,
+    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
+    hold_signals, make_local, names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -36,10 +36,12 @@ const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 /// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
 /// renew every 2 s by default.
 const RENEWED_MAX: Duration = Duration::from_secs(5);
-/// Shortest and longest time for which a holder may believe in its lock without a renewal, whatever its Lease says.
+/// Bounds of the time for which a holder is taken to believe in its lock without a renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
-/// Longest time from the installation of a rollback's policy to the write of the last Lease.
-const ROLLBACK_MAX: Duration = Duration::from_secs(30);
+/// Time of a rollback's policy beyond that time: for the policy's proof, the stop of all writes, and the writes.
+const ROLLBACK_TIME: Duration = Duration::from_secs(30);
+/// Time that is left for the writes of Leases when the last kube-apiserver has switched.
+const WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// Moves the Leases to this server. `before` is the state of the hand-over, and `is_registered` tells whether the
 /// APIService names a Service.
@@ -58,17 +60,17 @@ pub(super) async fn take_over(
     match before.phase {
         None if is_registered => return already(report),
         Some(Phase::Serve) if is_registered && before.is_serving() => {
-            // An earlier run was killed before it deleted its policy.
-            if let Some(found) = policy::find(clients.cluster()).await?.filter(|found| !found.is_of_rollback) {
+            // An earlier command was killed before it deleted its policy. A rollback may be at work.
+            if let Some(found) = policy::find(clients.cluster()).await?
+                && !(found.is_of_rollback && found.lasts(clients.cluster(), Duration::ZERO).await?)
+            {
                 found.remove(clients.cluster()).await?;
             }
             return already(report);
         }
         Some(Phase::Copy) if is_registered => {
             report.line("a takeover has begun before; it is undone first");
-            if !undo(clients, wanted, &mut claim, RENEWED_MAX, report).await? {
-                return already(report);
-            }
+            undo(clients, wanted, &mut claim, report).await?;
         }
         Some(Phase::Hold) if is_registered => {
             return Err(SwitchError("a rollback has begun: run rollback --without-etcd to its end first".to_owned()));
@@ -80,21 +82,29 @@ pub(super) async fn take_over(
     }
     copy(clients, &mut claim, report).await.map_err(|why| failed("nothing has changed", why))?;
     let begun = Instant::now();
-    if let Err(error) = switch(clients, wanted, has_shield, &mut claim, report).await {
-        report.line(format_args!("the switch has failed and is undone: {error}"));
-        let undone = undo(clients, wanted, &mut claim, Duration::ZERO, report).await;
-        if undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))? {
+    let mut is_replaced = false;
+    let switched = switch(clients, wanted, has_shield, &mut claim, &mut is_replaced, report).await;
+    let policy = match switched {
+        Ok(policy) => policy,
+        // The other command sees the state, and goes on from there.
+        Err(error) if claim.is_lost() => return Err(error),
+        Err(error) => {
+            report.line(format_args!("the switch has failed and is undone: {error}"));
+            let undone = match is_replaced {
+                true => undo(clients, wanted, &mut claim, report).await,
+                false => give_up(clients, &mut claim).await,
+            };
+            undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))?;
             return Err(failed("kube-apiserver has the Leases again", error));
         }
-        report.line("the takeover has come to its end meanwhile");
-    }
+    };
     let held_ms = begun.elapsed().as_millis();
     report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
     if !has_shield {
         report.line("restart kube-controller-manager now: within 40 s it would mark the nodes as not ready");
     }
     report.line("open watches of Leases get no more events: restart their clients, or wait for 10 minutes");
-    policy::remove(clients.cluster()).await
+    policy.remove(clients.cluster()).await
 }
 
 fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
@@ -112,7 +122,7 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
     }
     // After the end of the policy, clients have written to built-in storage again.
     match policy::find(clients.cluster()).await? {
-        Some(found) if found.lasts(clients.cluster()).await? => {
+        Some(found) if found.lasts(clients.cluster(), Duration::ZERO).await? => {
             let why = "a rollback has not written all Leases back: run rollback --without-etcd to its end first";
             Err(SwitchError(why.to_owned()))
         }
@@ -136,14 +146,17 @@ async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> 
 const NO_CLUSTER: &str =
     "no replica works on it; have the replicas access to kube-apiserver, and are all of them ready?";
 
+/// Makes all kube-apiservers forward Leases. Sets `is_replaced` once the APIService may be replaced. Returns the policy,
+/// which is still there.
 async fn switch(
     clients: &Clients,
     wanted: &APIService,
     has_shield: bool,
     claim: &mut Claim,
+    is_replaced: &mut bool,
     report: &mut Report<'_>,
-) -> Result<(), SwitchError> {
-    policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, wanted).await?;
+) -> Result<Installed, SwitchError> {
+    let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, wanted).await?;
     report.line("clients of built-in storage may only renew");
     // A request that passed admission before may still change a Lease. The copy finds the change.
     sleep(IN_FLIGHT_MAX).await;
@@ -152,44 +165,50 @@ async fn switch(
         let end = policy::install_shield(clients.cluster()).await?;
         report.line(format_args!("kube-controller-manager cannot mark nodes as not ready until {end}"));
     }
+    claim.check(clients).await?;
+    policy.check()?;
+    *is_replaced = true;
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
     // The watch of the replica reports the last renewals of built-in storage.
     sleep(IN_FLIGHT_MAX).await;
-    claim.ask(clients, Phase::Serve, Some(Step::Serving)).await
+    policy.check()?;
+    claim.ask(clients, Phase::Serve, Some(Step::Serving)).await?;
+    Ok(policy)
 }
 
-/// Gives the Leases back after an incomplete takeover. Clients have only renewed since the copy, so built-in storage
-/// has the holders of all locks. Leaders have `pause` to renew there. Returns `false` if the takeover is complete.
+/// Gives the Leases back after an incomplete takeover that may have replaced the APIService. Clients have only renewed
+/// since the copy, so built-in storage has the holders of all locks.
 async fn undo(
     clients: &Clients,
     service: &APIService,
     claim: &mut Claim,
-    pause: Duration,
     report: &mut Report<'_>,
-) -> Result<bool, SwitchError> {
+) -> Result<(), SwitchError> {
     // Another takeover cannot complete after this request.
-    if !claim.take(clients, Phase::Copy).await? {
-        return Ok(false);
+    if !claim.take_takeover(clients).await? {
+        return Err(SwitchError("another command has completed the switch".to_owned()));
     }
     hold_signals();
-    let is_registered = names_service(&clients.api_service().await?);
-    if is_registered {
-        // The policy of the takeover may have ended.
-        policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
-    }
-    let begun = Instant::now();
+    // The policy of the takeover may have ended.
+    let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
-    // A leader may have renewed only at this server for this time.
-    let pause = if begun.elapsed() > SWITCH_MAX { RENEWED_MAX } else { pause };
-    sleep(if is_registered { pause } else { Duration::ZERO }).await;
+    // A leader may have renewed only at this server since the APIService was replaced.
+    sleep(RENEWED_MAX).await;
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    remove_policies(clients).await?;
+    policy::remove_shield(clients.cluster()).await?;
+    policy.remove(clients.cluster()).await?;
     report.line("every kube-apiserver serves Leases of its own");
-    Ok(true)
+    Ok(())
+}
+
+/// Ends a takeover that has not replaced the APIService.
+async fn give_up(clients: &Clients, claim: &mut Claim) -> Result<(), SwitchError> {
+    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    policy::remove_leftovers(clients.cluster()).await
 }
 
 /// Moves the Leases back to built-in storage.
@@ -210,9 +229,7 @@ pub(super) async fn roll_back(
         Some(service) => service,
         None => {
             if !args.cluster.dry_run {
-                // A binding without its policy may be left.
-                policy::remove(cluster.server()).await?;
-                policy::remove_shield(cluster.server()).await?;
+                policy::remove_leftovers(cluster.server()).await?;
             }
             report.line("kube-apiserver has the Leases already");
             return Ok(());
@@ -228,6 +245,9 @@ pub(super) async fn roll_back(
     }
     let seen = Handover::seen(&clients).await?;
     let mut claim = Claim::of(&seen);
+    if names_service(&clients.api_service().await?) != is_registered {
+        return Err(SwitchError("another command is at work: try again".to_owned()));
+    }
     match seen.phase {
         Some(Phase::Serve) if seen.is_serving() && is_registered => {}
         // The Leases were given back before, so this server's Leases are outdated.
@@ -236,14 +256,22 @@ pub(super) async fn roll_back(
             await_switch(&clients, false, COPY_MAX).await?;
             return finish(&clients, found, report).await;
         }
-        Some(Phase::Hold) => {}
+        Some(Phase::Hold) if is_registered => {}
+        Some(Phase::Hold) => {
+            // The new policy must have effect before the old one ends.
+            let is_in_time = match &found {
+                Some(found) => found.is_of_rollback && found.lasts(clients.cluster(), ENFORCED_MAX).await?,
+                None => false,
+            };
+            if !is_in_time {
+                claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
+                finish(&clients, found, report).await?;
+                return Err(SwitchError(TOO_LATE.to_owned()));
+            }
+        }
         Some(Phase::Copy) => {
             report.line("a takeover has not come to its end; it is undone");
-            return if undo(&clients, &service, &mut claim, RENEWED_MAX, report).await? {
-                Ok(())
-            } else {
-                Err(SwitchError("a takeover has come to its end meanwhile".into()))
-            };
+            return undo(&clients, &service, &mut claim, report).await;
         }
         // An operator has given the APIService back by hand, and a policy is left.
         _ if !is_registered => return finish(&clients, found, report).await,
@@ -254,19 +282,9 @@ pub(super) async fn roll_back(
         }
     }
     let belief = belief(&leases(&clients, "0").await?);
-    let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_MAX, &service).await?;
-    report.line("no other client writes built-in Leases");
-    let has_lasted = match &found {
-        _ if is_registered => true,
-        Some(found) => found.is_of_rollback && found.lasts(clients.cluster()).await?,
-        None => false,
-    };
-    if !has_lasted {
-        claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
-        remove_policies(&clients).await?;
-        return Err(SwitchError(TOO_LATE.to_owned()));
-    }
     hold_signals();
+    let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await?;
+    report.line("no other client writes built-in Leases");
     let begun = Instant::now();
     let ours = match is_registered {
         true => hold(&clients, &policy, belief, &mut claim, report).await?,
@@ -275,7 +293,7 @@ pub(super) async fn roll_back(
     give_back(&clients, &policy, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let (written, refused) = write_back(&clients, &ours, &policy).await.map_err(|why| failed(RUN_AGAIN, why))?;
     claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    policy::remove(clients.cluster()).await?;
+    policy.remove(clients.cluster()).await?;
     let frozen_ms = begun.elapsed().as_millis();
     let renewed = write_renewals(&clients, &ours).await;
     policy::remove_shield(clients.cluster()).await?;
@@ -290,7 +308,8 @@ const TOO_LATE: &str = "an earlier rollback was killed, and its admission policy
 /// What the operator does about a rollback that fails after the writes have stopped.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
-/// Returns the longest time for which a holder may believe in its lock without a renewal.
+/// Returns the time for which a holder is taken to believe in its lock without a renewal: the longest duration of a
+/// lock, within [`BELIEF`].
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
     let locks = leases.iter().filter(|lease| lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE));
@@ -308,13 +327,8 @@ async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>
     Ok(())
 }
 
-/// Deletes the policies of this command, and the shield.
-async fn remove_policies(clients: &Clients) -> Result<(), SwitchError> {
-    policy::remove(clients.cluster()).await?;
-    policy::remove_shield(clients.cluster()).await
-}
-
-/// Stops all writes at this server, and returns its Leases. If that fails, this server continues to serve.
+/// Stops all writes at this server, and returns its Leases. If that fails, this server continues to serve, unless
+/// another command is at work.
 async fn hold(
     clients: &Clients,
     policy: &Installed,
@@ -328,7 +342,7 @@ async fn hold(
     };
     let thawed = claim.ask(clients, Phase::Serve, Some(Step::Serving)).await;
     thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
-    policy::remove(clients.cluster()).await?;
+    policy.remove(clients.cluster()).await?;
     Err(failed("this server goes on with the Leases", why))
 }
 
@@ -355,15 +369,24 @@ async fn try_hold(
     Ok(leases)
 }
 
-/// Gives the APIService back, and waits for every kube-apiserver.
+/// Gives the APIService back, and waits for every kube-apiserver. Repeats what fails, while the policy lasts.
 ///
 /// # Errors
-/// If a kube-apiserver has not switched while the policy lasts.
+/// If a kube-apiserver has not switched in time.
 async fn give_back(clients: &Clients, policy: &Installed, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    replace_api_service(clients, &PostParams::default(), make_local).await?;
-    report.line("the APIService is replaced");
-    await_switch(clients, false, policy.left()).await?;
-    report.line("every kube-apiserver serves Leases of its own");
+    loop {
+        policy.check()?;
+        let given = async {
+            replace_api_service(clients, &PostParams::default(), make_local).await?;
+            await_switch(clients, false, policy.left().saturating_sub(WRITE_TIME)).await
+        };
+        match given.await {
+            Ok(()) => break,
+            Err(why) if policy.left() <= WRITE_TIME => return Err(why),
+            Err(_) => sleep(LOOK_EVERY).await,
+        }
+    }
+    report.line("the APIService is replaced, and every kube-apiserver serves Leases of its own");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::clients::{Clients, Server};
 use super::policy::{FIELD_MANAGER, Installed};
-use super::{LOOK_EVERY, NOT_FOUND, SwitchError, failed};
+use super::{NOT_FOUND, SwitchError, failed};
 use crate::api::identity::is_identity_label;
 use crate::cluster::told;
 use crate::handover::is_lease;
@@ -10,15 +10,15 @@ use crate::resource::NODE_LEASE_NAMESPACE;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams, VersionMatch};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, VersionMatch};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::time::sleep;
 
-/// HTTP statuses of writes that kube-apiserver refuses for good: of a Lease that it takes for invalid, or in a
-/// namespace that is gone or ends.
-const BAD_REQUEST: u16 = 400;
+/// HTTP status of a creation in a namespace that is being deleted.
 const FORBIDDEN: u16 = 403;
-const INVALID: u16 = 422;
+/// Pause between two rounds of writes.
+const RETRY: Duration = Duration::from_millis(250);
 /// Number of concurrent writes.
 const WRITES_AT_ONCE: usize = 32;
 
@@ -53,8 +53,8 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
 }
 
 /// Makes the built-in Leases equal to `ours`, apart from renewals of nodes. Only this command may write meanwhile.
-/// Repeats writes that fail while the policy lasts. Returns how many Leases were written, and a Lease that
-/// kube-apiserver refuses for good, if there is one.
+/// Repeats writes that fail, while the policy lasts. Returns how many Leases were written, and a Lease that
+/// kube-apiserver refuses to create, if there is one.
 ///
 /// # Errors
 /// If some Leases could not be written in time.
@@ -63,19 +63,19 @@ pub(super) async fn write_back(
     ours: &[Lease],
     policy: &Installed,
 ) -> Result<(usize, Option<SwitchError>), SwitchError> {
-    let mut written = 0;
+    let (mut written, mut round) = (0, 0);
     loop {
+        policy.check()?;
         let (done, unwritten) = match compare_with_built_in(clients, ours).await {
-            Ok(Plan { groups, .. }) => carry_out(clients, &groups).await,
+            Ok(Plan { groups, .. }) => carry_out(clients, &groups, round, || policy.check()).await,
             Err(why) => (0, vec![Unwritten { why, is_transient: true }]),
         };
         written += done;
-        let is_transient = unwritten.iter().any(|write| write.is_transient);
-        let first = unwritten.into_iter().max_by_key(|write| write.is_transient).map(|write| write.why);
-        match first {
-            Some(why) if is_transient && policy.left().is_zero() => return Err(why),
-            Some(_) if is_transient => sleep(LOOK_EVERY).await,
-            refused => return Ok((written, refused)),
+        round += 1;
+        match unwritten.into_iter().max_by_key(|write| write.is_transient) {
+            Some(Unwritten { why, is_transient: true }) if policy.left() < RETRY => return Err(why),
+            Some(Unwritten { is_transient: true, .. }) => sleep(RETRY).await,
+            refused => return Ok((written, refused.map(|write| write.why))),
         }
     }
 }
@@ -86,8 +86,8 @@ pub(super) async fn write_back(
 /// If kube-apiserver does not list the Leases.
 pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<usize, SwitchError> {
     let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
-    // A Lease that is not written has changed: its kubelet has renewed it.
-    Ok(carry_out(clients, &[renewals]).await.0)
+    // If a Lease is not written, its kubelet has renewed it, or renews it within its period.
+    Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
 }
 
 /// The difference between this server's Leases and the built-in Leases.
@@ -105,12 +105,21 @@ async fn compare_with_built_in(clients: &Clients, ours: &[Lease]) -> Result<Plan
     Ok(compare(ours, theirs.items))
 }
 
-/// Carries out groups of writes. Returns how many Leases were written, and the writes that failed.
-async fn carry_out(clients: &Clients, groups: &[Vec<Write>]) -> (usize, Vec<Unwritten>) {
+/// Carries out groups of writes, each write if `may_write` permits it. In another `round`, a write goes to another
+/// kube-apiserver. Returns how many Leases were written, and the writes that failed.
+async fn carry_out(
+    clients: &Clients,
+    groups: &[Vec<Write>],
+    round: usize,
+    may_write: impl Fn() -> Result<(), SwitchError>,
+) -> (usize, Vec<Unwritten>) {
     let (mut written, mut unwritten) = (0, Vec::new());
     for group in groups {
-        let apiservers = clients.apiservers().iter().cycle();
-        let writes = stream::iter(group.iter().zip(apiservers)).map(|(write, apiserver)| write.carry_out(apiserver));
+        let apiservers = clients.apiservers().iter().cycle().skip(round);
+        let writes = stream::iter(group.iter().zip(apiservers)).map(|(write, apiserver)| async {
+            may_write().map_err(|why| Unwritten { why, is_transient: true })?;
+            write.carry_out(apiserver).await
+        });
         for done in writes.buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await {
             match done {
                 Ok(()) => written += 1,
@@ -131,10 +140,11 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
         let group = if is_of_node { &mut nodes } else { &mut locks };
         let found = theirs.remove(&key(&wanted));
         // Only a deletion sets these fields.
-        let deleted_at = wanted.metadata.deletion_timestamp.take();
+        let is_ending = wanted.metadata.deletion_timestamp.take().is_some();
         wanted.metadata.deletion_grace_period_seconds = None;
-        let is_ending = found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
-        if deleted_at.is_some() && !is_ending {
+        let found_ending = found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
+        let is_kept = found.as_ref().is_some_and(|found| found.metadata.uid == wanted.metadata.uid);
+        if is_ending && !(is_kept && found_ending) {
             ending.push(Write::BeginDeletion(wanted.clone()));
         }
         match found {
@@ -151,7 +161,7 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
                 }
             }
             // An earlier attempt has created the Lease, with another UID.
-            Some(found) if is_same(&found, &wanted) => {}
+            Some(found) if is_same(&found, &wanted) && (is_ending || !found_ending) => {}
             found => {
                 deletions.extend(found.map(Write::Delete));
                 let metadata = &mut wanted.metadata;
@@ -174,13 +184,14 @@ fn is_own(lease: &Lease) -> bool {
     is_lease(namespace, &lease.name_any()) || lease.labels().iter().any(|(key, value)| is_identity_label(key, value))
 }
 
-/// Whether two states of a Lease differ in `renewTime` and in nothing else.
+/// Whether two states of a Lease differ in `renewTime` and in nothing else, and `after` is the later one.
 fn is_renewal(before: &Lease, after: &Lease) -> bool {
+    let time = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref().map(|time| time.0));
     let mut renewed = before.clone();
     if let (Some(renewed), Some(after)) = (&mut renewed.spec, &after.spec) {
         renewed.renew_time.clone_from(&after.renew_time);
     }
-    before != after && renewed == *after
+    time(before) < time(after) && renewed == *after
 }
 
 /// Whether two Leases are equal, apart from what kube-apiserver sets when it creates a Lease.
@@ -202,21 +213,31 @@ impl Write {
         let done = match self {
             Self::Create(_) => leases.create(&parameters, lease).await.map(drop),
             Self::Replace(_) => leases.replace(&name, &parameters, lease).await.map(drop),
-            Self::Delete(_) if !lease.finalizers().is_empty() => {
+            Self::Delete(_) => {
                 let mut free = lease.clone();
                 free.metadata.finalizers = None;
-                match leases.replace(&name, &parameters, &free).await {
-                    Ok(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
+                let freed = match lease.finalizers().is_empty() {
+                    true => Ok(()),
+                    false => leases.replace(&name, &parameters, &free).await.map(drop),
+                };
+                // A late deletion must not reach a Lease that was created again.
+                let preconditions = Some(Preconditions { uid: lease.uid(), resource_version: None });
+                let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+                match freed {
+                    Ok(()) => leases.delete(&name, &parameters).await.map(drop),
                     Err(error) => Err(error),
                 }
             }
-            Self::Delete(_) | Self::BeginDeletion(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
+            Self::BeginDeletion(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
         };
         match (self, done) {
             (Self::Delete(_), Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
             (_, done) => done.map_err(|error| Unwritten {
-                is_transient: match &error {
-                    kube::Error::Api(status) => ![BAD_REQUEST, FORBIDDEN, NOT_FOUND, INVALID].contains(&status.code),
+                // A namespace that ends refuses creations. Every other write concerns a Lease that has had a holder.
+                is_transient: match (self, &error) {
+                    (Self::Create(_) | Self::BeginDeletion(_), kube::Error::Api(status)) => {
+                        ![FORBIDDEN, NOT_FOUND].contains(&status.code)
+                    }
                     _ => true,
                 },
                 why: failed(&format!("{namespace}/{name}"), told(&error)),
