@@ -2,8 +2,9 @@
 //! `rollback` switches them back to kube-apiserver.
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases, not the command. So a command may be interrupted at any
-//! time. Only a rollback without access to etcd writes Leases itself ([`without_etcd`]). When the command runs again, it continues from the state of the hand-over's Lease and of the APIService.
+//! replaces the APIService. The replicas copy the Leases, not the command. So a command may be interrupted at any time.
+//! Only a rollback without access to etcd writes Leases itself ([`without_etcd`]). When the command runs again, it
+//! continues from the state of the hand-over's Lease and of the APIService.
 //!
 //! To see which kube-apiservers have switched, a command reads the hand-over's Lease through each kube-apiserver.
 //! Only this server's store has that Lease with its UID. So if a kube-apiserver returns this Lease, that

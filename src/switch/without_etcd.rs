@@ -26,6 +26,7 @@ use crate::handover::{Phase, Step};
 use crate::resource::NODE_LEASE_NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::ResourceExt as _;
 use kube::api::PostParams;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -36,6 +37,8 @@ const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 /// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
 /// renew every 2 s by default.
 const RENEWED_MAX: Duration = Duration::from_secs(5);
+/// Label of the identity Lease of a kube-apiserver.
+const IDENTITY: &str = "apiserver.kubernetes.io/identity";
 /// Bounds of the time for which a holder is taken to believe in its lock without a renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
 /// Time of a rollback's policy beyond that time: for the policy's proof, the stop of all writes, and the writes.
@@ -146,8 +149,8 @@ async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> 
 const NO_CLUSTER: &str =
     "no replica works on it; have the replicas access to kube-apiserver, and are all of them ready?";
 
-/// Makes all kube-apiservers forward Leases. Sets `is_replaced` once the APIService may be replaced. Returns the policy,
-/// which is still there.
+/// Makes all kube-apiservers forward Leases. Sets `is_replaced` once the APIService may be replaced. Returns the
+/// policy, which is still there.
 async fn switch(
     clients: &Clients,
     wanted: &APIService,
@@ -312,7 +315,11 @@ const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 /// lock, within [`BELIEF`].
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
-    let locks = leases.iter().filter(|lease| lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE));
+    // Nodes and kube-apiservers have Leases that nobody else acquires.
+    let is_lock = |lease: &&Lease| {
+        lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(IDENTITY)
+    };
+    let locks = leases.iter().filter(is_lock);
     let seconds = locks.filter_map(|lease| lease.spec.as_ref()?.lease_duration_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(least, most)
 }
