@@ -46,6 +46,8 @@ const COPY_MAX: Duration = Duration::from_secs(120);
 /// Longest time that the command waits for the replicas to import the last changes. During this time clients can
 /// renew. The time is long enough for the identity Lease of a dead replica to expire.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
+/// Time of its policy that a rollback without access to etcd leaves for another run, when it gives up.
+const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Label of an APIService whose spec kube-apiserver restores when it starts.

@@ -18,7 +18,7 @@ use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::takeover::register;
 use super::write_back::{list, write_back, write_renewals};
 use super::{
-    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
+    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
     hold_signals, make_local, names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
@@ -42,9 +42,9 @@ const IDENTITY: &str = "apiserver.kubernetes.io/identity";
 /// Bounds of the time for which a holder is taken to believe in its lock without a renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
 /// Time of a rollback's policy beyond that time: for the policy's proof, the stop of all writes, and the writes.
-const ROLLBACK_TIME: Duration = Duration::from_secs(30);
+const ROLLBACK_TIME: Duration = Duration::from_secs(45);
 /// Time that is left for the writes of Leases when the last kube-apiserver has switched.
-const WRITE_TIME: Duration = Duration::from_secs(10);
+const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// Moves the Leases to this server. `before` is the state of the hand-over, and `is_registered` tells whether the
 /// APIService names a Service.
@@ -286,28 +286,52 @@ pub(super) async fn roll_back(
     }
     let belief = belief(&leases(&clients, "0").await?);
     hold_signals();
+    if !is_registered {
+        // An earlier command that still runs must write no more.
+        claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
+    }
     let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await?;
     report.line("no other client writes built-in Leases");
+    let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
+    // The other command did not find this policy.
+    if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
+        policy.remove(clients.cluster()).await?;
+    }
+    moved
+}
+
+/// Moves the Leases to built-in storage, while the policy permits only this command to write there. `belief` is the
+/// time for which a holder is taken to believe in its lock; `None` if this server has stopped all writes before.
+async fn give_back(
+    clients: &Clients,
+    policy: &Installed,
+    belief: Option<Duration>,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
     let begun = Instant::now();
-    let ours = match is_registered {
-        true => hold(&clients, &policy, belief, &mut claim, report).await?,
-        false => leases(&clients, &seen.version).await?,
+    let ours = match belief {
+        Some(belief) => hold(clients, policy, belief, claim, report).await?,
+        None => leases(clients, &Handover::seen(clients).await?.version).await?,
     };
-    give_back(&clients, &policy, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
-    let (written, refused) = write_back(&clients, &ours, &policy).await.map_err(|why| failed(RUN_AGAIN, why))?;
-    claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    policy.remove(clients.cluster()).await?;
+    make_all_local(clients, policy, claim, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    // A second rollback may have replaced the policy. It notices that its claim is lost.
+    if let Some(found) = policy::find(clients.cluster()).await?.filter(|found| found.is_of_rollback) {
+        found.remove(clients.cluster()).await?;
+    }
     let frozen_ms = begun.elapsed().as_millis();
-    let renewed = write_renewals(&clients, &ours).await;
+    let renewed = write_renewals(clients, &ours).await;
     policy::remove_shield(clients.cluster()).await?;
     let count = written + renewed?;
     report.line(format_args!("{count} Leases are written back; nobody could write for {frozen_ms} ms"));
     refused.map_or(Ok(()), |why| Err(failed("kube-apiserver refuses a Lease", why)))
 }
 
-/// What becomes of a rollback that was killed and is not run again in time.
-const TOO_LATE: &str = "an earlier rollback was killed, and its admission policy has ended: kube-apiserver serves the \
-                        Leases of the takeover since then";
+/// What becomes of a rollback that is not run again in time.
+const TOO_LATE: &str = "an earlier rollback did not end in time: the Leases that it had not written back are as they were \
+                        at the takeover";
 /// What the operator does about a rollback that fails after the writes have stopped.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
@@ -367,8 +391,8 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
-    // If this command dies, no holder must believe in its lock when the policy ends.
-    if policy.left() < belief {
+    // If this command dies, no holder must believe in its lock when a later command deletes the policy.
+    if policy.left() < belief + ENFORCED_MAX {
         return Err(SwitchError("the admission policy ends too soon".to_owned()));
     }
     claim.ask(clients, Phase::Hold, Some(Step::Released)).await?;
@@ -379,17 +403,24 @@ async fn try_hold(
 /// Gives the APIService back, and waits for every kube-apiserver. Repeats what fails, while the policy lasts.
 ///
 /// # Errors
-/// If a kube-apiserver has not switched in time.
-async fn give_back(clients: &Clients, policy: &Installed, report: &mut Report<'_>) -> Result<(), SwitchError> {
+/// If a kube-apiserver has not switched in time, or if another command is at work.
+async fn make_all_local(
+    clients: &Clients,
+    policy: &Installed,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
+    let reserved = WRITE_TIME + RERUN_TIME;
     loop {
         policy.check()?;
+        claim.check(clients).await?;
         let given = async {
             replace_api_service(clients, &PostParams::default(), make_local).await?;
-            await_switch(clients, false, policy.left().saturating_sub(WRITE_TIME)).await
+            await_switch(clients, false, policy.left().saturating_sub(reserved)).await
         };
         match given.await {
             Ok(()) => break,
-            Err(why) if policy.left() <= WRITE_TIME => return Err(why),
+            Err(why) if policy.left() <= reserved => return Err(why),
             Err(_) => sleep(LOOK_EVERY).await,
         }
     }

@@ -1,8 +1,9 @@
 //! Writes this server's Leases to built-in storage through kube-apiserver.
 
 use super::clients::{Clients, Server};
+use super::phase::Claim;
 use super::policy::{FIELD_MANAGER, Installed};
-use super::{NOT_FOUND, SwitchError, failed};
+use super::{NOT_FOUND, RERUN_TIME, SwitchError, failed};
 use crate::api::identity::is_identity_label;
 use crate::cluster::told;
 use crate::handover::is_lease;
@@ -53,27 +54,31 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
 }
 
 /// Makes the built-in Leases equal to `ours`, apart from renewals of nodes. Only this command may write meanwhile.
-/// Repeats writes that fail, while the policy lasts. Returns how many Leases were written, and a Lease that
+/// Repeats writes that fail, until [`RERUN_TIME`] is left. Returns how many Leases were written, and a Lease that
 /// kube-apiserver refuses to create, if there is one.
 ///
 /// # Errors
-/// If some Leases could not be written in time.
+/// If some Leases could not be written in time, or if another command is at work.
 pub(super) async fn write_back(
     clients: &Clients,
     ours: &[Lease],
     policy: &Installed,
+    claim: &mut Claim,
 ) -> Result<(usize, Option<SwitchError>), SwitchError> {
     let (mut written, mut round) = (0, 0);
     loop {
         policy.check()?;
-        let (done, unwritten) = match compare_with_built_in(clients, ours).await {
+        let compared = compare_with_built_in(clients, ours).await;
+        // The writes name the versions of the list. So after a loss of the claim, a write changes no later state.
+        claim.check(clients).await?;
+        let (done, unwritten) = match compared {
             Ok(Plan { groups, .. }) => carry_out(clients, &groups, round, || policy.check()).await,
             Err(why) => (0, vec![Unwritten { why, is_transient: true }]),
         };
         written += done;
         round += 1;
         match unwritten.into_iter().max_by_key(|write| write.is_transient) {
-            Some(Unwritten { why, is_transient: true }) if policy.left() < RETRY => return Err(why),
+            Some(Unwritten { why, is_transient: true }) if policy.left() < RERUN_TIME => return Err(why),
             Some(Unwritten { is_transient: true, .. }) => sleep(RETRY).await,
             refused => return Ok((written, refused.map(|write| write.why))),
         }
@@ -217,14 +222,16 @@ impl Write {
                 let mut free = lease.clone();
                 free.metadata.finalizers = None;
                 let freed = match lease.finalizers().is_empty() {
-                    true => Ok(()),
-                    false => leases.replace(&name, &parameters, &free).await.map(drop),
+                    true => Ok(lease.resource_version()),
+                    false => leases.replace(&name, &parameters, &free).await.map(|lease| lease.resource_version()),
                 };
-                // A late deletion must not reach a Lease that was created again.
-                let preconditions = Some(Preconditions { uid: lease.uid(), resource_version: None });
-                let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
                 match freed {
-                    Ok(()) => leases.delete(&name, &parameters).await.map(drop),
+                    Ok(resource_version) => {
+                        // A late deletion must not reach a Lease that was changed or created again.
+                        let preconditions = Some(Preconditions { uid: lease.uid(), resource_version });
+                        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+                        leases.delete(&name, &parameters).await.map(drop)
+                    }
                     Err(error) => Err(error),
                 }
             }
