@@ -30,7 +30,7 @@ use uuid::Uuid;
 /// Namespace of identity Leases.
 const NAMESPACE: &str = "kube-system";
 /// Label of identity Leases, and its value.
-const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
+pub(crate) const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
 /// Label with the name of the replica's host.
 const HOST_LABEL: &str = "kubernetes.io/hostname";
 /// Annotation with the address and port of the replica.
@@ -266,11 +266,6 @@ fn endpoint_in(annotations: &StringMap) -> Option<ReplicaEndpoint> {
 
 fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
-}
-
-/// Whether this is the label of an identity Lease of this server.
-pub(crate) fn is_identity_label(key: &str, value: &str) -> bool {
-    (key, value) == LABEL
 }
 
 /// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never has

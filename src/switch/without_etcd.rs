@@ -21,6 +21,7 @@ use super::{
     COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
     hold_signals, make_local, names_service, replace_api_service,
 };
+use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
 use crate::resource::NODE_LEASE_NAMESPACE;
@@ -37,8 +38,6 @@ const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 /// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
 /// renew every 2 s by default.
 const RENEWED_MAX: Duration = Duration::from_secs(5);
-/// Label of the identity Lease of a kube-apiserver.
-const IDENTITY: &str = "apiserver.kubernetes.io/identity";
 /// Bounds of the time for which a holder is taken to believe in its lock without a renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
 /// Time of a rollback's policy beyond that time: for the policy's proof, the stop of all writes, and the writes.
@@ -339,9 +338,9 @@ const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 /// lock, within [`BELIEF`].
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
-    // Nodes and kube-apiservers have Leases that nobody else acquires.
+    // Nodes and kube-apiservers have Leases that nobody else acquires. The label is that of this server's replicas too.
     let is_lock = |lease: &&Lease| {
-        lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(IDENTITY)
+        lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(LABEL.0)
     };
     let locks = leases.iter().filter(is_lock);
     let seconds = locks.filter_map(|lease| lease.spec.as_ref()?.lease_duration_seconds).max().unwrap_or_default();

@@ -4,7 +4,7 @@ use super::clients::{Clients, Server};
 use super::phase::Claim;
 use super::policy::{FIELD_MANAGER, Installed};
 use super::{NOT_FOUND, RERUN_TIME, SwitchError, failed};
-use crate::api::identity::is_identity_label;
+use crate::api::identity::LABEL;
 use crate::cluster::told;
 use crate::handover::is_lease;
 use crate::resource::NODE_LEASE_NAMESPACE;
@@ -186,7 +186,7 @@ fn key(lease: &Lease) -> (Option<String>, Option<String>) {
 /// Whether a Lease belongs to this server.
 fn is_own(lease: &Lease) -> bool {
     let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
-    is_lease(namespace, &lease.name_any()) || lease.labels().iter().any(|(key, value)| is_identity_label(key, value))
+    is_lease(namespace, &lease.name_any()) || lease.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1)
 }
 
 /// Whether two states of a Lease differ in `renewTime` and in nothing else, and `after` is the later one.
@@ -326,8 +326,7 @@ mod tests {
     #[test]
     fn leases_of_this_server_are_not_written() {
         let mut identity = lease("kube-system", "r", "u", "h", 9);
-        identity.metadata.labels =
-            Some([("apiserver.kubernetes.io/identity".to_owned(), "coordination-apiserver".to_owned())].into());
+        identity.metadata.labels = Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into());
         let handover = lease("kube-system", crate::handover::NAME, "u", "h", 9);
         assert_eq!(compared(&[identity, handover], vec![]), NOTHING);
     }
