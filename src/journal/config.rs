@@ -23,7 +23,8 @@ pub struct Limits {
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// A batch with at least this number of changes may be held back while more changes arrive.
+    /// A batch with at least this number of changes may be held back for the next changes of the clients that the last
+    /// batch has answered.
     pub gathered_changes_min: usize,
     /// Maximum time for which such a batch is held back, in ms.
     pub gather_ms_max: u64,
@@ -90,7 +91,7 @@ impl Default for Limits {
             format: FORMAT,
             batch_changes_max: 16 * 1024,
             gathered_changes_min: 16,
-            gather_ms_max: 4,
+            gather_ms_max: 2,
             renewal_wait_ms: 0,
             batch_bytes_max: 1024 * 1024,
             waiting_changes_max: 128 * 1024,

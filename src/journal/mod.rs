@@ -118,8 +118,7 @@ pub struct Journal {
     gathering: Option<Gathering>,
     /// When the first waiting change was submitted, in ms.
     waiting_since_ms: u64,
-    /// Time until which the waiting renewals are held back, in ms; `None` if they are not held back.
-    held_until_ms: Option<u64>,
+    held: Option<Held>,
     /// When writes are tried again after a commit for which the store had no space, in ms.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
@@ -150,13 +149,25 @@ struct UnderWay {
     batch_again: Option<Vec<u8>>,
 }
 
-/// A batch that is held back while each turn adds more changes.
+/// Share of the answered clients for which a batch does not wait: one in so many.
+const ABSENT_SHARE: usize = 8;
+
+/// The wait for the next changes of the clients that the last batch has answered.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
-    /// Number of changes in the batch at the end of the last turn.
+    /// Number of waiting changes that ends the wait.
     changes: usize,
-    /// When the batch was first held back, in ms.
-    since_ms: u64,
+    /// When the wait ends at the latest, in ms.
+    until_ms: u64,
+}
+
+/// A batch that is held back for more changes.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// When the batch is sent at the latest, in ms.
+    until_ms: u64,
+    /// Whether tasks of upkeep wait for the batch, to share its commit.
+    holds_upkeep: bool,
 }
 
 /// Result of [`Journal::advance`].
@@ -194,7 +205,7 @@ impl Journal {
             under_way: None,
             gathering: None,
             waiting_since_ms: 0,
-            held_until_ms: None,
+            held: None,
             no_space_until_ms: None,
             is_stopped: false,
             store_size: None,
@@ -338,6 +349,10 @@ impl Journal {
                 assert!(changes == 0 || is_delivered, "a batch is durable that the engine does not deliver");
                 if changes > 0 {
                     self.counts.on_commit(CommitStats { took_us, changes, bytes });
+                    self.gathering = (changes >= self.config.limits.gathered_changes_min).then(|| Gathering {
+                        changes: self.batches.waiting_len() + changes - changes / ABSENT_SHARE,
+                        until_ms: now_ms.saturating_add(self.config.limits.gather_ms_max),
+                    });
                 }
                 if self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has room again");
@@ -444,8 +459,8 @@ impl Journal {
                     || self.is_applying()
                     || !self.delivered.is_empty()
                     || self.barriers.has_work()
-                    || self.under_way.is_none()
-                        && (self.held_until_ms.is_none() && self.batches.can_seal() || upkeep.has_work())
+                    || self.under_way.is_none() && self.held.is_none() && self.batches.can_seal()
+                    || self.under_way.is_none() && !self.holds_upkeep() && upkeep.has_work()
             }
             Phase::Failed => false,
         }
@@ -582,8 +597,8 @@ impl Journal {
         if self.under_way.is_some() || self.is_applying() || !self.delivered.is_empty() {
             return;
         }
-        self.held_until_ms = self.renewals_held_until_ms(now_ms);
-        if self.held_until_ms.is_none() && self.hold_batch(now_ms) {
+        self.held = self.hold_renewals(now_ms).or_else(|| self.hold_batch(now_ms));
+        if self.holds_upkeep() {
             return;
         }
         let Phase::Ready(upkeep) = &mut self.phase else { return };
@@ -600,7 +615,7 @@ impl Journal {
         };
         let has_upkeep = commit != Commit::default();
         let mut under_way = UnderWay::default();
-        if self.held_until_ms.is_none()
+        if self.held.is_none()
             && let Some(sealed) = self.batches.seal(&self.applied, table.version(), &self.config.limits)
         {
             (under_way.changes, under_way.bytes) = (sealed.changes, sealed.payload.len());
@@ -612,30 +627,31 @@ impl Journal {
         }
     }
 
-    /// If all waiting changes are renewals, returns the time until which they are held back, in ms. A short delay does
-    /// not harm a heartbeat. A commit of many renewals costs the store no more than a commit of one renewal.
-    fn renewals_held_until_ms(&self, now_ms: u64) -> Option<u64> {
+    /// Holds the waiting changes back if all of them are renewals. A short delay does not harm a heartbeat. A commit of
+    /// many renewals costs the store no more than a commit of one renewal.
+    fn hold_renewals(&self, now_ms: u64) -> Option<Held> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
         let is_held = self.batches.can_seal()
             && self.batches.only_renewals_wait()
             && self.batches.waiting_len() < batch_changes_max
             && now_ms < until_ms;
-        is_held.then_some(until_ms)
+        is_held.then_some(Held { until_ms, holds_upkeep: false })
     }
 
-    /// Holds a batch of many changes back for some milliseconds, while each turn adds changes. So a busy event loop
-    /// commits less often. The cost of a commit hardly depends on its size. A batch of few changes is sent at once.
-    fn hold_batch(&mut self, now_ms: u64) -> bool {
-        let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
-        let changes = self.batches.waiting_len();
-        let Gathering { changes: before, since_ms } =
-            self.gathering.take().unwrap_or(Gathering { changes: 0, since_ms: now_ms });
-        let is_worth_it = (gathered_changes_min..batch_changes_max).contains(&changes);
-        if is_worth_it && changes > before && now_ms.saturating_sub(since_ms) < gather_ms_max {
-            self.gathering = Some(Gathering { changes, since_ms });
-        }
-        self.gathering.is_some()
+    /// Holds a batch of many changes back until the clients that the last batch has answered have sent their next
+    /// changes. So clients that wait for their answers share one commit, and not two that alternate. A commit costs
+    /// the same processor time for one change and for many. A batch of few changes is sent at once.
+    fn hold_batch(&self, now_ms: u64) -> Option<Held> {
+        let Limits { gathered_changes_min, batch_changes_max, .. } = self.config.limits;
+        let Gathering { changes, until_ms } = self.gathering?;
+        let is_held = (gathered_changes_min..batch_changes_max.min(changes)).contains(&self.batches.waiting_len())
+            && now_ms < until_ms;
+        is_held.then_some(Held { until_ms, holds_upkeep: true })
+    }
+
+    fn holds_upkeep(&self) -> bool {
+        self.held.is_some_and(|held| held.holds_upkeep)
     }
 
     fn send_commit(&mut self, commit: Commit, under_way: UnderWay) {
@@ -655,9 +671,10 @@ impl Journal {
         match &self.phase {
             Phase::Ready(upkeep) => {
                 let look_ms = self.config.is_shared.then_some(self.look_ms);
-                let upkeep_ms = if self.under_way.is_none() { upkeep.due_ms() } else { None };
+                let upkeep_ms = if self.under_way.is_none() && !self.holds_upkeep() { upkeep.due_ms() } else { None };
                 // The commit of the held renewals will show whether the store has space again.
-                let batch_ms = self.held_until_ms.or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
+                let batch_ms =
+                    self.held.map(|held| held.until_ms).or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
                 [look_ms, upkeep_ms, batch_ms].into_iter().flatten().min()
             }
             Phase::Loading(_) | Phase::Failed => None,

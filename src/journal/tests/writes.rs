@@ -54,27 +54,28 @@ fn changes_of_one_turn_share_a_batch_and_those_of_the_next_wait() {
 }
 
 #[test]
-fn a_batch_of_many_changes_is_held_back_while_each_turn_brings_more() {
+fn a_batch_of_many_changes_waits_for_the_clients_of_the_last_batch() {
     let limits = Limits { gathered_changes_min: 3, gather_ms_max: 4, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
     let mut tickets = Vec::new();
     // Submits `changes` new changes and ends the turn at `now_ms`. Returns the number of entries in the store.
     let mut turn = |rig: &mut Rig, now_ms, changes| {
+        rig.journal.advance(&mut rig.table, now_ms, 1_000).expect("a store");
         let first = tickets.len();
         tickets.extend((first..first + changes).map(|n| rig.submit(create("n", &format!("{n}")))));
         rig.journal.end_turn(&rig.table, now_ms);
         rig.store.stored().entries.len()
     };
-    assert_eq!(turn(&mut rig, 10, 2), 1, "few go at once");
-    rig.settle();
-    assert_eq!((turn(&mut rig, 10, 3), turn(&mut rig, 10, 1)), (1, 1), "held back");
-    assert!(rig.journal.has_work(), "the loop must not sleep");
-    assert_eq!(turn(&mut rig, 10, 0), 2, "a turn brought nothing");
-    rig.settle();
-    assert_eq!((turn(&mut rig, 10, 3), turn(&mut rig, 13, 1), turn(&mut rig, 14, 1)), (2, 2, 3), "not for longer");
+    assert_eq!(turn(&mut rig, 10, 5), 1, "no batch came before");
+    assert_eq!(turn(&mut rig, 10, 4), 1, "five changes are expected");
+    assert!(!rig.journal.has_work() && rig.journal.due_ms() == Some(14), "the loop may sleep");
+    assert_eq!(turn(&mut rig, 11, 1), 2, "they are here");
+    assert_eq!((turn(&mut rig, 20, 3), turn(&mut rig, 23, 0), turn(&mut rig, 24, 0)), (2, 2, 3), "not for longer");
+    assert_eq!(turn(&mut rig, 30, 2), 4, "few go at once");
+    assert_eq!(turn(&mut rig, 40, 4), 5, "the last batch had few changes");
     rig.settle();
     let commits: Vec<_> = rig.journal.take_commits().iter().map(|commit| commit.changes).collect();
-    assert_eq!(commits, [2, 4, 5]);
+    assert_eq!(commits, [5, 5, 3, 2, 4]);
     assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
 }
 
