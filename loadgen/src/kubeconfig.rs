@@ -2,9 +2,9 @@
 //! authority, and the user's client certificate.
 
 use base64::Engine as _;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use std::path::{Path, PathBuf};
+use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
+use secrecy::ExposeSecret;
+use std::path::Path;
 
 /// Access to a server, from a kubeconfig or from flags. Byte fields hold PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,24 +29,24 @@ pub(crate) fn read(path: &Path) -> Result<Access, String> {
 
 /// Parses the access in a kubeconfig; files that it names are relative to `folder`.
 fn parse(text: &str, folder: &Path) -> Result<Access, String> {
-    let config: Config = serde_saphyr::from_str(text).map_err(|error| match error.location() {
-        Some(at) => format!("is no kubeconfig, by its line {}, column {}", at.line(), at.column()),
-        None => "is no kubeconfig".to_owned(),
-    })?;
+    let config = Kubeconfig::from_yaml(text).map_err(|error| no_kubeconfig(&error))?;
     let none = |what: &str, name: &str| format!("has no {what} {name:?}");
-    let context = config.contexts.into_iter().find(|c| c.name == config.current_context);
-    let context = context.ok_or_else(|| none("context", &config.current_context))?.context;
-    let cluster = config.clusters.into_iter().find(|c| c.name == context.cluster);
-    let cluster = cluster.ok_or_else(|| none("cluster", &context.cluster))?.cluster;
-    let user = match config.users.into_iter().find(|u| u.name == context.user) {
-        Some(named) => named.user.unwrap_or_default(),
-        None => return Err(none("user", &context.user)),
+    let current = config.current_context.unwrap_or_default();
+    let context = config.contexts.into_iter().find(|named| named.name == current).and_then(|named| named.context);
+    let context = context.ok_or_else(|| none("context", &current))?;
+    let cluster = config.clusters.into_iter().find(|named| named.name == context.cluster);
+    let cluster = cluster.and_then(|named| named.cluster).ok_or_else(|| none("cluster", &context.cluster))?;
+    let user = context.user.unwrap_or_default();
+    let user = match config.auth_infos.into_iter().find(|named| named.name == user) {
+        Some(named) => named.auth_info.unwrap_or_default(),
+        None => return Err(none("user", &user)),
     };
     if let Some(entry) = unused(&user, &cluster) {
         return Err(format!("has {entry:?}, which is not supported: what is, is a client certificate"));
     }
+    let key = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+    let key = bytes(folder, key, user.client_key.as_deref())?;
     let cert = bytes(folder, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
-    let key = bytes(folder, user.client_key_data.as_deref(), user.client_key.as_deref())?;
     let client = match (cert, key) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
@@ -54,101 +54,48 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
     };
     Ok(Access {
         ca: bytes(folder, cluster.certificate_authority_data.as_deref(), cluster.certificate_authority.as_deref())?,
-        server: cluster.server,
+        server: cluster.server.ok_or("has a cluster without a server")?,
         tls_server_name: cluster.tls_server_name,
         client,
     })
 }
 
+/// Describes an error of the parser, without the file's content.
+fn no_kubeconfig(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => error.location(),
+        _ => None,
+    }
+    .map_or_else(
+        || "is no kubeconfig".to_owned(),
+        |at| format!("is no kubeconfig, by its line {}, column {}", at.line(), at.column()),
+    )
+}
+
 /// Returns an unsupported feature that the file asks for. Without it the server would refuse every request, or the
 /// wrong server would get it.
-fn unused(user: &User, cluster: &Cluster) -> Option<&'static str> {
+fn unused(user: &AuthInfo, cluster: &Cluster) -> Option<&'static str> {
     let entries = [
         ("token", user.token.is_some()),
         ("tokenFile", user.token_file.is_some()),
         ("username", user.username.is_some()),
         ("exec", user.exec.is_some()),
         ("auth-provider", user.auth_provider.is_some()),
-        ("as", user.impersonated.is_some()),
+        ("as", user.impersonate.is_some()),
         ("proxy-url", cluster.proxy_url.is_some()),
     ];
     entries.into_iter().find_map(|(name, is_there)| is_there.then_some(name))
 }
 
 /// Inline data takes precedence over a named file, as in client-go.
-fn bytes(folder: &Path, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
+fn bytes(folder: &Path, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = data.filter(|d| !d.is_empty()) {
         let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
         return decoded.map(Some).map_err(|_| "has data that is no base64".to_owned());
     }
-    let Some(file) = file.filter(|f| !f.as_os_str().is_empty()) else { return Ok(None) };
+    let Some(file) = file.filter(|f| !f.is_empty()) else { return Ok(None) };
     let path = folder.join(file);
     std::fs::read(&path).map(Some).map_err(|e| format!("names {}, which cannot be read: {e}", path.display()))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Config {
-    #[serde(default)]
-    current_context: String,
-    #[serde(default)]
-    contexts: Vec<NamedContext>,
-    #[serde(default)]
-    clusters: Vec<NamedCluster>,
-    #[serde(default)]
-    users: Vec<NamedUser>,
-}
-
-#[derive(Deserialize)]
-struct NamedContext {
-    name: String,
-    context: Context,
-}
-
-#[derive(Deserialize)]
-struct Context {
-    cluster: String,
-    #[serde(default)]
-    user: String,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    name: String,
-    cluster: Cluster,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Cluster {
-    server: String,
-    tls_server_name: Option<String>,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    proxy_url: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    name: String,
-    user: Option<User>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct User {
-    client_certificate: Option<PathBuf>,
-    client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
-    client_key_data: Option<String>,
-    token: Option<IgnoredAny>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<IgnoredAny>,
-    username: Option<IgnoredAny>,
-    exec: Option<IgnoredAny>,
-    auth_provider: Option<IgnoredAny>,
-    #[serde(rename = "as")]
-    impersonated: Option<IgnoredAny>,
 }
 
 #[cfg(test)]

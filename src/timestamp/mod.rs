@@ -42,11 +42,10 @@ pub fn parse_micro_time(text: &str) -> Result<MicroTime, String> {
 /// Go's error message.
 #[inline]
 pub fn parse_time(text: &str) -> Result<Time, String> {
-    if let Ok(bytes) = <&[u8; 20]>::try_from(text.as_bytes())
-        && bytes[19] == b'Z'
-        && let Some(seconds) = canonical_seconds(bytes)
+    if let Ok(bytes) = text.as_bytes().try_into()
+        && let Some(time) = parse_canonical_time(bytes)
     {
-        return Ok(Time(seconds));
+        return Ok(time);
     }
     let (seconds, _) = parse_as_go(text, &TIME_LAYOUT)?;
     Ok(Time(seconds))
@@ -57,6 +56,13 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
 #[must_use]
 pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     canonical_micro_time(text)
+}
+
+/// Parses a `metav1.Time` in the form of [`push_time`]; `None` for any other form.
+#[inline]
+#[must_use]
+pub fn parse_canonical_time(text: &[u8; 20]) -> Option<Time> {
+    if text[19] == b'Z' { canonical_seconds(text).map(Time) } else { None }
 }
 
 /// Returns the text of [`push_time`]; `None` if the year does not have four digits.
