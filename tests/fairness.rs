@@ -1,8 +1,8 @@
 //! One user attacks a real server, through the aggregator or with a certificate. The server serves all other users as
 //! before.
 //!
-//! A witness renews a Lease during the attack. The bounds on its latency are generous, since tests are built without
-//! optimization and share their machine.
+//! A witness renews a Lease during the attack. The bound on the latency of its renewals is 5 ms in a release build. It is
+//! generous in a build without optimization, whose tests share their machine.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -28,8 +28,8 @@ use support::response::Response;
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, Authority};
 
-/// Bound on the 99th percentile of the witness, for a build without optimization.
-const RENEW_P99_MAX: Duration = Duration::from_secs(1);
+/// Bound on the 99th percentile of the witness's renewals.
+const RENEW_P99_MAX: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_000 } else { 5 });
 
 /// A watch that begins with all Leases of [`NAMESPACE`].
 const INFORMER: &str = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -86,11 +86,14 @@ fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<D
 }
 
 /// Checks the 99th percentile of renewals during `attack`.
+#[allow(clippy::print_stdout, reason = "a run with --nocapture shows the latencies")]
 #[track_caller]
 fn expect_prompt(attack: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |permille: usize| times[(times.len() * permille / 1000).min(times.len() - 1)];
-    assert!(at(990) < RENEW_P99_MAX, "{attack}: p50 {:?}, p99 {:?}, longest {:?}", at(500), at(990), at(1000));
+    let latencies = format!("p50 {:?}, p99 {:?}, longest {:?}", at(500), at(990), at(1000));
+    println!("{attack}: {latencies}");
+    assert!(at(990) < RENEW_P99_MAX, "{attack}: {latencies}");
 }
 
 /// Asks for `count` lists as each of `users` with closed windows. Returns the connection and the statuses.
