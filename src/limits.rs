@@ -49,9 +49,10 @@ pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 /// takes almost a microsecond.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
-/// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. The value is etcd's
-/// `--max-request-bytes`. etcd applies it to the whole request, which is about a hundred bytes longer than the Lease.
-pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
+/// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. etcd limits a request to 1.5 MiB
+/// (`--max-request-bytes`). The rest of a request over etcd has a few hundred bytes, and more with a long
+/// `--etcd-prefix`.
+pub const OBJECT_BYTES_MAX: usize = 1536 * 1024 - 4096;
 
 /// If a Lease has more bytes, the error has the message of etcd's client instead of the etcd server's message. etcd's
 /// client does not send such a request.

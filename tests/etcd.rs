@@ -8,6 +8,7 @@ mod etcd;
 mod process;
 mod support;
 
+use coordination_apiserver::limits::OBJECT_BYTES_MAX;
 use coordination_apiserver::pki::{CertDir, serving_names};
 use etcd::{Etcd, free_port};
 use process::Process;
@@ -316,6 +317,43 @@ fn without_room_writes_are_refused_and_nothing_is_lost() {
     let read = client(&replica).call("GET", &path(NAMESPACE, "kept"), "").expect_status(200, "kept").json();
     assert_eq!(read, kept);
     assert!(metric(&replica, "coordination_journal_storage_errors_total") > Some(0));
+}
+
+/// A Lease with a holder of this length.
+fn long(name: &str, bytes: usize) -> String {
+    new(name).replace("node-a", &"x".repeat(bytes))
+}
+
+#[test]
+fn a_large_lease_is_stored_or_refused_and_the_replica_goes_on() {
+    /// Maximum length of a Lease without its holder, in bytes.
+    const OTHER_BYTES: usize = 1024;
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let replica = replica(&etcd);
+    let mut client = client(&replica);
+    for n in 0..3 {
+        let largest = long(&format!("a{n}"), OBJECT_BYTES_MAX - OTHER_BYTES);
+        client.call("POST", &collection(NAMESPACE), &largest).expect_status(201, "the largest");
+    }
+    let larger = long("b", OBJECT_BYTES_MAX);
+    client.call("POST", &collection(NAMESPACE), &larger).expect_status(500, "too large");
+    create(&mut client, "c");
+    assert_eq!(metric(&replica, "coordination_journal_storage_errors_total"), Some(0));
+}
+
+#[test]
+fn a_batch_that_etcd_refuses_for_its_size_fails_alone() {
+    let Some(etcd) = Etcd::start(&["--max-request-bytes=400000"]) else { return };
+    let replica = replica(&etcd);
+    let mut client = client(&replica);
+    for n in 0..3 {
+        let refused = client.call("POST", &collection(NAMESPACE), &long(&format!("l{n}"), 500_000));
+        let status = refused.expect_status(500, "larger than etcd allows").json();
+        assert_eq!(status["message"], "etcdserver: request is too large");
+        create(&mut client, &format!("s{n}"));
+    }
+    assert_eq!(items(&replica).as_array().map(Vec::len), Some(3));
+    assert_eq!(metric(&replica, "coordination_journal_storage_errors_total"), Some(3));
 }
 
 #[test]

@@ -231,6 +231,7 @@ impl Api {
                     return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
+                Outcome::Failed(Failure::TooLarge) => Err(ApiError::too_large_for_etcd()),
                 Outcome::Pending => Err(ApiError::Timeout),
                 Outcome::Rejected => Err(unapplied()),
             },

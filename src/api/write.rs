@@ -416,13 +416,12 @@ fn check_size(lease: &Lease) -> Result<(), ApiError> {
     if length <= OBJECT_BYTES_MAX {
         return Ok(());
     }
-    let message = if length <= OBJECT_BYTES_SENT_MAX {
-        "etcdserver: request is too large".to_owned()
-    } else {
-        format!(
-            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({length} vs. {OBJECT_BYTES_SENT_MAX})"
-        )
-    };
+    if length <= OBJECT_BYTES_SENT_MAX {
+        return Err(ApiError::too_large_for_etcd());
+    }
+    let message = format!(
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({length} vs. {OBJECT_BYTES_SENT_MAX})"
+    );
     Err(ApiError::Unclassified { message })
 }
 

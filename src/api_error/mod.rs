@@ -241,6 +241,12 @@ impl ApiError {
         Self::ServiceUnavailable { message: "overtaken".into() }
     }
 
+    /// Creates the error for a Lease that is larger than etcd's limit of a request.
+    #[must_use]
+    pub fn too_large_for_etcd() -> Self {
+        Self::Unclassified { message: "etcdserver: request is too large".to_owned() }
+    }
+
     /// Returns the `Status` for the client. Long texts are cut.
     #[cold]
     #[must_use]

@@ -160,13 +160,20 @@ pub enum EngineError {
         /// The operating system's error.
         cause: io::Error,
     },
+    /// A commit is larger than the store allows. The commit had no effect.
+    TooLarge {
+        /// The store.
+        store: String,
+        /// The store's error.
+        cause: io::Error,
+    },
 }
 
 impl EngineError {
-    /// Whether the error is [`EngineError::NoSpace`]. The store remains usable after this error only.
+    /// Whether the store remains usable after the error: it refused one commit.
     #[must_use]
-    pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::NoSpace { .. })
+    pub fn leaves_store_usable(&self) -> bool {
+        matches!(self, Self::NoSpace { .. } | Self::TooLarge { .. })
     }
 }
 
@@ -192,6 +199,7 @@ impl fmt::Display for EngineError {
                 "{store} has format {found}, and this release reads formats up to {known}; run the release that wrote it"
             ),
             Self::NoSpace { store, cause } => write!(f, "{store} has no room: {cause}"),
+            Self::TooLarge { store, cause } => write!(f, "{store} refuses a large commit: {cause}"),
         }
     }
 }
@@ -199,7 +207,7 @@ impl fmt::Display for EngineError {
 impl std::error::Error for EngineError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { cause, .. } | Self::NoSpace { cause, .. } => Some(cause),
+            Self::Io { cause, .. } | Self::NoSpace { cause, .. } | Self::TooLarge { cause, .. } => Some(cause),
             Self::Busy { .. }
             | Self::Damaged { .. }
             | Self::InUse { .. }

@@ -52,6 +52,8 @@ pub(super) enum Failure {
     Unknown(Status),
     /// The store has no space. The request may have taken effect nevertheless.
     NoSpace(String),
+    /// The request is larger than a member allows. Another member may have carried out a copy of the request.
+    TooLarge(String),
     /// etcd has compacted the revision.
     Compacted,
     /// The answer contradicts earlier answers: etcd lost data, or another etcd cluster answers.
@@ -320,6 +322,19 @@ impl Failure {
             Code::ResourceExhausted if status.message().contains("space exceeded") => {
                 Self::NoSpace(status.message().to_owned())
             }
+            // etcd limits a request, and its gRPC server limits a message.
+            Code::InvalidArgument | Code::ResourceExhausted
+                if ["request is too large", "message larger than max"]
+                    .iter()
+                    .any(|part| status.message().contains(part)) =>
+            {
+                Self::TooLarge(status.message().to_owned())
+            }
+            // The users or roles of etcd have changed since etcd received the request. etcd's own client repeats such a
+            // request too.
+            Code::InvalidArgument if status.message().contains("revision of auth store is old") => {
+                Self::Unknown(status)
+            }
             Code::OutOfRange if status.message().contains("compacted") => Self::Compacted,
             Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {
                 Self::Refused(status)
@@ -337,6 +352,7 @@ impl Failure {
                 EngineError::Io { what: format!("cannot reach {store}"), cause }
             }
             Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },
+            Self::TooLarge(message) => EngineError::TooLarge { store, cause: io::Error::other(message) },
             Self::Compacted => EngineError::Lost { store, what: "etcd was compacted on the way".to_owned() },
             Self::Lost(what) => EngineError::Lost { store, what },
             Self::Refused(status) => {
@@ -344,5 +360,23 @@ impl Failure {
                 EngineError::Io { what: format!("{store} refuses a request"), cause }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_one_request_does_not_end_the_client() {
+        let of = |code, message: &str| Failure::of(Status::new(code, message));
+        let too_large = of(Code::InvalidArgument, "etcdserver: request is too large");
+        assert!(matches!(too_large, Failure::TooLarge(_)));
+        let received = of(Code::ResourceExhausted, "grpc: received message larger than max (2200000 vs. 2097152)");
+        assert!(matches!(received, Failure::TooLarge(_)));
+        let old_rights = of(Code::InvalidArgument, "etcdserver: revision of auth store is old");
+        assert!(matches!(old_rights, Failure::Unknown(_)), "another attempt may succeed");
+        let no_rights = of(Code::PermissionDenied, "etcdserver: permission denied");
+        assert!(matches!(no_rights, Failure::Refused(_)));
     }
 }

@@ -5,7 +5,7 @@ use super::keys::{FORMAT, Keys};
 use super::messages::{KeyValue, RangeRequest};
 use super::state::SharedState;
 use crate::engine::{EngineError, Entry, Position, SnapshotId};
-use crate::journal::{Event, StoredManifest, open_piece};
+use crate::journal::{Event, StoredManifest, base_position, open_piece};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -36,6 +36,7 @@ impl Load {
             .next()
             .map(|kv| StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
         state.note_manifest(manifest.as_ref().map_or(0, |manifest| manifest.revision));
+        state.note_base(manifest.as_ref().and_then(|manifest| base_position(&manifest.bytes)));
         let head = client.range(one(keys.head(), self.revision)).await?.kvs.into_iter().next().unwrap_or_default();
         state.delivered.set(position(&head));
         state.numbered.set(head.version.cast_unsigned());

@@ -12,7 +12,7 @@ use super::release;
 use super::state::{SharedState, Wait};
 use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
-use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
+use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port, base_position};
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::cell::RefCell;
@@ -152,6 +152,7 @@ async fn look_at_waits(state: Rc<SharedState>) {
 /// Sends a commit. Repeats the commit until etcd gives a definite answer.
 async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
+    let base = commit.manifest.as_ref().and_then(|manifest| base_position(&manifest.bytes));
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
         return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
     };
@@ -165,7 +166,8 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     state.end(Wait::Commit);
     let (answer, revision) = match done {
         Ok(Done::Committed { revision }) => {
-            state.entries.borrow_mut().forget(transaction.truncated);
+            state.entries.borrow_mut().forget(&transaction.truncated);
+            state.note_base(base);
             let chunk_bytes = transaction.chunk_bytes;
             state.chunk.set(transaction.chunk_after(state.chunk.get(), revision));
             let revision = if is_manifest { revision } else { 0 };

@@ -4,7 +4,7 @@ use super::client::{Client, Failure};
 use super::keys::Keys;
 use super::transaction::{Entries, Known, PutChunk};
 use crate::engine::Position;
-use crate::journal::{Event, StoredManifest};
+use crate::journal::{Event, StoredManifest, base_position};
 use crate::updates::UpdateSender;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub(super) struct SharedState {
     pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered or put.
     pub(super) manifest_revision: Cell<u64>,
+    /// Position of the base in the last manifest that was delivered, loaded or put; 0 for an empty base.
+    base: Cell<Position>,
     /// The last chunk that was put since the last manifest.
     pub(super) chunk: Cell<Option<PutChunk>>,
     /// Revision up to which all entries and manifests are delivered.
@@ -62,6 +64,7 @@ impl SharedState {
             delivered: Cell::default(),
             numbered: Cell::default(),
             manifest_revision: Cell::default(),
+            base: Cell::default(),
             chunk: Cell::default(),
             followed: Cell::default(),
             held: RefCell::default(),
@@ -83,7 +86,7 @@ impl SharedState {
 
     /// Sends an event to the event loop.
     pub(super) fn say(&self, event: Event) {
-        let is_failure = matches!(event, Event::Failed(ref error) if !error.is_no_space());
+        let is_failure = matches!(event, Event::Failed(ref error) if !error.leaves_store_usable());
         if !self.is_over.get() && (!self.events.send(event) || is_failure) {
             self.is_over.set(true);
         }
@@ -135,7 +138,7 @@ impl SharedState {
         self.say(answer);
         for manifest in self.held.take().into_iter().flatten() {
             if manifest.revision > revision {
-                self.say(Event::Replaced(manifest));
+                self.say_replaced(manifest);
             }
         }
     }
@@ -145,8 +148,23 @@ impl SharedState {
         self.note_manifest(manifest.revision);
         match &mut *self.held.borrow_mut() {
             Some(held) => held.push(manifest),
-            None => self.say(Event::Replaced(manifest)),
+            None => self.say_replaced(manifest),
         }
+    }
+
+    /// Reports another writer's manifest. That writer deletes the entries up to its base.
+    fn say_replaced(&self, manifest: StoredManifest) {
+        if let Some(base) = base_position(&manifest.bytes).filter(|base| *base > self.base.get()) {
+            self.base.set(base);
+            self.entries.borrow_mut().thin(base);
+        }
+        self.say(Event::Replaced(manifest));
+    }
+
+    /// Records the base of a manifest that this process has loaded or put. This process deletes the entries up to that
+    /// base itself.
+    pub(super) fn note_base(&self, base: Option<Position>) {
+        self.base.set(self.base.get().max(base.unwrap_or_default()));
     }
 
     pub(super) fn note_manifest(&self, revision: u64) {

@@ -15,6 +15,8 @@ use super::messages::{
 };
 use crate::engine::{Position, SnapshotId, Write};
 use crate::journal::{Commit, Piece, StoredManifest, entry_name, seal_piece};
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -26,8 +28,8 @@ pub(super) struct Transaction {
     pub(super) entry: Option<(Vec<u8>, Vec<u8>)>,
     /// The commit's manifest, with the revision that it replaces; `None` without a manifest.
     manifest: Option<StoredManifest>,
-    /// Position up to which entries are deleted; 0 for none.
-    pub(super) truncated: Position,
+    /// Entries that the transaction deletes: for some writers, the sequence of the last deleted entry.
+    pub(super) truncated: Vec<(u64, u64)>,
     /// Size of the chunk, in bytes.
     pub(super) chunk_bytes: usize,
     /// Snapshot and index of the commit's chunk; `None` without a chunk.
@@ -93,7 +95,7 @@ impl Transaction {
             request: TxnRequest::default(),
             entry: None,
             manifest: None,
-            truncated: Position::default(),
+            truncated: Vec::new(),
             chunk_bytes: 0,
             chunk: None,
             dropped: Vec::new(),
@@ -121,8 +123,8 @@ impl Transaction {
                     transaction.delete(keys.chunks_below(snapshot, below));
                 }
                 Write::Truncate(up_to) => {
-                    transaction.truncated = up_to;
-                    for (writer, last) in known.entries.up_to(up_to) {
+                    transaction.truncated = known.entries.up_to(up_to);
+                    for (writer, last) in transaction.truncated.clone() {
                         transaction.truncate(keys.entry(writer, 0)..keys.entry(writer, last.saturating_add(1)), up_to);
                     }
                 }
@@ -167,7 +169,8 @@ impl Transaction {
         let revision = manifest.revision;
         self.compare(keys.manifest(), EQUAL, revision);
         if let Some(PutChunk { snapshot, index, revision }) = chunk {
-            self.compare(keys.chunk(snapshot, index), EQUAL, revision);
+            // A second copy of the transaction with the chunk may have put the chunk again, at a later revision.
+            self.compare(keys.chunk(snapshot, index), GREATER, revision.saturating_sub(1));
         }
         self.request.failure.push(get(keys.manifest()));
         if revision == 0 {
@@ -265,7 +268,8 @@ pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     TxnRequest { success: vec![get(keys.head()), manifest], ..TxnRequest::default() }
 }
 
-/// Sequence and position of each entry that the store may hold, by writer.
+/// Sequences and positions of entries that the store may hold, by writer. For each writer, the last entry and the
+/// entries after the base are known.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
@@ -284,23 +288,49 @@ impl Entries {
         self.last = Some((writer, sequence, position));
     }
 
-    /// Returns for each writer the sequence of its last entry up to and including `position`.
+    /// Returns for each writer the sequence of its last entry up to and including `position`. Returns at most
+    /// [`TRUNCATED_WRITERS_MAX`] writers, those with the most entries first.
     fn up_to(&self, position: Position) -> Vec<(u64, u64)> {
-        let last = |entries: &VecDeque<(u64, Position)>| {
-            entries.iter().take_while(|(_, at)| *at <= position).last().map(|(sequence, _)| *sequence)
+        let found = |(writer, entries): (&u64, &VecDeque<(u64, Position)>)| {
+            let count = entries.iter().take_while(|(_, at)| *at <= position).count();
+            let (sequence, _) = entries.get(count.checked_sub(1)?)?;
+            Some((Reverse(count), *writer, *sequence))
         };
-        self.by_writer.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
+        let mut found: Vec<_> = self.by_writer.iter().filter_map(found).collect();
+        found.sort_unstable();
+        found.into_iter().take(TRUNCATED_WRITERS_MAX).map(|(_, writer, sequence)| (writer, sequence)).collect()
     }
 
-    /// Removes the entries up to and including `position`, which the store has deleted.
-    pub(super) fn forget(&mut self, position: Position) {
-        self.last = self.last.filter(|(.., at)| *at > position);
-        for entries in self.by_writer.values_mut() {
-            while entries.pop_front_if(|(_, at)| *at <= position).is_some() {}
+    /// Removes entries that the store has deleted: for each writer, all entries up to and including a sequence.
+    pub(super) fn forget(&mut self, truncated: &[(u64, u64)]) {
+        for (writer, last) in truncated {
+            let is_deleted = |(sequence, _): &mut (u64, Position)| *sequence <= *last;
+            if let Entry::Occupied(mut entries) = self.by_writer.entry(*writer) {
+                while entries.get_mut().pop_front_if(is_deleted).is_some() {}
+                if entries.get().is_empty() {
+                    entries.remove();
+                }
+            }
+            self.last = self.last.filter(|(of, sequence, _)| of != writer || sequence > last);
         }
-        self.by_writer.retain(|_, entries| !entries.is_empty());
+    }
+
+    /// Removes entries up to and including `base`, which another writer deletes. Keeps the last one of each writer: a
+    /// later truncation then also deletes the entries that the other writer did not delete, for example because it
+    /// died.
+    pub(super) fn thin(&mut self, base: Position) {
+        for entries in self.by_writer.values_mut() {
+            while entries.get(1).is_some_and(|(_, at)| *at <= base) {
+                entries.pop_front();
+            }
+            entries.shrink_to(2 * entries.len());
+        }
     }
 }
+
+/// Maximum number of writers whose entries one transaction deletes. etcd's limit is 128 operations
+/// (`--max-txn-ops`). The next truncation deletes the entries of the other writers.
+const TRUNCATED_WRITERS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
@@ -333,10 +363,10 @@ mod tests {
         let of_manifest = [
             (keys.entry(1, 5), EQUAL, at(40)),
             (keys.manifest(), EQUAL, at(20)),
-            (keys.chunk(SnapshotId(2), 7), EQUAL, at(30)),
+            (keys.chunk(SnapshotId(2), 7), GREATER, at(29)),
         ];
         assert_eq!(compared(manifest(), &entries), of_manifest);
-        entries.forget(Position(40));
+        entries.forget(&[(1, 5)]);
         assert_eq!(compared(Commit::default(), &entries), truncated);
     }
 
@@ -378,8 +408,38 @@ mod tests {
             entries.push(writer, sequence, Position(position));
         }
         assert_eq!(entries.up_to(Position(12)), [(1, 2), (2, 1)]);
-        entries.forget(Position(12));
+        entries.forget(&[(1, 2), (2, 1)]);
         assert_eq!(entries.up_to(Position(20)), [(2, 2), (3, 1)]);
         assert_eq!(entries.up_to(Position(14)), []);
+    }
+
+    #[test]
+    fn one_transaction_deletes_entries_of_a_limited_number_of_writers() {
+        let mut entries = Entries::default();
+        for writer in 0..150 {
+            entries.push(writer, 1, Position(10 + writer));
+        }
+        entries.push(149, 2, Position(200));
+        let first = entries.up_to(Position(200));
+        assert_eq!((first.len(), first[0]), (TRUNCATED_WRITERS_MAX, (149, 2)), "the most entries");
+        entries.forget(&first);
+        assert_eq!(entries.up_to(Position(200)).len(), 50);
+    }
+
+    #[test]
+    fn entries_that_another_writer_deletes_take_no_memory() {
+        let mut entries = Entries::default();
+        for sequence in 1..=1_000 {
+            entries.push(1, sequence, Position(2 * sequence));
+            entries.push(2, sequence, Position(2 * sequence + 1));
+        }
+        entries.push(3, 1, Position(5_000));
+        entries.thin(Position(2_001));
+        assert_eq!(entries.by_writer.values().map(VecDeque::len).sum::<usize>(), 3);
+        assert!(entries.by_writer.values().all(|of_writer| of_writer.capacity() <= 4));
+        assert_eq!(entries.up_to(Position(6_000)), [(1, 1_000), (2, 1_000), (3, 1)]);
+        entries.push(1, 1_001, Position(6_001));
+        entries.thin(Position(5_500));
+        assert_eq!(entries.up_to(Position(5_500)), [(1, 1_000), (2, 1_000), (3, 1)]);
     }
 }

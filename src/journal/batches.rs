@@ -157,6 +157,11 @@ impl Batches {
         self.sent.is_none() && !self.waiting.is_empty()
     }
 
+    /// Whether the next batch has one change that is larger than a batch of several changes may be.
+    pub(super) fn begins_large(&self, limits: &Limits) -> bool {
+        self.waiting.front().is_some_and(|first| estimate(&first.change) > limits.batch_bytes_max)
+    }
+
     /// Whether all waiting changes are renewals.
     pub(super) fn only_renewals_wait(&self) -> bool {
         self.waiting_others == 0
@@ -351,6 +356,13 @@ impl Batches {
         let waiting = std::mem::take(&mut self.waiting);
         (self.waiting_bytes, self.waiting_others) = (0, 0);
         self.settle_sent(applied, waiting, || Outcome::Failed(failure));
+    }
+
+    /// Fails the changes of the sent batch. The store refused the batch, and may take the waiting changes.
+    ///
+    /// The writer changes its name, as in [`Batches::fail`].
+    pub(super) fn fail_sent(&mut self, failure: Failure, applied: &Applied) {
+        self.settle_sent(applied, VecDeque::new(), || Outcome::Failed(failure));
     }
 
     /// Rejects all changes of the sent batch, which every replica skips.

@@ -74,6 +74,15 @@ pub(super) struct SnapshotInfo {
     pub(super) writers: Writers,
 }
 
+/// Returns the position of the base in a sealed manifest: the last entry of the base's snapshot. Returns `None` if the
+/// base is an empty table, or if the manifest cannot be read.
+pub(crate) fn base_position(sealed: &[u8]) -> Option<Position> {
+    match Manifest::decode(sealed).ok()?.base {
+        Base::Empty(_) => None,
+        Base::Snapshot(info) => Some(info.position),
+    }
+}
+
 impl Manifest {
     /// Creates the manifest of a new store.
     pub(super) fn new(version: ResourceVersion) -> Self {

@@ -65,6 +65,7 @@ pub use chunk::CHUNK_BYTES_MAX;
 pub(crate) use chunk::{open_piece, seal_piece};
 pub use config::{Config, Limits};
 pub(crate) use entry::entry_name;
+pub(crate) use manifest::base_position;
 pub use port::{
     COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoreSize, StoredManifest, ThreadPort,
 };
@@ -361,8 +362,8 @@ impl Journal {
                 self.delivered.extend(entries);
                 Ok(())
             }
-            Event::Failed(error @ EngineError::NoSpace { .. }) => {
-                self.on_no_space(&error, now_ms);
+            Event::Failed(error) if error.leaves_store_usable() => {
+                self.on_refused(&error, now_ms);
                 Ok(())
             }
             Event::Failed(error) => Err(error),
@@ -428,11 +429,12 @@ impl Journal {
         size.in_use_bytes <= max
     }
 
-    fn on_no_space(&mut self, error: &EngineError, now_ms: u64) {
+    /// Handles a commit that the store refused. The store remains usable.
+    fn on_refused(&mut self, error: &EngineError, now_ms: u64) {
         let Phase::Ready(upkeep) = &mut self.phase else { return };
         let UnderWay { changes, bytes, batch_again } = self.under_way.take().unwrap_or_default();
         self.counts.storage_errors += 1;
-        let was_upkeep = upkeep.on_no_space(&self.config, now_ms);
+        let was_upkeep = upkeep.on_refused(&self.config, now_ms);
         if let Some(payload) = batch_again {
             self.send_commit(
                 Commit { append: Some(payload), ..Commit::default() },
@@ -440,7 +442,12 @@ impl Journal {
             );
             return;
         }
-        if changes > 0 || !was_upkeep {
+        if matches!(error, EngineError::TooLarge { .. }) {
+            warn!(%error, changes, bytes, "a commit is refused");
+            if changes > 0 {
+                self.batches.fail_sent(Failure::TooLarge, &self.applied);
+            }
+        } else if changes > 0 || !was_upkeep {
             if self.no_space_until_ms.is_none() {
                 warn!(%error, changes, "writes are refused");
             }
@@ -615,7 +622,10 @@ impl Journal {
         };
         let has_upkeep = commit != Commit::default();
         let mut under_way = UnderWay::default();
+        // The store may have a limit for a commit. A piece and a large change are too much for one commit.
+        let is_full = commit.piece.is_some() && self.batches.begins_large(&self.config.limits);
         if self.held.is_none()
+            && !is_full
             && let Some(sealed) = self.batches.seal(&self.applied, table.version(), &self.config.limits)
         {
             (under_way.changes, under_way.bytes) = (sealed.changes, sealed.payload.len());

@@ -139,7 +139,8 @@ pub enum Event {
     Reachable(bool),
     /// Size of the store, reported from time to time.
     Size(StoreSize),
-    /// A command failed. The worker remains usable only if a commit failed with [`EngineError::NoSpace`].
+    /// A command failed. The worker remains usable only if a commit failed and
+    /// [`EngineError::leaves_store_usable`] is true.
     Failed(EngineError),
 }
 

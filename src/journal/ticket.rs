@@ -44,6 +44,8 @@ pub enum Outcome {
 pub enum Failure {
     /// The store had no space.
     NoSpace,
+    /// The change is larger than the store allows.
+    TooLarge,
 }
 
 /// The reason why the journal does not accept a change.

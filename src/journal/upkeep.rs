@@ -395,13 +395,13 @@ impl Upkeep {
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
     }
 
-    /// Handles a commit for which the store had no space. Returns whether the commit contained a task of upkeep.
-    pub(super) fn on_no_space(&mut self, config: &Config, now_ms: u64) -> bool {
+    /// Handles a commit that the store refused. Returns whether the commit contained a task of upkeep.
+    pub(super) fn on_refused(&mut self, config: &Config, now_ms: u64) -> bool {
         let Some(task) = self.under_way.take() else { return false };
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
         if matches!(task, Task::Piece) {
             self.snapshot_retry_ms = Some(now_ms.saturating_add(config.limits.snapshot_retry_ms));
-            warn!("snapshot given up: the store has no room");
+            warn!("snapshot given up: the store has refused a commit");
             self.give_up();
         }
         true

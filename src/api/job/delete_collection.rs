@@ -138,6 +138,7 @@ impl Doomed {
             DoomedState::Submitted(ticket) => match ticket.take() {
                 Outcome::Applied(_) => self.state = DoomedState::Done,
                 Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
+                Outcome::Failed(Failure::TooLarge) => return Err(JobError::Refused(ApiError::too_large_for_etcd())),
                 Outcome::Pending => {}
                 // Another write of this Lease came first, so the deletion must be repeated.
                 Outcome::Rejected => self.state = DoomedState::Found,
