@@ -12,6 +12,8 @@
 
 use super::Api;
 use super::storage::Written;
+use crate::api_error::ApiError;
+use crate::auth::{Caller, check_master};
 use crate::clock::Now;
 use crate::cluster::ReplicaEndpoint;
 use crate::handover::{self, ASKED};
@@ -158,7 +160,7 @@ impl ReplicaIdentity {
                 _ => now.ms,
             };
             let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
-            let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
+            let duration_ms = u64::try_from(seconds.clamp(0, DURATION_S)).unwrap_or_default() * 1_000;
             let endpoint = endpoint_in(&metadata.annotations);
             let keeps_to = metadata.annotations.value(ASKED).map(CompactString::from);
             seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
@@ -214,9 +216,14 @@ impl ReplicaIdentity {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
 
-    /// Whether an identity Lease confirms the phase that this replica follows.
-    fn is_confirmed_in(&self, object: &Object) -> bool {
-        object.metadata().annotations.value(ASKED) == self.keeps_to.as_deref()
+    /// Whether this replica's identity Lease has the right endpoint and label, and confirms the phase that this replica
+    /// follows.
+    fn is_shown_by(&self, object: &Object) -> bool {
+        is_identity(object.metadata()) && object.metadata().annotations == self.annotations()
+    }
+
+    fn labels(&self) -> StringMap {
+        [(LABEL.0.into(), LABEL.1.into()), (HOST_LABEL.into(), self.host.clone())].into_iter().collect()
     }
 
     fn annotations(&self) -> StringMap {
@@ -229,9 +236,7 @@ impl ReplicaIdentity {
     }
 
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
-        let labels: StringMap =
-            [(LABEL.0.into(), LABEL.1.into()), (HOST_LABEL.into(), self.host.clone())].into_iter().collect();
-        let annotations = self.annotations();
+        let (labels, annotations) = (self.labels(), self.annotations());
         Lease {
             metadata: ObjectMeta {
                 name: self.name.clone(),
@@ -255,6 +260,24 @@ impl ReplicaIdentity {
 /// Returns the wall clock as a time of a Lease.
 pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
+}
+
+/// Checks that `caller` may make a change. The identity Leases decide which addresses the Service routes to, and how a
+/// hand-over proceeds. So the right to write Leases in their namespace is not enough to write an identity Lease.
+///
+/// # Errors
+/// [`ApiError::Forbidden`] if the Lease is an identity Lease before or after the change.
+pub(super) fn check_change(table: &Table, change: &Change, caller: &Caller) -> Result<(), ApiError> {
+    let (namespace, name) = table.names_of(change);
+    if namespace != NAMESPACE {
+        return Ok(());
+    }
+    let is_before = table.find(namespace, name).is_some_and(|(_, object)| is_identity(object.metadata()));
+    let is_after = match change {
+        Change::Create(lease) | Change::Replace(_, lease) => is_identity(&lease.metadata),
+        Change::Renew(..) | Change::Delete(_) => false,
+    };
+    if is_before || is_after { check_master(caller, name, "the identity Lease of a replica") } else { Ok(()) }
 }
 
 /// Returns the endpoint that the annotations of an identity Lease name.
@@ -308,12 +331,13 @@ impl Api {
         if identity.renew_ms <= now.ms {
             let change = match table.find(NAMESPACE, &identity.name) {
                 None => Change::Create(Box::new(identity.lease(uid, now))),
-                Some((slot, object)) if identity.holds(object) && identity.is_confirmed_in(object) => {
+                Some((slot, object)) if identity.holds(object) && identity.is_shown_by(object) => {
                     let times = RenewedTimes { renew_time: micros(now), managed_time: None };
                     Change::Renew(table.target(slot), times)
                 }
                 Some((slot, object)) if identity.holds(object) => {
                     let mut lease = object.lease().into_owned();
+                    lease.metadata.labels = identity.labels();
                     lease.metadata.annotations = identity.annotations();
                     lease.spec.renew_time = Some(micros(now));
                     Change::Replace(table.target(slot), Box::new(lease))
@@ -364,6 +388,8 @@ mod tests {
     use super::*;
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
+    use crate::tls::identity::Identity;
+    use std::rc::Rc;
 
     fn at(ms: u64) -> Now {
         Now { ms, wall: Time(1_767_000_000 + i64::try_from(ms / 1000).expect("some seconds")) }
@@ -413,6 +439,52 @@ mod tests {
         // This replica read the other replica's Lease a second after the renewal of that Lease.
         one.keep_identity(&mut table, at(7_000));
         assert_eq!(names(&table), both[..1]);
+    }
+
+    #[test]
+    fn only_administrators_write_identity_leases() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let mut api = replica("a");
+        api.keep_identity(&mut table, at(0));
+        let name = "coordination-apiserver-a-8443";
+        let lease = |labels: &StringMap, namespace: &str, name: &str| {
+            let metadata = ObjectMeta {
+                name: name.into(),
+                namespace: namespace.into(),
+                labels: labels.clone(),
+                ..ObjectMeta::default()
+            };
+            Box::new(Lease { metadata, spec: LeaseSpec::default() })
+        };
+        let (labels, none) = (api.identity.as_ref().expect("an identity").labels(), StringMap::default());
+        let (slot, _) = table.find(NAMESPACE, name).expect("a Lease");
+        let times = RenewedTimes { renew_time: MicroTime(1), managed_time: None };
+        let of = |group: &str| Caller::Proxied(Rc::new(Identity { user: "u".into(), groups: vec![group.into()] }));
+        let (admin, other) = (of("system:masters"), of("system:nodes"));
+        let target = table.target(slot);
+        let replacement = lease(&none, NAMESPACE, name);
+        for change in [Change::Delete(target), Change::Renew(target, times), Change::Replace(target, replacement)] {
+            assert!(check_change(&table, &change, &admin).is_ok());
+            assert!(matches!(check_change(&table, &change, &other), Err(ApiError::Forbidden { .. })));
+        }
+        let created = |labels: &StringMap, namespace: &str| {
+            check_change(&table, &Change::Create(lease(labels, namespace, "x")), &other).is_ok()
+        };
+        assert!(!created(&labels, NAMESPACE) && created(&none, NAMESPACE) && created(&labels, "default"));
+    }
+
+    #[test]
+    fn a_replica_restores_its_lease() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let mut one = replica_at("a", Some("10.0.0.1:8443"));
+        one.keep_identity(&mut table, at(0));
+        let (slot, object) = table.find(NAMESPACE, "coordination-apiserver-a-8443").expect("a Lease");
+        let mut lease = object.lease().into_owned();
+        (lease.metadata.labels, lease.metadata.annotations) = (StringMap::default(), StringMap::default());
+        table.apply(Change::Replace(table.target(slot), Box::new(lease))).expect("the current version");
+        one.keep_identity(&mut table, at(1_000));
+        let (_, object) = table.find(NAMESPACE, "coordination-apiserver-a-8443").expect("a Lease");
+        assert!(is_identity(object.metadata()) && endpoint_in(&object.metadata().annotations).is_some());
     }
 
     #[test]

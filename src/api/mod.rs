@@ -386,9 +386,12 @@ impl Api {
     /// Writes a client's change if the hand-over allows the change.
     ///
     /// # Errors
-    /// Those of [`Storage::write`]. 429 if the hand-over does not allow the change.
+    /// Those of [`Storage::write`]. 403 for an identity Lease. 429 if the hand-over does not allow the change.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
+        if self.identity.is_some() {
+            identity::check_change(table, &change, call.caller)?;
+        }
         self.handover.check_change(table, &change)?;
         let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
         let holder_change = HolderChange::of(table, &change, author);

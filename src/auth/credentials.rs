@@ -160,6 +160,7 @@ mod tests {
     const BOB: Lines<'_> = Lines(&[("Host", b"x"), ("X-Remote-User", b"bob"), ("X-Remote-Group", b"dev")]);
     const EVE: Lines<'_> = Lines(&[("X-Remote-User", b"eve")]);
     const GROUP: Lines<'_> = Lines(&[("X-Remote-Group", b"system:masters")]);
+    const IMPERSONATOR: Lines<'_> = Lines(&[("X-Remote-User", b"bob"), ("impersonate-user", b"eve")]);
 
     #[test]
     fn lines_of_the_front_proxy_are_believed_and_each_request_has_its_own_user() {
@@ -172,6 +173,7 @@ mod tests {
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
         assert_eq!(user(&EVE), Ok(("eve".into(), vec![])));
         assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
+        assert_eq!(user(&IMPERSONATOR), Err(ApiError::Unauthorized));
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
         // If the front proxy names no user, the caller is the user of the certificate. This certificate names none, so
         // the caller is anonymous.

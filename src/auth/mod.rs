@@ -127,12 +127,20 @@ fn authorize_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) ->
     if !is_write || !handover::is_lease(namespace, name) {
         return Ok(());
     }
+    check_master(caller, name, "the Lease of the hand-over")
+}
+
+/// Checks that `caller` may write a Lease that controls this server. `what` describes the Lease.
+///
+/// # Errors
+/// [`ApiError::Forbidden`] unless the caller is a member of `system:masters`, or uses the insecure port.
+pub(crate) fn check_master(caller: &Caller, name: &str, what: &str) -> Result<(), ApiError> {
     match caller {
         Caller::Insecure => Ok(()),
         Caller::Proxied(identity) | Caller::User(identity) if identity.is_in(GROUP_MASTERS) => Ok(()),
         Caller::Anonymous | Caller::Proxied(_) | Caller::User(_) => {
-            let message = format!("only members of {GROUP_MASTERS} may write the Lease of the hand-over");
-            Err(ApiError::Forbidden { name: name.to_string(), message })
+            let message = format!("only members of {GROUP_MASTERS} may write {what}");
+            Err(ApiError::Forbidden { name: name.to_owned(), message })
         }
     }
 }

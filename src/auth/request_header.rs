@@ -13,7 +13,8 @@ use crate::tls::trust::HeaderNames;
 pub(super) enum Unnamed {
     /// No field line names a user.
     Absent,
-    /// Field lines claim a user, but the name is missing, or some bytes are not UTF-8.
+    /// Field lines claim a user, but the name is missing, or some bytes are not UTF-8, or the lines ask for
+    /// impersonation.
     Unreadable,
 }
 
@@ -33,7 +34,7 @@ enum Role {
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
     fields.for_each(&mut |name, _| {
-        found = found || role_of(names, name).is_some() || has_prefix(name, b"Impersonate-");
+        found = found || role_of(names, name).is_some() || is_impersonation(name);
     });
     found
 }
@@ -47,8 +48,11 @@ pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut 
     let mut reading = Reading { is_claim: false, is_text: true, username: FirstLines::default(), groups: 0 };
     identity.user.clear();
     fields.for_each(&mut |name, value| {
-        if let Some(role) = role_of(names, name) {
-            reading.take(role, value, identity);
+        match role_of(names, name) {
+            Some(role) => reading.take(role, value, identity),
+            // kube-apiserver acts on these fields itself and forwards none.
+            None if is_impersonation(name) => (reading.is_claim, reading.is_text) = (true, false),
+            None => {}
         }
     });
     identity.groups.truncate(reading.groups);
@@ -70,6 +74,10 @@ fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
     // An empty prefix, which a ConfigMap may contain, would make every field a claim.
     let is_extra = |prefix: &String| !prefix.is_empty() && has_prefix(name, prefix.as_bytes());
     (position(&names.uid).is_some() || names.extra_prefix.iter().any(is_extra)).then_some(Role::Other)
+}
+
+fn is_impersonation(name: &[u8]) -> bool {
+    has_prefix(name, b"Impersonate-")
 }
 
 fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {

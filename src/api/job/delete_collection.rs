@@ -3,11 +3,11 @@
 use super::JobError;
 use super::found::Found;
 use crate::api::deletion::{Deletion, Fate};
+use crate::api::identity::is_own;
 use crate::api::storage::{Storage, Written};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
-use crate::handover;
 use crate::journal::{Failure, Outcome, Ticket};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
@@ -107,10 +107,8 @@ impl CollectionDeletion {
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            // A deletion of a collection never deletes the Lease of the hand-over.
-            if object.is_selected_by(selector)
-                && !handover::is_lease(&object.metadata().namespace, &object.metadata().name)
-            {
+            // A deletion of a collection never deletes the Leases of this server itself.
+            if object.is_selected_by(selector) && !is_own(object.metadata()) {
                 bytes_left = bytes_left.saturating_sub(object.memory_bytes());
                 doomed.push_back(Doomed { object: object.clone(), state: DoomedState::Found });
             }
