@@ -188,9 +188,9 @@ pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 /// the Leases. This does not limit the sum, since each peer still gets one response.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
-/// Maximum bytes of responses that wait for the flow-control windows of one HTTP/2 connection. Above this limit, a
-/// stream whose body would also have to wait is reset. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all
-/// connections, the limit is [`QUEUED_BYTES_LOW`].
+/// Maximum bytes of responses that wait for the flow-control windows of one HTTP/2 connection. Above this limit, the
+/// server resets the stream with the most waiting bytes. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all
+/// connections, the limit is [`QUEUED_BYTES_LOW`], except for a front proxy.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A list body of up to this number of bytes is sent in one piece, with a `Content-Length`.

@@ -13,6 +13,7 @@ use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
+use coordination_apiserver::lease::Lease;
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LINGER_MS_MAX,
     LONG_JOBS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX,
@@ -20,6 +21,7 @@ use coordination_apiserver::limits::{
 };
 use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::serve::{Budget, Context, Peer, Protocol, Service};
+use coordination_apiserver::table::change::Change;
 use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -317,6 +319,59 @@ fn long_leases_behind_closed_windows() {
     assert!(resets >= asked - kept_max - 1, "{resets} of {asked} streams were reset");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
+
+/// A client that does not read takes no place from the other clients of a front proxy's connection.
+#[test]
+fn the_longest_unread_response_is_reset_for_a_shorter_one() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    for (name, bytes) in [("long", 1 << 20), ("short", 600_000)] {
+        let lease = lease::new(name).replace("node-a", &"x".repeat(bytes));
+        client.call("POST", &lease::collection("n"), &lease).expect_status(201, "before the attack");
+    }
+    let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let long = u32::try_from(UNSENT_BYTES_MAX >> 20).unwrap() - 1;
+    let asked = long + 4;
+    let name = |n: u32| if n < long { "long" } else { "short" };
+    frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::path("n", name(n)))).collect::<Vec<_>>());
+    let (mut heads, mut resets) = (0, Vec::new());
+    while heads < asked {
+        let got = frames.recv();
+        heads += u32::from(got.frame_type == HEADERS);
+        if got.frame_type == RST_STREAM {
+            resets.push(got.stream);
+        }
+    }
+    assert!(!resets.is_empty() && resets.iter().all(|stream| *stream < 2 * long), "{resets:?}");
+}
+
+/// Incomplete bodies do not let the long requests of a client go before the short ones of others.
+#[test]
+fn incomplete_bodies_beside_long_requests() {
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[]));
+    let last = u32::try_from(CONNECTION_BODIES_MAX).unwrap() + 5;
+    for id in (3..last).step_by(2) {
+        connection.recv(&post(id));
+        for _ in 2..BODY_BYTES_MAX / 16_384 {
+            connection.recv(&frame(DATA, 0, id, &[b' '; 16_384]));
+        }
+    }
+    let bytes = connection.protocol.received_bytes();
+    assert!(bytes > BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2, "{bytes} bytes");
+    let mut large = Lease::default();
+    (large.metadata.namespace, large.metadata.name) = ("n".into(), "large".into());
+    large.spec.holder_identity = Some("x".repeat(1 << 20).into());
+    connection.service.table.apply(Change::Create(Box::new(large))).expect("a new name");
+    let patch = |id: u32| {
+        let fields = [("content-type", "application/merge-patch+json")];
+        let head = request(id, "PATCH", &lease::path("n", "large"), &fields, false);
+        [head, frame(DATA, END_STREAM, id, br#"{"metadata":{"labels":{"a":"b"}}}"#)].concat()
+    };
+    let out = connection.recv(&[patch(last), patch(last + 2), get(last + 4, "/healthz")].concat());
+    let answered: Vec<_> = heads(&out).into_iter().filter(|(kind, _)| *kind == HEADERS).collect();
+    assert_eq!(answered, [(HEADERS, last + 4)]);
 }
 
 /// The limit of `long_leases_behind_closed_windows` also holds for events and for later pieces of lists.

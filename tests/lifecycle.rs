@@ -74,6 +74,22 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
 }
 
 #[test]
+fn a_request_that_has_arrived_when_the_server_stops_is_answered() {
+    for _ in 0..5 {
+        let mut server = Process::start(&["--storage=memory"], 256);
+        let mut client = Client::open(server.endpoint());
+        client.call("GET", "/healthz", "").expect_status(200, "an idle connection");
+        // The paused server gets the request and the signal together.
+        server.signal("STOP");
+        client.send(request("POST", &lease::collection("stop"), &lease::new("a")));
+        server.signal("TERM");
+        server.signal("CONT");
+        client.recv("POST").expect_status(201, "a request from before the stop");
+        assert!(server.wait().success());
+    }
+}
+
+#[test]
 fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     let target = format!("{}?watch=true", lease::collection("late"));
     let server = TestServer::start();

@@ -208,8 +208,9 @@ impl Service {
         let resumed = self.api.resume(&self.table, waiting, now);
         match &resumed {
             // A request that waits for its own change is noted already, until the journal reports the outcome of the
-            // change.
-            Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
+            // change. All other requests of a connection that wait for one event are noted once, with their first
+            // deadline. That note may have been removed when the deadline passed.
+            Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }
             Resumed::Again(_) | Resumed::Reply(_) | Resumed::Waits(_) => {}

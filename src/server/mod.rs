@@ -250,13 +250,21 @@ impl Server {
         Ok(())
     }
 
+    /// Waits for events, for at most `timeout`. A signal ends the wait without events.
+    fn poll_events(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<(), RunError> {
+        match self.poll.poll(events, timeout) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            other => other.map_err(RunError::Poll),
+        }
+    }
+
     /// Runs one turn of the loop; docs/architecture.md shows its order.
     fn turn(&mut self, events: &mut Events) -> Result<(), RunError> {
         let timeout = self.timeout();
-        match self.poll.poll(events, timeout) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => other.map_err(RunError::Poll)?,
-        }
+        self.poll_events(events, timeout)?;
         let woken = Instant::now();
         // Reads the CPU time only in busy turns, because the read costs more than all other counting of a turn.
         let goes_on = timeout == Some(Duration::ZERO);
@@ -268,11 +276,16 @@ impl Server {
         self.endpoints.take_published(now.ms);
         self.take_durable(now)?;
         self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
-            self.stop(now);
-        }
         for event in &*events {
             self.dispatch_event(event);
+        }
+        if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
+            // A stop closes idle connections. A connection whose request has arrived by now is not idle.
+            self.poll_events(events, Some(Duration::ZERO))?;
+            for event in &*events {
+                self.dispatch_event(event);
+            }
+            self.stop(now);
         }
         self.accept(now);
         self.service.pace.begin_turn(Instant::now());

@@ -161,6 +161,10 @@ impl Connection {
         self.encoder.encode_status(status, cx.out);
         finish_headers(start.stream_id, at, cx.out);
         if !start.end_stream {
+            if self.config.speaks_for_many {
+                // The peer may reset the stream rather than send the rest of a client's body.
+                self.flood_guard.allow(Flood::Resets, 1);
+            }
             let mut stream = self.new_stream(start.stream_id, StreamState::HalfClosedLocal);
             (stream.head_received, stream.head_sent) = (true, true);
             let key = self.streams.insert(stream);

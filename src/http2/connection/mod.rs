@@ -326,6 +326,12 @@ impl Connection {
         }
     }
 
+    /// Whether the peer carries the requests of many clients, by the configuration.
+    #[must_use]
+    pub fn speaks_for_many(&self) -> bool {
+        self.config.speaks_for_many
+    }
+
     /// Returns the number of streams that are not closed.
     #[must_use]
     pub fn stream_count(&self) -> usize {

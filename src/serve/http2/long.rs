@@ -63,7 +63,10 @@ impl Http2 {
             return;
         }
         if self.long.turns_waited >= TURNS_WAITED_MAX {
+            // Responses to writes that the journal has settled need not wait for ever either.
+            let has_answers = std::mem::take(&mut budget.has_answers);
             self.serve_long(budget, cx);
+            budget.has_answers |= has_answers;
         }
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
@@ -90,11 +93,12 @@ impl Http2 {
             return;
         }
         self.long.resets = 0;
-        let Self { connection, received_bytes, .. } = self;
+        let Self { connection, received_bytes, complete_bytes, .. } = self;
         self.long.queue.retain(|whole| {
             let is_open = connection.has_stream(whole.key());
             if !is_open {
                 *received_bytes -= whole.received_bytes();
+                *complete_bytes -= whole.received_bytes();
             }
             is_open
         });

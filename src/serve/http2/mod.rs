@@ -55,6 +55,8 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of unserved requests: header fields and received bodies.
     received_bytes: usize,
+    /// Bytes of the complete requests among them.
+    complete_bytes: usize,
     /// Bytes of requests that wait after a first attempt to serve them: header fields and received bodies.
     waiting_bytes: usize,
     /// Bytes of responses that wait for the flow-control windows of their streams.
@@ -91,6 +93,7 @@ impl Http2 {
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
+            complete_bytes: 0,
             waiting_bytes: 0,
             unsent_bytes: 0,
             body_bytes_max,
@@ -201,7 +204,7 @@ impl Http2 {
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
             let rest = Bytes::copy_from_slice(&events[sent..]);
-            if !self.may_keep_unsent(rest.len(), service) {
+            if !self.make_room_for_unsent(rest.len(), service, output) {
                 // The client can watch again from the last event that it got.
                 self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, output);
                 self.on_reset(stream, service);
@@ -330,6 +333,7 @@ impl Http2 {
         self.receiving.clear();
         self.stalled.clear();
         self.received_bytes = 0;
+        self.complete_bytes = 0;
         self.waiting_bytes = 0;
         self.unsent_bytes = 0;
     }

@@ -129,15 +129,21 @@ impl Http2 {
     }
 
     /// Whether to serve the complete requests before reading more: there are as many as are prefetched together, or
-    /// the next frame might exceed the limit of received bytes.
+    /// they have many bytes.
     fn has_enough(&self, cx: &Context<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(cx)
     }
 
-    /// Whether complete requests wait, and the next frame might exceed the limit of received bytes.
+    /// Whether the complete requests have so many bytes that no further requests are read. Incomplete requests do not
+    /// count: at the limit, the largest of them is refused.
     pub(super) fn has_much_waiting(&self, cx: &Context<'_>) -> bool {
-        let is_any = !self.whole.is_empty() || !self.long.is_empty();
-        is_any && self.received_bytes > cx.service.received_bytes_max(cx.from.credentials) / 2
+        self.complete_bytes > cx.service.received_bytes_max(cx.from.credentials) / 2
+    }
+
+    /// Queues a complete request.
+    fn push_whole(&mut self, whole: Whole) {
+        self.complete_bytes += whole.received_bytes();
+        self.whole.push_back(whole);
     }
 
     /// Handles one event of the HTTP/2 connection.
@@ -173,7 +179,7 @@ impl Http2 {
         let is_anonymous = cx.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
-            self.whole.push_back(Whole { key, head, unserved, retry: None });
+            self.push_whole(Whole { key, head, unserved, retry: None });
         } else {
             self.put(key, Work::Receiving(head, unserved));
             self.queue_receiving(key, cx.now);
@@ -192,7 +198,7 @@ impl Http2 {
         unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
         if end_stream && let Some((head, unserved)) = self.take_receiving(key) {
-            self.whole.push_back(Whole { key, head, unserved, retry: None });
+            self.push_whole(Whole { key, head, unserved, retry: None });
         }
     }
 
@@ -223,6 +229,7 @@ impl Http2 {
 
     /// Serves a complete request. Returns false if the stream was reset, so that there was nothing to serve.
     pub(super) fn serve_one(&mut self, whole: Whole, cx: &mut Context<'_>) -> bool {
+        self.complete_bytes -= whole.received_bytes();
         let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
         if is_open {
@@ -271,8 +278,10 @@ impl Http2 {
                 Work::Receiving(_, unserved) => unserved.bytes(),
                 _ => 0,
             });
-            let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
-            assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that are not served");
+            let complete = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
+            assert_eq!(complete.sum::<usize>(), self.complete_bytes, "bytes of complete requests");
+            let unserved_bytes = receiving.sum::<usize>() + self.complete_bytes;
+            assert_eq!(unserved_bytes, self.received_bytes, "bytes that are not served");
             let waiting = self.streams.iter().flatten().map(|stream| match &stream.work {
                 Work::Waiting { bytes, .. } => *bytes,
                 _ => 0,
@@ -366,7 +375,7 @@ impl Http2 {
                 let Kept { head, unserved } = *kept.expect("a request that is served again is kept");
                 self.waiting_bytes -= bytes;
                 self.received_bytes += bytes;
-                self.whole.push_back(Whole { key, head, unserved, retry: Some(retry) });
+                self.push_whole(Whole { key, head, unserved, retry: Some(retry) });
                 return false;
             }
             Resumed::Reply(reply) => {

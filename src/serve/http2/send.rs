@@ -4,7 +4,7 @@
 //! sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent pieces of
 //! all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
 
-use super::streams::{Source, Work, keep_unsent, work_mut};
+use super::streams::{Source, StreamWork, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
 use crate::api::Reply;
 use crate::api::job::Job;
@@ -79,16 +79,35 @@ impl Http2 {
     /// Resets the stream if keeping `bytes` more of its response would exceed the limit. Returns whether the stream
     /// was reset.
     fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, cx: &mut Context<'_>) -> bool {
-        let is_unread = !self.may_keep_unsent(bytes, cx.service);
+        let is_unread = !self.make_room_for_unsent(bytes, cx.service, cx.output);
         if is_unread {
             self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, cx.output);
         }
         is_unread
     }
 
-    /// Whether this connection may keep `bytes` more of unsent responses.
-    pub(super) fn may_keep_unsent(&self, bytes: usize, service: &Service) -> bool {
-        let bytes_max = if service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
+    /// Makes room for `bytes` more of unsent responses: resets the streams with more unsent bytes, the largest first. A
+    /// front proxy's connection carries the responses of all its clients, so the clients that read must not lose theirs.
+    /// Returns false if there is no room although no stream has more.
+    pub(super) fn make_room_for_unsent(&mut self, bytes: usize, service: &mut Service, output: &mut Vec<u8>) -> bool {
+        while !self.may_keep_unsent(bytes, service) {
+            let unsent = |stream: &StreamWork| match &stream.work {
+                Work::Sending { unsent, .. } => Some((unsent.len(), stream.key)),
+                _ => None,
+            };
+            let largest = self.streams.iter().flatten().filter_map(unsent).max_by_key(|(bytes, _)| *bytes);
+            let Some((_, key)) = largest.filter(|(largest, _)| *largest > bytes) else { return false };
+            self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, output);
+            self.on_reset(key, service);
+        }
+        true
+    }
+
+    /// Whether this connection may keep `bytes` more of unsent responses. The limit for a front proxy is never lowered,
+    /// because its few connections carry the responses of all its clients.
+    fn may_keep_unsent(&self, bytes: usize, service: &Service) -> bool {
+        let is_scarce = service.is_crowded() && !self.connection.speaks_for_many();
+        let bytes_max = if is_scarce { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
         bytes == 0 || self.unsent_bytes + bytes <= bytes_max
     }
 
