@@ -1,4 +1,4 @@
-//! Byte buffers: [`ByteBuf`] holds a connection's received bytes, and [`Pool`] lends memory for buffers. Idle
+//! Byte buffers: [`ByteBuf`] stores a connection's received bytes, and [`Pool`] lends memory for buffers. Idle
 //! connections own no buffer memory.
 
 use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
@@ -103,16 +103,16 @@ impl ByteBuf {
     }
 }
 
-/// Longest buffer that a pool takes back, in bytes.
+/// Maximum length of a buffer that a pool takes back, in bytes.
 const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Buffers of [`BUFFER_BYTES`] bytes, or up to [`POOLED_BYTES_MAX`] bytes if they have grown. An idle connection holds
-/// no buffer, so a hundred thousand idle connections cost no buffer memory.
+/// A pool of buffers of [`BUFFER_BYTES`] bytes, or up to [`POOLED_BYTES_MAX`] bytes if they have grown. An idle
+/// connection owns no buffer, so a hundred thousand idle connections cost no buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {
-    /// Empty buffers, to append to.
+    /// Buffers without content, to append output to.
     idle: Vec<Vec<u8>>,
-    /// Buffers of full length, to read into: zeroing a buffer for each read would cost more than a request.
+    /// Buffers of full length, to read input into. To zero a buffer for each read would cost more than a request.
     filled: Vec<Vec<u8>>,
 }
 

@@ -67,7 +67,7 @@ impl Default for HttpDate {
 }
 
 impl HttpDate {
-    /// Formats `wall`, unless the text already shows this time.
+    /// Formats `wall` as the `Date`, unless the text already shows this time.
     pub fn update(&mut self, wall: Time) {
         if self.of == wall {
             return;
@@ -86,7 +86,7 @@ impl HttpDate {
         }
     }
 
-    /// Returns the text.
+    /// Returns the text of the `Date`.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.text

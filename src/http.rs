@@ -21,7 +21,7 @@ pub enum Method {
     Post,
     /// PUT
     Put,
-    /// Any other token; no path accepts it.
+    /// Any other method; no path of the API accepts it.
     Other,
 }
 
@@ -48,9 +48,10 @@ pub fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether `target` is allowed as a request target. Spaces and control characters are refused, since they would end
-/// the target in an HTTP/1.1 request line. Each `%` in the path must begin an escape (RFC 3986 §2.1). Escapes in the
-/// query are not checked here: Go checks them later and drops invalid ones. Bytes beyond ASCII are accepted.
+/// Whether `target` is allowed as a request target. Spaces and control characters are refused, since they would end the
+/// target in an HTTP/1.1 request line. Each `%` in the path must begin an escape (RFC 3986 §2.1). Escapes in the query
+/// are not checked here, since Go does not refuse invalid ones: it drops them when it parses the query. Bytes beyond
+/// ASCII are accepted.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
     // Checks all bytes without a branch for each byte.
@@ -95,7 +96,7 @@ impl FieldLines for NoLines {
 /// A request without its body, borrowed from its connection.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
-    /// Method.
+    /// Method of the request.
     pub method: Method,
     /// Path of the target, percent-encoded as received.
     pub path: &'a str,
@@ -107,7 +108,7 @@ pub struct RequestHead<'a> {
     pub content_type: Option<&'a [u8]>,
     /// `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
-    /// Every field line.
+    /// All field lines of the request.
     pub fields: &'a dyn FieldLines,
 }
 
@@ -134,7 +135,7 @@ pub struct Response<B> {
     pub retry_after_seconds: u32,
     /// `Cache-Control`.
     pub cache_control: CacheControl,
-    /// Further fields. Few responses have any. Names are lower case; values hold no control characters.
+    /// Further fields. Few responses have any. Names are lower case; values contain no control characters.
     pub fields: Vec<(&'static str, String)>,
     /// The body.
     pub body: B,
@@ -155,14 +156,14 @@ impl<B> Response<B> {
         }
     }
 
-    /// Whether the head has only the fields common to all responses.
+    /// Whether the head consists only of the fields that every response has.
     #[must_use]
     pub fn has_plain_head(&self) -> bool {
         self.warnings.is_empty() && self.retry_after_seconds == 0 && self.fields.is_empty() && self.has_content_fields()
     }
 
-    /// Whether the head has fields that describe content. The head of a 304 has none, since a 304 has no content (RFC
-    /// 9110 §15.4.5).
+    /// Whether the head contains fields that describe content. The head of a 304 contains none, since a 304 has no
+    /// content (RFC 9110 §15.4.5).
     #[must_use]
     pub fn has_content_fields(&self) -> bool {
         self.status != 304
@@ -181,7 +182,7 @@ pub enum CacheControl {
 }
 
 impl CacheControl {
-    /// Returns the value of the field.
+    /// Returns the value of the `Cache-Control` field.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Limits on what a peer costs the server: received bytes, memory, unread responses, and work. A turn is one pass
 //! through the event loop.
 //!
-//! Other modules have further limits. [`crate::http2::limits`] has the limits of an HTTP/2 connection. Limits on API
-//! values, such as the length of a name, are with the other rules of the API. If only one module needs a limit, the
+//! Other modules have further limits. [`crate::http2::limits`] contains the limits of an HTTP/2 connection. Limits on
+//! API values, such as the length of a name, are with the other rules of the API. If only one module needs a limit, the
 //! limit is in this module. Examples are the limits of a parser, a list of error messages, a cache, or the bytes
 //! encrypted at once.
 
@@ -12,17 +12,17 @@
 /// 1 MiB. 64 KiB is enough for a very long selector and a thousand groups.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum number of field lines of a request head; a head with more gets 431.
+/// Maximum number of field lines of a request head; a head with more field lines gets 431.
 pub const HEAD_FIELDS_MAX: usize = 128;
 
-/// Maximum bytes of a header section that an HTTP/1.1 connection keeps. If the next request has the same header
-/// section, the section is not parsed again. A kubelet's header section has about 300 bytes.
+/// Maximum bytes of a header section that an HTTP/1.1 connection stores for the next request. If the next request has
+/// the same header section, the section is not parsed again. A kubelet's header section has about 300 bytes.
 pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 
 /// Maximum bytes of a request target; a longer target gets 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
-/// If a request target (in HTTP/1.1: a request line) has more bytes, the request's Lease is not prefetched.
+/// Maximum bytes of a request target (in HTTP/1.1: of a request line) whose Lease is prefetched.
 pub const PREFETCH_TARGET_BYTES_MAX: usize = 512;
 
 /// Maximum bytes of a request body; a longer body gets 413. The value is kube-apiserver's `MaxRequestBodyBytes`.
@@ -31,22 +31,22 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Maximum bytes of a YAML body; a longer body gets 413.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
 
-/// Maximum number of nodes in a YAML body: keys, scalars, collections and aliases; a body with more gets 413. Parsing a
-/// node takes almost a microsecond, and a node can be as short as two bytes.
+/// Maximum number of nodes in a YAML body: keys, scalars, collections and aliases. A body with more nodes gets 413.
+/// Parsing a node takes almost a microsecond, and a node can be as short as two bytes.
 pub const YAML_NODES_MAX: usize = 64 * 1024;
 
 /// Maximum nesting depth of arrays and objects in a YAML body, in a patch and in its result. The value is the limit of
 /// `serde_json`.
 pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
-/// Maximum number of values in a JSON patch, counted by commas and brackets; a patch with more gets 413. Each value is
-/// parsed, merged and written to a Lease. This takes almost a microsecond, in which the event loop serves no other
-/// client. An ordinary Lease has about twenty values.
+/// Maximum number of values in a JSON patch, counted by commas and brackets; a patch with more values gets 413. Each
+/// value is parsed, merged and written to a Lease. This takes almost a microsecond for each value, in which the event
+/// loop serves no other client. An ordinary Lease has about twenty values.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum number of values in the changed `managedFields` entries of a request, including values inside the keys of
 /// `fieldsV1`. A list with more values is treated as unreadable. Each value is parsed, sorted and written again. This
-/// takes almost a microsecond.
+/// takes almost a microsecond for each value.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. etcd limits a request to 1.5 MiB
@@ -54,12 +54,12 @@ pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 /// `--etcd-prefix`.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024 - 4096;
 
-/// If a Lease has more bytes, the error has the message of etcd's client instead of the etcd server's message. etcd's
+/// Bytes of a Lease above which the error has the message of etcd's client, not the message of the etcd server. etcd's
 /// client does not send such a request.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
-/// Maximum number of labels, annotations, finalizers and owners of a Lease, together; a write whose result has more
-/// gets 422. A write cannot be interrupted, and each of these entries makes it longer.
+/// Maximum number of labels, annotations, finalizers and owners of a Lease, together. A write whose result has more of
+/// them gets 422. A write cannot be interrupted, and each of these entries makes the write longer.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
 /// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. A
@@ -80,19 +80,19 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// connection.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// If unanswered requests on all connections have more received bytes than this, each connection may hold only
-/// [`RECEIVED_BYTES_LOW`]. This does not limit the sum, since each connection may still hold [`RECEIVED_BYTES_LOW`]. A
+/// Received bytes of unanswered requests on all connections at which each connection is limited to
+/// [`RECEIVED_BYTES_LOW`]. This does not limit the sum, since each connection may still store [`RECEIVED_BYTES_LOW`]. A
 /// receive buffer that grows takes up to twice as much memory as its bytes.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
-/// Bytes of unserved requests that a connection may hold when all connections together exceed
-/// [`RECEIVED_BYTES_TOTAL_HIGH`]. A connection of a peer without a certificate may never hold more. A request beyond
-/// this limit gets 429. An ordinary Lease is far smaller.
+/// Maximum bytes of unserved requests on a connection when all connections together exceed
+/// [`RECEIVED_BYTES_TOTAL_HIGH`]. The limit always applies to the connection of a peer without a certificate. A request
+/// beyond this limit gets 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Maximum number of claims of Lease holders that the server keeps from before its start. Each claim takes about twenty
-/// bytes. Above this number, only holders in the cluster's own namespaces get a claim, and other holders wait like any
-/// client. A cluster has about a hundred locks.
+/// Maximum number of claims. With a claim, a client that held a lock before this server's start may create the lock
+/// again. Each claim takes about twenty bytes. Above this number, only holders in the cluster's own namespaces get a
+/// claim, and other holders wait like any client. A cluster has about a hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Maximum number of intermediate certificates that a client may send. Anybody can make certificates with the name of a
@@ -102,71 +102,76 @@ pub const INTERMEDIATES_MAX: usize = 3;
 
 // ---- A turn of the event loop: the share of each kind of work ----
 
-/// Maximum number of events that one poll returns. So many connections, and new connections and those left from the
-/// last turn, may be served or closed before the first response is sent.
+/// Maximum number of events that one poll returns. Before a turn sends its first response, it may serve or close this
+/// number of connections. It may also serve new connections, and connections left from the last turn.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Maximum number of connections accepted from one listener in one turn.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Bytes read from one connection in one turn before the next connection is served.
+/// Bytes read from one connection in one turn after which the next connection is served.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
-/// Bytes read from one connection in one turn, if the peer has no certificate. The requests of such a peer are short. A
-/// connection whose bytes contain no request counts as slow, see the description of a turn in docs/architecture.md.
+/// Bytes read in one turn from one connection of a peer without a certificate, after which the next connection is
+/// served. The requests of such a peer are short. A connection whose bytes contain no request counts as slow, see the
+/// description of a turn in docs/architecture.md.
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
 /// Bytes read from all connections between two reads of the clock. Reading these bytes takes a quarter of a
-/// millisecond. If they are TLS key updates, which any peer can send in large numbers, it takes a whole millisecond.
-/// Serving renewals reads the clock more often.
+/// millisecond. If the bytes are TLS key updates, which any peer can send in large numbers, it takes a whole
+/// millisecond. While the server serves renewals, it reads the clock more often.
 pub const READ_BYTES_PER_CLOCK: usize = 16 * 1024;
 
-/// Requests served on one connection in one turn before the next connection is served.
+/// Number of requests served on one connection in one turn after which the next connection is served.
 pub const REQUESTS_PER_TURN: usize = 128;
 
-/// Time for requests in a turn, all connections together, in µs. The last request may exceed it. Requests that are left
-/// come first in the next turn. A turn with only renewals serves about eight hundred.
+/// Time budget for the requests of all connections in a turn, in µs. The last request may exceed the budget. Requests
+/// that are left come first in the next turn. A turn with only renewals serves about eight hundred renewals.
 pub const REQUEST_US_PER_TURN: u64 = 2_000;
 
-/// Number of plain requests between two reads of the clock. Serving so many takes about twenty microseconds.
+/// Number of plain requests between two reads of the clock. Serving this number of plain requests takes about twenty
+/// microseconds.
 pub const REQUESTS_PER_CLOCK: u32 = 8;
 
-/// A plain request reads or updates one Lease, and neither its body nor its response has more bytes than this. The
+/// Maximum bytes of the body, and of the response, of a plain request. A plain request reads or updates one Lease. The
 /// clock is read after any longer request, since a Lease of a megabyte takes a thousand times as long as a Lease of a
 /// kilobyte.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// A Lease is large if its texts have at least this number of bytes. A request for a large Lease takes a tenth of a
-/// millisecond or more.
+/// Minimum size of a large Lease, in bytes of its texts and of the elements of its lists and maps. A request for a
+/// large Lease takes a tenth of a millisecond or more.
 pub const LARGE_LEASE_BYTES_MIN: usize = 64 * 1024;
 
-/// Time for steps of TLS handshakes in a turn, in µs. The last step may exceed it. A step takes a few hundred µs, and
-/// thousands of steps are due when all clients reconnect at once. The limit prevents that they delay connected clients.
+/// Time budget for steps of TLS handshakes in a turn, in µs. The last step may exceed the budget. A step takes a few
+/// hundred µs, and thousands of steps are due when all clients reconnect at once. Without this budget, they would delay
+/// connected clients.
 pub const HANDSHAKE_US_PER_TURN: u64 = 500;
 
-/// Time for steps of lists and collection deletions in a turn, all connections together, in µs. The last step, of a few
-/// hundred µs, may exceed it. So requests are served, however many lists are in progress.
+/// Time budget for steps of lists and collection deletions on all connections in a turn, in µs. The last step, of a few
+/// hundred µs, may exceed the budget. So requests are served, however many lists are in progress.
 pub const JOB_US_PER_TURN: u64 = 250;
 
-/// Bytes of watch events written for all watchers in one turn. Writing so many bytes takes between half a millisecond
-/// and a millisecond, mostly for encryption.
+/// Bytes of watch events written for all watchers in one turn. Writing these bytes takes between half a millisecond and
+/// a millisecond, mostly for encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
-/// Log events and Leases examined for all watchers in one turn, whether or not they match. Each is weighted by the cost
-/// of the selector, see [`SELECTOR_TERMS_PER_LOOK`].
+/// Number of log events and Leases examined for all watchers in one turn, whether or not they match. Each is weighted
+/// by the cost of the selector, see [`SELECTOR_TERMS_PER_LOOK`].
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
-/// Time for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection. The
-/// time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events. The last filling may exceed it. Watchers
-/// that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.
+/// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
+/// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events. The last filling may exceed the budget.
+/// Watchers that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.
 pub const FAN_OUT_US_PER_TURN: u64 = 500;
 
-/// Log events and Leases examined for watchers between two reads of the clock. Examining so many takes one or two
-/// tenths of a millisecond. Most turns examine fewer and never read the clock for this.
+/// Number of log events and Leases examined for watchers between two reads of the clock. Examining this number takes
+/// one or two tenths of a millisecond. Most turns examine fewer events and Leases, and never read the clock for this
+/// purpose.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
-/// Time in a turn for freeing states of Leases that ended lists and watches held, in µs. If a Lease was deleted, the
-/// list held the last handle to its state. Freeing such a state takes almost a microsecond.
+/// Time budget in a turn for freeing old states of Leases, in µs. These are states that ended lists and watches held.
+/// Such a list or watch may have held the last handle to the state of a deleted Lease. Freeing such a state takes
+/// almost a microsecond.
 pub const DISCARD_US_PER_TURN: u64 = 250;
 
 // ---- Output: bytes that wait to be sent, and their memory ----
@@ -175,17 +180,17 @@ pub const DISCARD_US_PER_TURN: u64 = 250;
 /// value in four places, and JSON may need six bytes for one byte.
 pub const STATUS_TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Limit for the bytes of output queued on a connection. Above this limit, the server adds no output: it serves no
-/// request, writes no event, and continues no list. The last piece of output may exceed the limit by its own size.
+/// Bytes of output queued on a connection above which the server adds no output. It then serves no request, writes no
+/// event, and continues no list. The last piece of output may exceed this number by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// Limit for the bytes of output queued on a connection whose peer has no certificate. Above this limit, no request is
-/// served. While more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued on all connections, this limit applies to all peers.
+/// Bytes of output queued on the connection of a peer without a certificate, above which no request is served. While
+/// more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued on all connections, this limit applies to all peers.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
-/// Limit for the bytes of output on all connections that wait for a socket or a flow-control window. Above this limit,
-/// each connection is limited to [`QUEUED_BYTES_LOW`]. Otherwise, many peers that do not read would take memory from
-/// the Leases. This does not limit the sum, since each peer still gets one response.
+/// Bytes of output that wait for a socket or a flow-control window on all connections, above which each connection is
+/// limited to [`QUEUED_BYTES_LOW`]. Otherwise, many peers that do not read would take memory from the Leases. This does
+/// not limit the sum, since each peer still gets one response.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
 /// Maximum bytes of responses that wait for the flow-control windows of one HTTP/2 connection. Above this limit, the
@@ -193,20 +198,21 @@ pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 /// connections, the limit is [`QUEUED_BYTES_LOW`], except for a front proxy.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A list body of up to this number of bytes is sent in one piece, with a `Content-Length`.
+/// Maximum bytes of a list body that is sent in one piece, with a `Content-Length`.
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 
-/// A body with more bytes is compressed for clients that accept gzip. kube-apiserver has the same threshold.
+/// Bytes of a body above which the server compresses the body for clients that accept gzip. kube-apiserver has the same
+/// threshold.
 pub const GZIP_BYTES_MIN: usize = 128 * 1024;
 
-/// Maximum number of pending changes that a watcher of one name or namespace keeps while its connection is full. A
+/// Maximum number of pending changes that a watcher of one name or namespace stores while its connection is full. A
 /// watcher with more pending changes reads the event log again.
 pub const WATCHER_PENDING_MAX: usize = 1024;
 
-/// Maximum number of encoded events that are kept for further watchers. Usually these are the events of one turn.
+/// Maximum number of encoded events that are cached for further watchers. Usually these are the events of one turn.
 pub const RECENT_EVENTS: usize = 256;
 
-/// An encoded event with more bytes is not kept.
+/// Maximum bytes of an encoded event that is cached.
 pub const RECENT_EVENT_BYTES_MAX: usize = 4 * 1024;
 
 /// Bytes of a pooled buffer. This is enough for one read, or for more than one TLS record.
@@ -222,10 +228,10 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 // ---- Long work: its concurrency, and the size of a step ----
 
 /// Maximum number of long lists, long collection deletions and watches with a long initial state in progress. Further
-/// ones get 429, and clients retry after a second. Each may hold handles to a million Leases. A list of a million
-/// Leases takes 0.9 s of processor time. So 64 such lists just end within [`JOB_MS_MAX`] if nothing else is served.
-/// [`crate::permits`] limits the share of one user. kube-apiserver does not, since it counts a request only until the
-/// response begins.
+/// ones get 429, and clients retry after a second. Each of them may hold handles to a million Leases. A list of a
+/// million Leases takes 0.9 s of processor time. So 64 such lists just end within [`JOB_MS_MAX`] if nothing else is
+/// served. [`crate::permits`] limits the share of one user. kube-apiserver does not limit it, since it counts a request
+/// only until the response begins.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Maximum number of responses that are compressed at once, on all connections. Further responses are sent
@@ -254,8 +260,9 @@ pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
 /// Bytes of a list compressed in one step. Compression takes far longer than encoding.
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 
-/// A change of a Lease checks for this number of lists in progress, newest first, whether they need the Lease's
-/// previous state. If none of these lists needs the state, the next older list keeps the state unchecked.
+/// Number of running lists that a change of a Lease examines. The change checks whether these lists need the Lease's
+/// previous state, the newest list first. If none of them needs the state, the state is kept for the next older list
+/// without a check.
 pub const HOLDS_LOOKED_AT: usize = 8;
 
 /// Number of log events that a list of an older `resourceVersion` reads in one step.
@@ -274,26 +281,28 @@ pub const DELETIONS_PER_STEP: usize = 256;
 pub const UNDELIVERED_SHARE: usize = 16;
 
 /// Bytes by which collection deletions may let the event log grow before the events are delivered to watchers. The last
-/// event may exceed this limit. The limit is about what one turn writes to watchers.
+/// event may exceed this limit. The limit is about the number of bytes that one turn writes to watchers.
 pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 
 /// Number of Leases and journal changes that a starting server loads in one turn. This takes about ten milliseconds.
 /// The server responds to probes between two turns.
 pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
 
-/// Number of states of Leases freed between two reads of the clock.
+/// Number of old states of Leases freed between two reads of the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
-/// Limit for the number of states of Leases that wait to be freed. Above this limit, long lists and lists that hold
-/// states of Leases are refused.
+/// Number of states of Leases that wait to be freed, above which long lists and lists that hold states of Leases are
+/// refused.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
-/// Limit for the bytes of long Leases that the table has replaced or deleted, and that lists in progress still hold.
-/// The limit comes in addition to the memory of the event log. Above this limit, a write that replaces a long Lease, or
-/// results in a long Lease, gets 429.
+/// Bytes of long Leases that the table has replaced or deleted, and that running lists still hold, above which writes
+/// are limited. A Lease is long if it takes more than [`METERED_BYTES_MIN`] bytes of memory. The memory of the event
+/// log is added to this number. Above the sum, a write that replaces a long Lease, or results in a long Lease, gets
+/// 429.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Number of replaced or deleted long Leases that such a write checks again, to find those that are no longer held.
+/// Number of replaced or deleted long Leases that one write checks again above [`OUTLIVED_BYTES_MAX`]. The check finds
+/// Leases that no list holds any more.
 pub const OUTLIVED_SWEPT_PER_WRITE: usize = 256;
 
 // ---- Waiting: requests that cannot get a response yet ----
@@ -313,20 +322,20 @@ pub const WAITING_TO_CATCH_UP_MAX: usize = 65_536;
 /// 429.
 pub const WAITING_FOR_NAMESPACE_MAX: usize = 64;
 
-/// Number of times that a request's change may be rejected because another write came first. Then the response is 409.
+/// Number of changes of one request that the journal may reject because another write came first. After this number of
+/// rejections, the response is 409.
 pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 
 // ---- Time: deadlines and intervals ----
 
-/// Time for a peer to present a certificate before its connection may be closed to make place for another one at the
-/// connection limit, in ms. This is enough for the round trips of a handshake. A peer that floods the port with
-/// connections keeps a place no longer than this. So within this time, as many other peers can connect as there are
+/// Time for a peer to present a certificate before its connection may be closed at the connection limit in favour of
+/// another connection, in ms. This is enough for the round trips of a handshake. A peer that floods the port with
+/// connections keeps each place no longer than this. So within this time, as many other peers can connect as there are
 /// places.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
-/// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, this is the time for each
-/// frame of a head. A head may have [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more
-/// frames.
+/// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets
+/// this time. A head may have [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more frames.
 pub const HEAD_MS_MAX: u64 = 10_000;
 
 /// Time for a request body, in ms.
@@ -351,7 +360,7 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 
 /// Time after which a list or collection deletion gets no further step, and a watch gets no further initial event, in
 /// ms. The value is kube-apiserver's `--request-timeout`. If a peer reads as slowly as [`WRITE_STALL_MS_MAX`] allows,
-/// it gets its error later. But the memory is released in time.
+/// the peer gets the error later. But the memory of the response is released in time.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Interval of the checks for long responses that are past [`JOB_MS_MAX`] or unread, in ms. If two checks find that a

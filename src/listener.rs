@@ -101,8 +101,8 @@ impl Listener {
         self.readable && self.resume_ms.is_none()
     }
 
-    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will report the next
-    /// connection.
+    /// Returns the time of the next accept, in ms. This is 0 if a connection may be waiting, and `None` if an event
+    /// will report the next connection.
     #[must_use]
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.resume_ms.or_else(|| self.readable.then_some(0))

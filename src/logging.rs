@@ -44,7 +44,7 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
     Ok(guard)
 }
 
-/// Returns the level of each log target. Targets of this program have the level that the verbosity means. Below
+/// Returns the level of each log target. Targets of this program have the level that corresponds to `verbosity`. Below
 /// [`LIBRARIES_VERBOSITY`], libraries log only warnings and errors, and [`TOLD_OURSELVES`] is off.
 fn targets_of(verbosity: u8) -> Targets {
     let level = level_of(verbosity);
@@ -74,14 +74,14 @@ pub fn level_of(verbosity: u8) -> LevelFilter {
     }
 }
 
-/// The sending end of the queue.
+/// The sending end of the queue of log lines.
 #[derive(Clone, Debug)]
 struct LineQueue {
     lines: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Keeps the log running.
+/// Guard of the log. The log runs until this value is dropped.
 #[derive(Debug)]
 pub struct LogGuard {
     lines: SyncSender<Message>,
@@ -95,7 +95,7 @@ enum Message {
 }
 
 impl LineQueue {
-    /// Starts the thread that owns `out`.
+    /// Starts the log's thread, which owns `out` and writes all log lines to it.
     fn start(out: impl Write + Send + 'static) -> io::Result<(Self, LogGuard)> {
         let (lines, queue) = sync_channel(LOG_LINES_QUEUED_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -106,7 +106,7 @@ impl LineQueue {
 }
 
 impl Write for LineQueue {
-    /// Takes one whole line. Never blocks and never fails.
+    /// Queues one whole line. Never blocks and never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.lines.try_send(Message::Line(line.to_vec())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);

@@ -108,7 +108,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     .map_err(Failure::at_runtime)?;
 
     let certs = tls.as_ref().and_then(|tls| tls.admin.as_ref());
-    // The program holds the kubeconfig file until it ends, so that no other server overwrites the file.
+    // The program claims the kubeconfig file until the program ends, so that no other server overwrites the file.
     let kubeconfig = server
         .secure_addr()
         .zip(certs)
@@ -189,7 +189,8 @@ fn notify(state: NotifyState<'_>) {
     }
 }
 
-/// Resources of the cluster that the flags name, each with its watch.
+/// The resources of the cluster that this server watches because of its flags; `None` for a resource that it does not
+/// watch.
 struct OfCluster {
     authentication: Option<Followed>,
     namespaces: Option<Followed>,

@@ -2,9 +2,9 @@
 //!
 //! One user holds at most a quarter of the permits. Another quarter is reserved for the cluster's own users. So a
 //! single user cannot take the permits of everybody else, and many users together cannot stop the cluster's components.
-//! Some users may find no permit while other users hold permits for responses that nobody reads. Then one permit is
-//! revoked: of the user with most permits, the permit whose response was unread for longest. This user must hold more
-//! permits than the user without a permit. A slow response that makes progress keeps its permit.
+//! Some users may find no permit while other users hold permits for responses that nobody reads. Then the user with the
+//! most permits loses one of them, if it holds more permits than the user without a permit. The permit whose response
+//! was unread for longest is revoked. A slow response that makes progress keeps its permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -24,7 +24,7 @@ pub enum Requester<'a> {
     User(&'a str),
 }
 
-/// A counting semaphore for one thread.
+/// A counting semaphore for one thread, which gives out permits.
 #[derive(Debug)]
 pub(crate) struct Permits {
     pool: Rc<RefCell<Pool>>,
@@ -49,9 +49,9 @@ struct Pool {
     by_user: HashMap<u64, usize, RandomState>,
     /// Serial number of the last permit taken.
     serial: u64,
-    /// Held permits that may be revoked.
+    /// Number of held permits that may be revoked.
     revocable: usize,
-    /// Permits revoked since the start.
+    /// Number of permits revoked since the start.
     revoked: u64,
 }
 
@@ -85,7 +85,7 @@ impl Permits {
         self.pool.borrow().held.len()
     }
 
-    /// Number of permits revoked since the start.
+    /// Returns the number of permits revoked since the start.
     #[must_use]
     pub(crate) fn revoked(&self) -> u64 {
         self.pool.borrow().revoked
@@ -98,7 +98,7 @@ impl Permit {
         self.has_progressed.set(true);
     }
 
-    /// Checks whether the peer reads the response. `is_blocked` tells whether the response waits for its peer. Returns
+    /// Checks whether the peer reads the response. `is_blocked` is whether the response waits for its peer. Returns
     /// whether the permit is still held, that is, not revoked. Call this function at intervals of a second or more.
     #[must_use]
     pub(crate) fn check_reading(&self, is_blocked: bool) -> bool {
@@ -160,8 +160,8 @@ impl Pool {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
-    /// Finds the user with most permits. Returns the slot of this user's longest unread permit, if the user holds more
-    /// than `own` permits.
+    /// Finds the user with the most permits, among the users with an unread response. If this user holds more than
+    /// `own` permits, returns the slot of the permit whose response was unread for longest.
     fn unread_of_most(&self, own: usize) -> Option<usize> {
         if self.revocable == 0 {
             return None;
@@ -182,8 +182,8 @@ impl Pool {
     }
 }
 
-/// A user's share is the number of all permits divided by this. The reserved part for the cluster's own users is as
-/// large.
+/// Divisor of the number of all permits. The quotient is the share of each user. It is also the part that is reserved
+/// for the cluster's own users.
 const SHARE: usize = 4;
 
 /// Number of checks that must find a response unread before its permit may be revoked. The first check may come right

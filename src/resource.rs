@@ -44,7 +44,7 @@ impl ApiVersion {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
 
-    /// Name of the version: `v1`.
+    /// Returns the name of the version, such as `v1`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl ApiVersion {
         }
     }
 
-    /// Group and version, as in `apiVersion`.
+    /// Returns group and version, as in `apiVersion`.
     #[must_use]
     pub const fn group_version(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// `apiVersion` of the objects.
+    /// Returns the `apiVersion` of the objects.
     #[must_use]
     pub fn api_version(self) -> &'static str {
         match self {

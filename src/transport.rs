@@ -1,8 +1,8 @@
-//! One socket, with or without TLS: reads and writes plaintext, and keeps the socket's readiness.
+//! One socket, with or without TLS: reads and writes plaintext, and remembers the socket's readiness.
 //!
-//! mio reports readiness once, as an edge. So the transport keeps the readiness of each direction until a system call
-//! returns `WouldBlock`. No event reports decrypted bytes inside the TLS session. So a read returns all bytes that it
-//! has decrypted.
+//! mio reports readiness once, as an edge. So the transport remembers the readiness of each direction until a system
+//! call returns `WouldBlock`. No event reports decrypted bytes inside the TLS session. So a read returns all bytes that
+//! it has decrypted.
 
 use crate::buffer::{ByteBuf, Pool};
 use crate::limits::READ_BYTES_PER_TURN;
@@ -19,18 +19,18 @@ pub(crate) struct Transport {
     tls: Option<Box<ServerConnection>>,
     readable: bool,
     writable: bool,
-    /// An event has reported that the peer closed its direction. The server has not read EOF yet, and no further event
-    /// will report it.
+    /// Whether an event has reported that the peer closed its direction. If so, the server may not have read EOF yet,
+    /// and no further event will report EOF.
     is_end_near: bool,
-    /// The peer will send no more.
+    /// Whether the peer will send no more bytes.
     is_eof: bool,
     /// The first bytes that the peer sent on a TLS connection.
     first: First,
-    /// The peer speaks cleartext HTTP on a TLS port.
+    /// Whether the peer speaks cleartext HTTP on a TLS port.
     is_misdirected: bool,
 }
 
-/// The first bytes of a connection: the length of a TLS record header.
+/// The first bytes of a connection, as many as a TLS record header has.
 #[derive(Debug, Default)]
 struct First {
     bytes: [u8; 5],
@@ -114,7 +114,7 @@ impl Transport {
         self.readable && !self.is_eof
     }
 
-    /// Whether the peer will send no more.
+    /// Whether the peer will send no more bytes.
     #[must_use]
     pub(crate) fn is_eof(&self) -> bool {
         self.is_eof
@@ -283,7 +283,7 @@ impl Transport {
     }
 }
 
-/// Plaintext to send.
+/// Plaintext that the connection has queued for sending.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     data: Vec<u8>,
@@ -291,19 +291,19 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Returns the waiting bytes.
+    /// Returns the plaintext that is not sent yet.
     #[must_use]
     pub(crate) fn pending(&self) -> &[u8] {
         &self.data[self.start..]
     }
 
-    /// Returns the number of waiting bytes.
+    /// Returns the number of bytes of plaintext that are not sent yet.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.data.len() - self.start
     }
 
-    /// Whether nothing waits.
+    /// Whether all plaintext is sent.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.data.len()
@@ -316,21 +316,21 @@ impl Output {
             self.data.clear();
         }
         if self.start > 0 {
-            // Moves the unsent bytes to the front, so that other code can count from 0. A partly sent output is rarely
-            // large.
+            // Moves the unsent bytes to the front, so that the buffer contains only unsent bytes. A partly sent output
+            // is rarely large.
             self.data.drain(..self.start);
             self.start = 0;
         }
         &mut self.data
     }
 
-    /// Removes the first `bytes` waiting bytes.
+    /// Removes the first `bytes` bytes of the unsent plaintext.
     pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "consumed more than waits");
         self.start += bytes;
     }
 
-    /// Returns the memory to `pool` if nothing waits.
+    /// Returns the memory of the buffer to `pool` if all plaintext is sent.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && self.data.capacity() > 0 {
             self.start = 0;

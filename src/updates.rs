@@ -1,5 +1,6 @@
 //! Queues of updates from other threads to the event loop. Each queue is for one kind of update. The event loop takes
-//! updates at the start of a turn (one pass through the loop). So nothing changes while it serves a request.
+//! updates at the start of a turn (one pass through the loop). So no update takes effect while the event loop serves a
+//! request.
 
 use mio::Waker;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -27,7 +27,7 @@ pub(crate) struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// Error of [`Conn::read_ahead`], kept until the connection is served.
+    /// Error of [`Conn::read_ahead`], stored until the connection is served.
     read_error: Option<io::Error>,
     /// Open watches with further events, for which the output had no room.
     behind: Vec<WatcherKey>,
@@ -67,7 +67,7 @@ enum Phase {
     Closed,
 }
 
-/// Why serving stopped while there was more to do.
+/// Whether serving stopped while there was more to do, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
     /// There is nothing more to do until the peer acts.
@@ -78,7 +78,7 @@ enum Stopped {
     Room,
 }
 
-/// How a connection continues after a call.
+/// How a connection continues after a call of its methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The connection waits for an event or a timer.
@@ -202,8 +202,8 @@ impl Conn {
             self.drop_work(service);
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
-                // The peer's TLS is not acceptable. rustls has an alert with the reason, and the peer gets a moment to
-                // read the alert.
+                // The peer's TLS is not acceptable. rustls has queued an alert with the reason. The connection lingers
+                // for a moment, so that the peer can read the alert.
                 self.transport.send_alert();
                 self.phase = Phase::Lingering;
                 self.stopped = Stopped::Budget;
@@ -297,8 +297,8 @@ impl Conn {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`, as far as the output has room. Returns `None` if it is not
-    /// open.
+    /// Appends events to the open watch `key` on `stream`, as far as the output has room. Returns `None` if the watch
+    /// is not open.
     pub(crate) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -345,7 +345,7 @@ impl Conn {
         self.output.len() + self.protocol.unsent_bytes()
     }
 
-    /// Returns the received bytes of unserved requests.
+    /// Returns the received bytes that belong to unserved requests.
     #[must_use]
     pub(crate) fn received_bytes(&self) -> usize {
         self.input.len() + self.protocol.received_bytes()
@@ -410,7 +410,7 @@ impl Conn {
         self.owed_since_ms.saturating_add(patience_ms)
     }
 
-    /// Handles the passing of [`Conn::deadline_ms`].
+    /// Handles a deadline of the peer ([`Conn::deadline_ms`]) that has passed.
     pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let is_over = self.phase != Phase::Open
             || self.is_output_waiting()
@@ -478,7 +478,8 @@ impl Conn {
                 self.drop_work(service);
                 return Ok(());
             }
-            // This limit is not for handshakes: they have their own time budget, and their messages are bounded.
+            // This limit does not apply to handshakes. Handshakes have a time budget of their own, and their messages
+            // are bounded.
             let is_open = self.phase == Phase::Open;
             let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
             if is_much {
@@ -506,7 +507,8 @@ impl Conn {
         Ok(read)
     }
 
-    /// Serves the input. Returns [`ControlFlow::Break`] if the connection has no more to do in this turn.
+    /// Serves complete requests in the input. Returns [`ControlFlow::Break`] if the connection has no more to do in
+    /// this turn.
     fn serve_input(
         &mut self,
         connection: Token,

@@ -1,10 +1,10 @@
 //! [`Engine`]: the trait of a journal's store. A store holds entries, chunks of snapshots and one manifest. It makes
 //! all writes of a commit durable together.
 //!
-//! An engine knows no Leases. It stores bytes that the journal has sealed with a checksum. The disk engine implements
-//! the trait. The simulator has an implementation that injects faults. An engine over etcd would fit the trait too: an
-//! entry would be a key whose `mod_revision` is the position, and [`Engine::commit`] would also deliver the entries of
-//! other replicas.
+//! An engine does not depend on Leases. It stores bytes that the journal has sealed with a checksum. [`disk::Disk`] is
+//! the engine of a server whose store is on disk. [`disk::Salvage`] and `etcd::EtcdReader` only read, for the
+//! inspection of a store. The simulator has an engine that injects faults. A server whose store is in etcd uses no
+//! engine; see the module `etcd`.
 
 pub mod disk;
 
@@ -76,26 +76,26 @@ pub trait Engine: fmt::Debug + Send {
     /// Reads the manifest; `None` if the store is new.
     ///
     /// # Errors
-    /// [`EngineError`] if the value cannot be read.
+    /// [`EngineError`] if the manifest cannot be read.
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError>;
 
     /// Reads a chunk of a snapshot; `None` if no chunk of this index exists.
     ///
     /// # Errors
-    /// [`EngineError`] if the value cannot be read.
+    /// [`EngineError`] if the chunk cannot be read.
     fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError>;
 
-    /// Lists the snapshots that have chunks, whether or not they are in the manifest.
+    /// Lists the snapshots that have chunks, whether or not the manifest names them.
     ///
     /// # Errors
-    /// [`EngineError`] if they cannot be read.
+    /// [`EngineError`] if the chunks cannot be read.
     fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError>;
 
-    /// Reads the first entries after `after`, in order. Returns about `bytes_max` bytes of entries, but at least one
-    /// entry if any exists.
+    /// Reads the first entries after the position `after`, in order. Returns about `bytes_max` bytes of entries, but at
+    /// least one entry if any exists.
     ///
     /// # Errors
-    /// [`EngineError`] if they cannot be read.
+    /// [`EngineError`] if the entries cannot be read.
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError>;
 
     /// Makes all of `writes` durable, or none of them. Passes each new entry of the journal to `deliver`, in order.
@@ -112,14 +112,14 @@ pub trait Engine: fmt::Debug + Send {
 pub enum EngineError {
     /// Another process uses the store.
     Busy {
-        /// The store.
+        /// Name of the store.
         store: String,
         /// Process id of the other process, if known.
         holder: Option<u32>,
     },
     /// The store holds bytes that were never written to it.
     Damaged {
-        /// The store, and the damaged place in it.
+        /// Name of the store, and of the damaged place in it.
         place: String,
         /// Description of the damage.
         what: String,
@@ -133,29 +133,29 @@ pub enum EngineError {
     },
     /// The store must be new, but holds data.
     InUse {
-        /// The store.
+        /// Name of the store.
         store: String,
     },
     /// What this process knows contradicts a store with several writers. The store is intact, and the process must load
     /// it again.
     Lost {
-        /// The store.
+        /// Name of the store.
         store: String,
         /// Description of the contradiction.
         what: String,
     },
     /// A newer release wrote the store.
     NewerFormat {
-        /// The store.
+        /// Name of the store.
         store: String,
-        /// Number of the format.
+        /// Number of the store's format.
         found: u32,
         /// Number of the newest format that this release reads.
         known: u32,
     },
     /// The disk is full, or a quota is exhausted.
     NoSpace {
-        /// The store.
+        /// Name of the store.
         store: String,
         /// The operating system's error.
         cause: io::Error,

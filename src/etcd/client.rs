@@ -62,12 +62,12 @@ pub(super) enum Failure {
     Refused(Status),
 }
 
-/// Timeout of the first attempt. It doubles with each attempt, up to [`ATTEMPT_MAX`].
+/// Timeout of a request's first attempt. The timeout doubles with each further attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
 /// Maximum number of copies of a transaction in one attempt, each to the next member.
 const COPIES_MAX: u32 = 8;
-/// Pause after the first attempt. It doubles with each attempt, up to [`PAUSE_MAX`].
+/// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of an answer, in bytes. The largest answer is a page of entries.
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Waits after attempt number `attempt`.
+    /// Waits before the attempt that follows attempt number `attempt`. Then reads the certificate files again.
     pub(super) async fn pause(&self, attempt: u32) {
         sleep((PAUSE_MIN * 2_u32.saturating_pow(attempt)).min(PAUSE_MAX)).await;
         self.take_up_files();

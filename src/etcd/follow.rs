@@ -1,5 +1,5 @@
-//! The watch: delivers every entry and every manifest that was written after the revision at which the store was
-//! loaded.
+//! The watch of the store in etcd. It delivers every entry and every manifest that was written after the revision at
+//! which this process loaded the store.
 
 use super::client::Failure;
 use super::load::position;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use tonic::Streaming;
 
-/// Number of failed attempts after which the pause no longer grows.
+/// Number of failed attempts to open the watch after which the pause before the next attempt no longer grows.
 const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
 
 /// Kind of a put event.
@@ -40,7 +40,7 @@ pub(super) async fn follow(state: Rc<SharedState>) {
         }
         state.client.turn_away();
         state.client.pause(attempt).await;
-        // The watch opens soon after etcd has elected a leader.
+        // Short pauses let the watch open soon after etcd has elected a leader.
         attempt = ATTEMPTS_BEFORE_LONGEST_PAUSE.min(attempt + 1);
     }
 }
@@ -80,8 +80,8 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
     }
 }
 
-/// Delivers the events of a watch. Each entry comes with the key `head`, written at the same revision. etcd counts the
-/// writes of `head` in its `version`, which is thus the entry's number.
+/// Delivers the events of a watch. The event of each entry comes with an event of the key `head`, written at the same
+/// revision. etcd counts the writes of `head` in its `version`. So this `version` is the entry's number.
 ///
 /// # Errors
 /// An entry is missing.
@@ -89,7 +89,7 @@ fn deliver(state: &SharedState, changes: Vec<Change>) -> Result<(), Failure> {
     let mut delivered = Vec::new();
     let mut entry = None;
     for kv in changes.into_iter().filter(|change| change.kind == PUT).filter_map(|change| change.kv) {
-        // A reopened watch repeats events that were delivered before.
+        // A watch that was reopened repeats events that were delivered before.
         let is_new = position(&kv) > state.delivered.get();
         if kv.key == state.keys.manifest() {
             if kv.mod_revision.cast_unsigned() > state.manifest_revision.get() {

@@ -35,8 +35,8 @@ fn size(status: &StatusResponse) -> StoreSize {
     }
 }
 
-/// Compacts etcd every `interval`, until the thread must end. Compacts up to the revision up to which this replica had
-/// received all events one interval earlier.
+/// Compacts etcd every `interval`, until the thread must end. Compacts the history up to a revision of one interval
+/// ago. By then, this replica had received all events up to this revision.
 pub(super) async fn compact(state: Rc<SharedState>, interval: Duration) {
     let mut revision = state.followed.get();
     while !state.is_over.get() {

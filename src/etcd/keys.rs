@@ -1,4 +1,4 @@
-//! The keys of a store below its prefix.
+//! The keys of a store in etcd, all below one prefix.
 //!
 //! ```text
 //!   format                               a text that names the product and the format
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Value of the key `format`.
 pub(super) const FORMAT: &[u8] = b"coordination-apiserver 1";
 
-/// The keys below one prefix.
+/// The keys of a store below one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// The prefix, with a final `/`.
@@ -51,12 +51,12 @@ impl Keys {
         range(self.key(""))
     }
 
-    /// Returns the range of all entries.
+    /// Returns the range of all entries of the journal.
     pub(super) fn journal(&self) -> Range<Vec<u8>> {
         range(self.key("journal/"))
     }
 
-    /// Returns the range of the key `head` and of all entries. No other key is in this range.
+    /// Returns the range of the key `head` and of all entries of the journal. No other key is in this range.
     pub(super) fn head_and_journal(&self) -> Range<Vec<u8>> {
         self.head()..self.journal().end
     }
@@ -65,14 +65,14 @@ impl Keys {
         self.key(&format!("journal/{writer:016x}/{sequence:016x}"))
     }
 
-    /// Returns the writer and sequence in an entry's key.
+    /// Returns the writer and the sequence that the key of an entry contains.
     pub(super) fn entry_of(&self, key: &[u8]) -> Option<(u64, u64)> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"journal/")?;
         let (writer, sequence) = std::str::from_utf8(rest).ok()?.split_once('/')?;
         Some((u64::from_str_radix(writer, 16).ok()?, u64::from_str_radix(sequence, 16).ok()?))
     }
 
-    /// Returns the range of all chunks.
+    /// Returns the range of the chunks of all snapshots.
     pub(super) fn chunks(&self) -> Range<Vec<u8>> {
         range(self.key("chunks/"))
     }
@@ -81,12 +81,12 @@ impl Keys {
         self.key(&format!("chunks/{:016x}/{index:08x}", snapshot.0))
     }
 
-    /// Returns the range of a snapshot's chunks with an index below `below`.
+    /// Returns the range of the chunks of `snapshot` with an index below `below`.
     pub(super) fn chunks_below(&self, snapshot: SnapshotId, below: u32) -> Range<Vec<u8>> {
         self.chunk(snapshot, 0)..self.chunk(snapshot, below)
     }
 
-    /// Returns the snapshot in a chunk's key.
+    /// Returns the number of the snapshot that the key of a chunk contains.
     pub(super) fn snapshot_of(&self, key: &[u8]) -> Option<SnapshotId> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"chunks/")?;
         let (snapshot, _) = std::str::from_utf8(rest).ok()?.split_once('/')?;

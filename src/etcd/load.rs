@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// The progress of reading the store.
+/// The progress of reading the store in etcd.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     revision: i64,
-    /// Entries that are not passed to the event loop yet; `None` before the entries are read.
+    /// Entries of the journal that are not passed to the event loop yet; `None` before the entries are read.
     entries: Option<VecDeque<Entry>>,
 }
 
@@ -24,7 +24,7 @@ const PAGE_KEYS: i64 = 64;
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
-    /// Selects the newest revision for all reads. Reads the manifest and lists what the store holds.
+    /// Selects the newest revision for all reads. Reads the manifest, and lists the snapshots in the store.
     pub(super) async fn open(&mut self, state: &SharedState) -> Result<Event, Failure> {
         let SharedState { client, keys, .. } = state;
         self.entries = None;
@@ -56,7 +56,7 @@ impl Load {
         Ok(open_piece(&client.config().store(), snapshot, index, sealed).map_or_else(Event::Failed, Event::Piece))
     }
 
-    /// Returns the next entries, in order; an empty list at the end.
+    /// Returns the next entries of the journal, in order; an empty list at the end.
     pub(super) async fn entries(&mut self, state: &SharedState) -> Result<Event, Failure> {
         if self.entries.is_none() {
             self.entries = Some(self.read(state).await?);
@@ -73,7 +73,7 @@ impl Load {
         Ok(Event::Entries(piece))
     }
 
-    /// Returns the revision at which the store is read.
+    /// Returns the revision of etcd at which the store is read.
     pub(super) fn revision(&self) -> u64 {
         self.revision.cast_unsigned()
     }
@@ -106,7 +106,7 @@ pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<
     }
 }
 
-/// Returns the position of an entry.
+/// Returns the position of an entry of the journal: the revision of the only write of its key.
 pub(super) fn position(kv: &KeyValue) -> Position {
     Position(kv.mod_revision.cast_unsigned())
 }

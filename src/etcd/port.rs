@@ -30,18 +30,18 @@ use tokio::time::{sleep, timeout};
 pub struct EtcdPort {
     commands: Sender<Command>,
     events: Updates<Event>,
-    /// The thread. A commit in flight may take effect after this port is dropped, but only once.
+    /// The thread that talks to etcd. A commit in flight may take effect after this port is dropped, but only once.
     _thread: Background,
 }
 
 /// Timeout of the checks at startup. It is longer than etcd needs to elect a leader.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval of the checks how long requests have waited for etcd.
+/// Interval at which the thread checks how long requests have waited for etcd.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time without delivery after which an entry that is in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Number of queries that must find an undelivered entry before the entry counts as lost. A process that was paused for
-/// a long time has made fewer queries.
+/// The entry counts as lost only after more than this number of queries have found it undelivered. A process that was
+/// paused for a long time has made fewer queries.
 const LOOKS_MIN: u32 = 4;
 
 /// An entry that is in etcd, but that the watch has not delivered.
@@ -49,7 +49,7 @@ const LOOKS_MIN: u32 = 4;
 struct Behind {
     position: Position,
     since: Instant,
-    /// Number of queries that found the entry.
+    /// Number of queries that have found the entry undelivered.
     looks: u32,
 }
 

@@ -21,7 +21,7 @@ pub struct EtcdReader {
     runtime: Runtime,
     /// Revision of all reads.
     revision: i64,
-    /// Entries in order; `None` before the entries are read.
+    /// Entries of the journal, in order; `None` before the entries are read.
     entries: Option<Vec<Entry>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the tasks of the etcd thread share.
+//! [`SharedState`]: the state that the tasks of the etcd thread share.
 
 use super::client::{Client, Failure};
 use super::keys::Keys;
@@ -9,29 +9,29 @@ use crate::updates::UpdateSender;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-/// What the tasks of the etcd thread share.
+/// The state that the tasks of the etcd thread share.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) client: Client,
     pub(super) keys: Keys,
     events: UpdateSender<Event>,
-    /// Entries that the store may hold.
+    /// Entries of the journal that etcd may still hold.
     pub(super) entries: RefCell<Entries>,
-    /// Position of the last delivered or loaded entry.
+    /// Position of the last entry that was delivered or loaded.
     pub(super) delivered: Cell<Position>,
-    /// Number of the last delivered or loaded entry.
+    /// Number of the last entry that was delivered or loaded.
     pub(super) numbered: Cell<u64>,
-    /// Revision of the last manifest that was delivered or put.
+    /// Revision of the last manifest that the watch delivered or that this process put.
     pub(super) manifest_revision: Cell<u64>,
     /// Position of the base in the last manifest that was delivered, loaded or put; 0 for an empty base.
     base: Cell<Position>,
     /// The last chunk that was put since the last manifest.
     pub(super) chunk: Cell<Option<PutChunk>>,
-    /// Revision up to which all entries and manifests are delivered.
+    /// Revision up to which the watch has delivered all entries and manifests.
     pub(super) followed: Cell<u64>,
-    /// Manifests that are held back while this process puts a manifest; `None` at other times.
+    /// Manifests from the watch that are held back while this process puts a manifest; `None` at other times.
     held: RefCell<Option<Vec<StoredManifest>>>,
-    /// For each kind of request, when it began to wait for etcd; `None` if no request of this kind waits.
+    /// For each kind of request, the time at which it began to wait for etcd; `None` if no request of this kind waits.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
     /// Whether the thread must end: the event loop takes no more events, or got an error after which the store is
@@ -39,18 +39,18 @@ pub(super) struct SharedState {
     pub(super) is_over: Cell<bool>,
 }
 
-/// A kind of request to etcd.
+/// A kind of request to etcd whose waiting time is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     /// A commit.
     Commit,
-    /// A query of the last entry.
+    /// A query of the last entry in etcd.
     Look,
-    /// The opening of the watch.
+    /// The opening of the watch of the store.
     Watch,
 }
 
-/// Time without an answer after which etcd counts as unreachable.
+/// Time without an answer to a request after which etcd counts as unreachable.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
 impl SharedState {
@@ -74,7 +74,7 @@ impl SharedState {
         }
     }
 
-    /// Returns what this process knows about the store.
+    /// Returns what this process knows about the store in etcd.
     pub(super) fn known<'a>(&self, entries: &'a Entries) -> Known<'a> {
         Known {
             entries,
@@ -92,23 +92,23 @@ impl SharedState {
         }
     }
 
-    /// Reports that a request has failed for good.
+    /// Reports to the event loop that a request to etcd has failed and is not repeated.
     pub(super) fn fail(&self, failure: Failure) {
         self.say(Event::Failed(failure.into_error(self.client.config())));
     }
 
-    /// Records that a request waits for etcd.
+    /// Records that a request of this kind waits for etcd.
     pub(super) fn begin(&self, wait: Wait) {
         let since = &self.waits[wait as usize];
         since.set(since.get().or_else(|| Some(Instant::now())));
     }
 
-    /// Whether a request waits for etcd.
+    /// Whether a request of this kind waits for etcd.
     pub(super) fn is_waiting(&self, wait: Wait) -> bool {
         self.waits[wait as usize].get().is_some()
     }
 
-    /// Records that etcd has answered the request.
+    /// Records that etcd has answered the request of this kind.
     pub(super) fn end(&self, wait: Wait) {
         self.waits[wait as usize].set(None);
         self.look_at_waits();

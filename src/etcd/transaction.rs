@@ -34,25 +34,26 @@ pub(super) struct Transaction {
     pub(super) chunk_bytes: usize,
     /// Snapshot and index of the commit's chunk; `None` without a chunk.
     chunk: Option<(SnapshotId, u32)>,
-    /// Snapshots that lose chunks.
+    /// Snapshots whose chunks the commit deletes.
     dropped: Vec<SnapshotId>,
 }
 
-/// What a port knows about the store. If etcd was restored from a backup, some of these keys may be missing in the
-/// store.
+/// What this process knows about the store in etcd. If etcd was restored from a backup, some of these entries and
+/// chunks may be missing in the store.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
-    /// Entries that the store may hold.
+    /// Entries of the journal that the store may still contain.
     pub(super) entries: &'a Entries,
-    /// Position of the last entry.
+    /// Position of the last entry that was delivered to this process.
     pub(super) delivered: Position,
-    /// Revision of the manifest; 0 without a manifest.
+    /// Revision of the last known manifest; 0 without a manifest.
     pub(super) manifest_revision: u64,
-    /// The last chunk that was put since the last manifest.
+    /// The chunk of a snapshot that this process last put into etcd. `None` if this process has put a manifest since,
+    /// or has deleted chunks of this snapshot.
     pub(super) chunk: Option<PutChunk>,
 }
 
-/// A chunk that was put.
+/// A chunk of a snapshot that this process has put into etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PutChunk {
     pub(super) snapshot: SnapshotId,
@@ -60,7 +61,7 @@ pub(super) struct PutChunk {
     pub(super) revision: u64,
 }
 
-/// The meaning of an answer.
+/// The meaning of etcd's answer to a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Done {
     /// The commit is durable.
@@ -70,7 +71,7 @@ pub(super) enum Done {
     },
     /// Another writer has replaced the manifest.
     Overtaken,
-    /// The key of the entry has another value.
+    /// The key of the commit's entry exists with another value.
     Taken,
     /// A delivered entry is missing: etcd was restored, or the writer has been away for too long.
     Behind,
@@ -111,7 +112,7 @@ impl Transaction {
             transaction.chunk_bytes = sealed.len();
             transaction.chunk = Some((snapshot, index));
             if index == 0 {
-                // A migration stores its chunks before the manifest.
+                // A migration puts its chunks before the manifest. So the first chunk also writes the key `format`.
                 transaction.put(keys.format(), FORMAT.to_vec());
             }
             transaction.put(keys.chunk(snapshot, index), sealed);
@@ -190,7 +191,7 @@ impl Transaction {
     }
 
     /// Deletes the entries in `range`, unless one of them is a late duplicate with a position after `up_to`. A late
-    /// duplicate must stay, since a loading replica counts every entry after the base that it loads.
+    /// duplicate must stay. A replica that loads the store counts every entry after the base snapshot.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -203,8 +204,8 @@ impl Transaction {
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
-    /// Returns the last chunk that was put since the last manifest, as of after this commit at `revision`. `before` is
-    /// the value as of before this commit.
+    /// Returns the value of [`Known::chunk`] after this commit took effect at `revision`. `before` is the value before
+    /// this commit.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
             Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
@@ -212,7 +213,7 @@ impl Transaction {
         }
     }
 
-    /// Interprets an answer.
+    /// Interprets etcd's answer to this transaction.
     pub(super) fn done(&self, answer: TxnResponse) -> Done {
         let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
         if answer.succeeded {
@@ -248,7 +249,7 @@ fn deletion(range: Range<Vec<u8>>) -> RequestOp {
     RequestOp { request: Some(Request::DeleteRange(request)) }
 }
 
-/// Returns a read of one key.
+/// Returns an operation that reads one key.
 pub(super) fn get(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Range(RangeRequest { key, ..RangeRequest::default() })) }
 }
@@ -261,7 +262,7 @@ pub(super) fn rights(keys: &Keys) -> TxnRequest {
     TxnRequest { compare: vec![never], success: vec![deletion(keys.all())], failure: vec![get(keys.format())] }
 }
 
-/// Returns a read of the keys `head` and `manifest` at one revision.
+/// Returns a transaction that reads the keys `head` and `manifest` at one revision.
 pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     let manifest = RangeRequest { key: keys.manifest(), keys_only: true, ..RangeRequest::default() };
     let manifest = RequestOp { request: Some(Request::Range(manifest)) };

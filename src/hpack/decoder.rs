@@ -9,7 +9,8 @@ use std::fmt;
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable<Traits>,
-    /// The table size that our SETTINGS allow. The peer's size updates may not exceed this size.
+    /// Maximum size of the dynamic table that our SETTINGS allow, in octets. The peer's size updates may not exceed
+    /// this size.
     table_size_limit: usize,
     limits: DecoderLimits,
 }
@@ -17,10 +18,10 @@ pub struct Decoder {
 /// Limits of a decoded field list. Sizes are as defined in RFC 9113 §6.5.2.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderLimits {
-    /// Fields above this list size are decoded so that the dynamic table stays the same on both sides. They are not
-    /// stored in the list.
+    /// Size of a field list above which further fields are decoded, but not stored in the list. Decoding them keeps the
+    /// dynamic table the same on both sides.
     pub list_size_max: usize,
-    /// Decoding fails above this list size. Input that expands so much is an attack.
+    /// Size of a field list above which decoding fails. Input that expands so much is an attack.
     pub list_size_abort: usize,
 }
 
@@ -190,7 +191,7 @@ impl Decoder {
     }
 }
 
-/// The unfinished list and its limits.
+/// The field list that is being decoded, and its limits.
 struct List<'f> {
     fields: &'f mut FieldBuf,
     /// Size of all fields decoded so far, stored or not.
@@ -233,7 +234,7 @@ fn is_name_well_formed(name: &[u8]) -> bool {
     !token.is_empty() && token.iter().all(|&octet| NAME_OCTETS[usize::from(octet)])
 }
 
-/// Whether a value has no NUL, CR or LF (RFC 9113 §8.2.1). The RFC also forbids a space or tab at either end. Go's
+/// Whether a value contains no NUL, CR or LF (RFC 9113 §8.2.1). The RFC also forbids a space or tab at either end. Go's
 /// clients send such values, and Go's servers accept them. If we reset the stream, a Go proxy would retry its client's
 /// request for ever.
 fn is_value_well_formed(value: &[u8]) -> bool {

@@ -14,7 +14,7 @@
 use super::FIELD_OVERHEAD;
 use std::collections::VecDeque;
 
-/// The table. `T` is what the encoder or decoder notes about each entry.
+/// The dynamic table. `T` is the note that the encoder or decoder stores with each entry.
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,
@@ -22,14 +22,14 @@ pub(super) struct DynamicTable<T> {
     head: usize,
     /// Entries, oldest first.
     entries: VecDeque<Entry<T>>,
-    /// Size as in RFC 7541 §4.1; never above `size_max`.
+    /// Size of the table as in RFC 7541 §4.1, in octets; never above `size_max`.
     size: usize,
     size_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<T> {
-    /// Index into the arena.
+    /// Index in the arena of the entry's first octet.
     start: usize,
     name_len: usize,
     value_len: usize,
@@ -50,7 +50,7 @@ impl<T: Copy> DynamicTable<T> {
         Self { arena: Vec::new(), head: 0, entries: VecDeque::new(), size: 0, size_max }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn len(&self) -> usize {
         self.entries.len()

@@ -11,7 +11,7 @@ use super::{FIELD_OVERHEAD, FieldName, NameId, TABLE_SIZE_DEFAULT, huffman, inte
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable<Hashes>,
-    /// Upper limit of the table size, even if the peer allows more.
+    /// Upper limit of the dynamic table's size, in octets, even if the peer allows more.
     table_size_cap: usize,
     size_update: Option<SizeUpdate>,
     changes: u64,
@@ -28,7 +28,7 @@ pub enum Indexing {
     Never,
 }
 
-/// Hashes kept with each entry, so that a search compares only the octets of likely matches.
+/// Hashes that the table stores with each entry, so that a search compares only the octets of likely matches.
 #[derive(Clone, Copy, Debug)]
 struct Hashes {
     name: u32,
@@ -39,12 +39,12 @@ struct Hashes {
 /// Table size changes not yet signalled to the peer (RFC 7541 §4.2).
 #[derive(Clone, Copy, Debug)]
 struct SizeUpdate {
-    /// The smallest of these sizes.
+    /// Smallest size since the last signalled size.
     lowest: usize,
     last: usize,
 }
 
-/// Result of a search in the table.
+/// Result of a search in the dynamic table, with the age of the found entry.
 enum Found {
     Field(usize),
     Name(usize),
@@ -64,7 +64,7 @@ impl Encoder {
         encoder
     }
 
-    /// Applies the peer's `SETTINGS_HEADER_TABLE_SIZE`, from the next block on.
+    /// Applies the peer's `SETTINGS_HEADER_TABLE_SIZE`, from the next field block on.
     pub fn set_peer_table_size(&mut self, size_max: usize) {
         let size_max = size_max.min(self.table_size_cap);
         if size_max == self.table.size_max() {
@@ -140,7 +140,8 @@ impl Encoder {
         self.encode_and_insert(name, name_index, value, out);
     }
 
-    /// Encodes a literal with incremental indexing, unless it would evict most of the table.
+    /// Encodes a literal with incremental indexing. If the new entry would take more than half of the table, encodes
+    /// the literal without indexing.
     fn encode_and_insert(&mut self, name: FieldName<'_>, name_index: usize, value: &[u8], out: &mut Vec<u8>) {
         if name.octets().len() + value.len() + FIELD_OVERHEAD > self.table.size_max() / 2 {
             encode_literal(0x00, 0x0f, name, name_index, value, out);

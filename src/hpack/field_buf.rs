@@ -2,8 +2,8 @@
 
 use super::{FIELD_OVERHEAD, NameId};
 
-/// A decoded field list. The caller owns the list and lends it to the decoder. The list keeps its memory for the next
-/// block, until [`trim`](Self::trim). So decoding usually allocates nothing.
+/// A decoded field list. The caller owns the list and lends it to the decoder. The next block reuses the memory of the
+/// list, until [`trim`](Self::trim) frees the memory. So decoding usually allocates nothing.
 ///
 /// ```text
 /// octets  :method PUT :path /apis/… accept application/json …
@@ -26,7 +26,8 @@ struct Span {
     traits: Traits,
 }
 
-/// Properties of a field. The decoder's table keeps them with each entry, so that nobody has to read the octets again.
+/// Properties of a field. The decoder's dynamic table stores the properties with each entry. So the decoder does not
+/// examine the octets of the entry again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) name: NameId,
@@ -43,8 +44,8 @@ pub struct Field<'f> {
     pub name: &'f [u8],
     /// The value.
     pub value: &'f [u8],
-    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A colon at the start of the name is also
-    /// allowed, and so are blanks at the ends of the value.
+    /// Whether name and value consist only of octets that RFC 9113 §8.2.1 allows. A colon at the start of the name is
+    /// also allowed, and so are blanks at the ends of the value.
     pub well_formed: bool,
 }
 
@@ -55,20 +56,20 @@ impl FieldBuf {
         Self::default()
     }
 
-    /// Removes the fields and keeps the memory.
+    /// Removes all fields, but does not free their memory.
     pub fn clear(&mut self) {
         self.octets.clear();
         self.spans.clear();
         self.list_size = 0;
     }
 
-    /// Number of fields.
+    /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is no field.
+    /// Whether the list contains no field.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
@@ -98,7 +99,7 @@ impl FieldBuf {
         self.octets.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Frees memory that longer lists have left, if it exceeds `spare_bytes`.
+    /// Frees unused memory, if the allocated memory exceeds `spare_bytes` plus twice the size of the list.
     pub fn trim(&mut self, spare_bytes: usize) {
         // A vector grows by doubling, so it may have twice the needed memory. A span needs no more memory than
         // [`FIELD_OVERHEAD`].
@@ -115,7 +116,7 @@ impl FieldBuf {
         Some(Field { id: span.traits.name, name, value, well_formed: span.traits.well_formed })
     }
 
-    /// Appends a field whose octets are elsewhere.
+    /// Appends a copy of a field. `name` and `value` are outside this list.
     #[inline]
     pub(super) fn push(&mut self, name: &[u8], value: &[u8], traits: Traits) {
         let start = self.octets.len();
@@ -124,7 +125,7 @@ impl FieldBuf {
         self.record(Span { start, name_len: name.len(), value_len: value.len(), traits });
     }
 
-    /// Appends a field whose name and value are adjacent elsewhere.
+    /// Appends a copy of a field. Its name and value are adjacent in `octets`, outside this list.
     #[inline]
     pub(super) fn push_joined(&mut self, octets: &[u8], name_len: usize, traits: Traits) {
         let start = self.octets.len();
@@ -139,20 +140,20 @@ impl FieldBuf {
         &mut self.octets
     }
 
-    /// Returns the octets of an unfinished field, from position `start` on.
+    /// Returns the octets of an unfinished field, beginning at position `start` of the vector.
     #[inline]
     pub(super) fn uncommitted(&self, start: usize) -> &[u8] {
         self.octets.get(start..).unwrap_or_default()
     }
 
-    /// Makes a field from the octets from position `start` on.
+    /// Makes a field from the octets that begin at position `start` of the vector.
     #[inline]
     pub(super) fn commit(&mut self, start: usize, name_len: usize, traits: Traits) {
         let value_len = self.octets.len().saturating_sub(start + name_len);
         self.record(Span { start, name_len, value_len, traits });
     }
 
-    /// Drops the octets from position `start` on.
+    /// Drops the octets of an unfinished field, beginning at position `start` of the vector.
     pub(super) fn discard(&mut self, start: usize) {
         self.octets.truncate(start);
     }

@@ -1,10 +1,10 @@
 //! The Huffman code of RFC 7541 §5.2 and Appendix B.
 //!
-//! Decoding looks up [`FAST_BITS`] bits at a time. An entry of [`FAST`] has the symbol at the start of those bits, and
-//! also the next symbol if its code is complete. Letters and digits of header fields have five to eight bits, so most
-//! look-ups yield two symbols. Longer codes are rare and go through [`decode_long`]. That function needs no tree,
-//! since the code is canonical: all codes of one length are consecutive numbers. All tables are computed from
-//! [`CODES`] at compile time.
+//! Decoding looks up [`FAST_BITS`] bits at a time. An entry of [`FAST`] contains the symbol whose code begins these
+//! bits. If the code of the next symbol is also complete in these bits, the entry contains that symbol too. The codes
+//! of letters and digits have five to eight bits, so most look-ups yield two symbols. Longer codes are rare and go
+//! through [`decode_long`]. That function needs no tree, since the code is canonical: all codes of one length are
+//! consecutive numbers. All tables are computed from [`CODES`] at compile time.
 
 use super::DecodeError;
 
@@ -96,7 +96,7 @@ fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
             bits -= used;
         }
     }
-    // Fewer bits remain than a look-up takes. They are complete short codes, and then padding of fewer than eight ones
+    // Fewer bits remain than a look-up reads. They are complete short codes, and then padding of fewer than eight ones
     // (RFC 7541 §5.2).
     loop {
         let entry = FAST[(fill_with_ones(acc, bits) >> (64 - FAST_BITS)) as usize];
@@ -137,37 +137,38 @@ fn fill_with_ones(acc: u64, bits: u32) -> u64 {
     acc | u64::MAX.checked_shr(bits).unwrap_or(0)
 }
 
-/// Number of bits of one look-up. With 11 bits, the table has 12 KiB, and most look-ups yield two symbols.
+/// Number of bits that one look-up reads. With 11 bits, the table [`FAST`] has 12 KiB, and most look-ups yield two
+/// symbols.
 const FAST_BITS: u32 = 11;
 
-/// Bits of the longest code.
+/// Number of bits of the longest code.
 const CODE_BITS_MAX: u32 = 30;
 
 /// One entry of [`FAST`]. All zero if the code is longer than [`FAST_BITS`].
 #[derive(Clone, Copy)]
 struct FastEntry {
     symbols: [u8; 2],
-    /// Bits of the first symbol.
+    /// Length of the first symbol's code, in bits.
     first_bits: u8,
-    /// Bits of all symbols.
+    /// Total length of the codes of all symbols in the entry, in bits.
     bits: u8,
-    /// 1 or 2.
+    /// Number of symbols in the entry: 1 or 2; 0 if the code is longer than [`FAST_BITS`].
     symbol_count: u8,
 }
 
-/// Indexed by the next [`FAST_BITS`] bits.
+/// The entry for each value of the next [`FAST_BITS`] bits.
 static FAST: [FastEntry; 1 << FAST_BITS] = fast_table();
 
 /// The codes of one length.
 #[derive(Clone, Copy)]
 struct LengthRow {
     first_code: u64,
-    /// Index into [`SYMBOLS`].
+    /// Index in [`SYMBOLS`] of the first symbol whose code has this length.
     first_symbol: u64,
     symbol_count: u64,
 }
 
-/// Indexed by length in bits.
+/// The codes of each length, indexed by the length in bits.
 static LENGTHS: [LengthRow; CODE_BITS_MAX as usize + 1] = length_rows();
 
 /// All symbols, ordered by code length, then by code. 256 is EOS.

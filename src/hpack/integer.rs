@@ -2,7 +2,8 @@
 
 use super::DecodeError;
 
-/// Maximum number of octets after the prefix. Four octets have 28 bits; nothing that fits in a field block needs more.
+/// Maximum number of octets after the prefix. Four octets encode 28 bits, which suffice for every integer in a field
+/// block.
 const CONTINUATION_OCTETS_MAX: usize = 4;
 
 /// Decodes the integer whose prefix is the bits `prefix_max` (2^N - 1) of `first`. Returns the value and the octets
@@ -27,7 +28,7 @@ fn decode_continuation(prefix_max: u8, rest: &[u8]) -> Result<(usize, &[u8]), De
     Err(if rest.len() < CONTINUATION_OCTETS_MAX { DecodeError::Truncated } else { DecodeError::IntegerOverflow })
 }
 
-/// Appends `value` with a prefix of N bits; `prefix_max` is 2^N - 1. `pattern` has the bits above the prefix.
+/// Appends `value` with a prefix of N bits; `prefix_max` is 2^N - 1. `pattern` contains the bits above the prefix.
 #[inline]
 pub(super) fn encode_into(pattern: u8, prefix_max: u8, value: usize, out: &mut Vec<u8>) {
     match u8::try_from(value) {

@@ -1,8 +1,8 @@
 //! Known field names as small numbers, which compare faster than octets.
 
-/// Id of a known field name. Known are the names of the static table and the names with a rule in RFC 9113 §8.2.2. A
-/// known name has exactly one id. All other names have the id [`NameId::UNKNOWN`], so they differ from every known
-/// name.
+/// Id of a known field name. The names in the static table are known, and so are the names with a rule in RFC 9113
+/// §8.2.2. A known name has exactly one id. All other names have the id [`NameId::UNKNOWN`], so they differ from every
+/// known name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
@@ -246,7 +246,7 @@ impl NameId {
         }
     }
 
-    /// Returns the first index of the static table with this name.
+    /// Returns the index of the first entry of the static table with this name.
     #[inline]
     #[must_use]
     pub(super) fn static_index(self) -> Option<usize> {
@@ -277,8 +277,8 @@ impl<'n> FieldName<'n> {
     }
 }
 
-/// Computes a fast hash, so that the octets of most unequal fields need not be compared. `seed` is the hash of the
-/// name for the hash of a whole field.
+/// Computes a fast hash, so that the octets of most unequal fields need not be compared. For the hash of a name, `seed`
+/// is 0. For the hash of a whole field, `seed` is the hash of the name, and `octets` is the value.
 #[inline]
 pub(super) const fn hash(seed: u32, octets: &[u8]) -> u32 {
     let mut state = seed as u64 ^ octets.len() as u64;

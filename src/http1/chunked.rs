@@ -1,8 +1,8 @@
 //! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder that works on slices, and a function that
 //! writes chunk heads.
 //!
-//! The decoder keeps its position in the coding, and how much of each limit is left. The caller owns the bytes. The
-//! decoder takes received bytes, which may end anywhere, and moves the payload to the front of the same buffer.
+//! The decoder stores its position in the coding, and the rest of each limit. The caller owns the bytes. The decoder
+//! reads received bytes, which may end anywhere, and moves the payload to the front of the same buffer.
 //!
 //! The decoder refuses every body that two readers could read differently, since such a body allows request smuggling.
 //! Every line must end with CRLF. A size may contain only hexadecimal digits. CRLF must follow the data of a chunk.
@@ -15,11 +15,11 @@ use std::fmt;
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     state: State,
-    /// Payload bytes that are still accepted.
+    /// Number of further payload bytes that the decoder accepts.
     body_bytes_left: usize,
-    /// Bytes left for chunk extensions, over all chunks.
+    /// Number of further bytes that the decoder accepts in chunk extensions, over all chunks.
     extension_bytes_left: usize,
-    /// Bytes left for the trailer section.
+    /// Number of further bytes that the decoder accepts in the trailer section.
     trailer_bytes_left: usize,
 }
 
@@ -130,7 +130,7 @@ impl ChunkedDecoder {
         Ok(Progress { consumed: read - gap, produced: write, done: self.state == State::Done })
     }
 
-    /// Returns the state after one byte of framing.
+    /// Returns the decoder's state after one byte that is not data of a chunk.
     fn next_state(&mut self, byte: u8) -> Result<State, ChunkError> {
         let malformed = Err(ChunkError::Malformed);
         match (self.state, byte) {
@@ -215,7 +215,7 @@ pub const CRLF: &[u8] = b"\r\n";
 /// The chunk of size 0 and an empty trailer section, which end a body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Subtracts one byte from a limit on framing.
+/// Subtracts one byte from the rest of the limit on extensions or on the trailer section.
 fn take_one(bytes_left: &mut usize) -> Result<(), ChunkError> {
     *bytes_left = bytes_left.checked_sub(1).ok_or(ChunkError::Malformed)?;
     Ok(())

@@ -1,9 +1,8 @@
 //! The client's side of HTTP/1.1 (RFC 9112): a parser for the responses of one connection, with keep-alive and
 //! pipelining. The load generator uses this module.
 //!
-//! The parser keeps the position in the stream of responses. The caller owns the socket and the buffer. The caller
-//! also keeps track of which request a response belongs to: responses come in the order of the requests (RFC 9112
-//! §9.3.2).
+//! The parser stores its position in the stream of responses. The caller owns the socket and the buffer. The caller
+//! also knows which request a response belongs to: responses come in the order of the requests (RFC 9112 §9.3.2).
 
 use super::chunked::{ChunkError, ChunkedDecoder};
 use std::fmt;
@@ -38,8 +37,9 @@ enum Framing {
     UntilClose,
 }
 
-/// Progress of [`ResponseParser::poll_whole`] through a body, as positions in the caller's buffer: `| heads | payload |
-/// gap of decoded chunk framing | unread |`, at 0, `payload_start`, `payload_end`, `read`.
+/// Positions in the caller's buffer while [`ResponseParser::poll_whole`] reads a body. The buffer contains `| heads |
+/// payload | gap of decoded chunk framing | unread |`. These parts begin at 0, `payload_start`, `payload_end` and
+/// `read`; the unread part ends the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct WholeProgress {
     payload_start: usize,
@@ -97,9 +97,9 @@ impl ResponseParser {
         Self { state: ResponseState::Head, body_bytes_max }
     }
 
-    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` tells that the request was HEAD. The
-    /// response then has no body, whatever its fields say. [`Self::handle_eof`] returns a response whose body ends
-    /// with the connection.
+    /// Returns the next response if `buf` contains the whole response, else `None`. `to_head` is whether the request
+    /// was HEAD. The response to HEAD has no body, whatever its fields say. [`Self::handle_eof`] returns a response
+    /// whose body ends with the connection.
     ///
     /// # Errors
     /// See [`ResponseError`].
@@ -182,8 +182,9 @@ impl ResponseParser {
         Ok((piece, consumed))
     }
 
-    /// Handles the end of the stream. `buf` has the last bytes. This completes a response of [`Self::poll_whole`]
-    /// whose body ends with the connection. For a response read in pieces the result has an empty body.
+    /// Handles the end of the stream. `buf` contains the last received bytes. If the body of a response ends with the
+    /// connection, this function returns the response. For a response read with [`Self::poll_piece`], the returned body
+    /// is empty.
     ///
     /// # Errors
     /// [`ResponseError::EndedEarly`] if the stream ends within a response.
@@ -255,7 +256,7 @@ impl ResponseParser {
                 }
             }
         }
-        // The rules of RFC 9112 §6.3, in the same order.
+        // The rules of RFC 9112 §6.3 for the length of a body, in the same order.
         let framing = if to_head || status == 204 || status == 304 {
             Framing::Length { bytes_left: 0 }
         } else if chunked && content_length.is_some() {
@@ -275,7 +276,7 @@ impl ResponseParser {
     }
 }
 
-/// A head, the framing of its body, and the position of the body.
+/// A head, the framing of its body, and the number of bytes before the body.
 struct ParsedHead {
     head: ResponseHead,
     framing: Framing,
@@ -328,7 +329,7 @@ mod tests {
     type Seen = (u16, bool, Vec<u8>);
 
     /// Reads all responses of `source`. The bytes arrive in parts that end at `cuts`. `pieces` selects
-    /// [`ResponseParser::poll_piece`]. `heads` tells which responses answer HEAD requests.
+    /// [`ResponseParser::poll_piece`]. `heads` is whether each response answers a HEAD request.
     fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
         let mut parser = ResponseParser::new(100_000);
         let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);

@@ -2,7 +2,7 @@
 
 use crate::http::{Response, reason_phrase};
 
-/// The interim response that asks for the body (RFC 9110 §15.2.1).
+/// The interim response that asks the client for the body of its request (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The chunk that ends a chunked body without trailers.

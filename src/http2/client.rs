@@ -1,4 +1,4 @@
-//! What only a client does: opening streams. Client and server share everything else.
+//! The part of HTTP/2 that only a client needs: opening streams. Client and server share everything else.
 
 use super::connection::{Connection, SendField};
 use super::frame::headers::{begin_headers_into, finish_headers};

@@ -1,4 +1,4 @@
-//! Counts frames that cost us more than they cost the peer. Fails when there are too many.
+//! Counts frames that cost this side more than they cost the peer. If there are too many of them, the connection fails.
 //!
 //! Each kind of frame has a token bucket that refills with time. The code computes the refill only when the bucket is
 //! empty, so a count is usually one subtraction.
@@ -6,7 +6,7 @@
 use super::error::{ConnectionError, Flood};
 use super::limits::{self, Allowance};
 
-/// The buckets of one connection.
+/// The token buckets of one connection, one for each kind of frame.
 #[derive(Debug)]
 pub(super) struct FloodGuard {
     answers: Bucket,

@@ -6,7 +6,7 @@ use super::limits::WINDOW_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendWindow(i64);
 
-/// The window would exceed 2^31 - 1.
+/// The error of a change that would make a window exceed 2^31 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowOverflow;
 
@@ -26,7 +26,7 @@ impl SendWindow {
         self.0 > 0
     }
 
-    /// Subtracts `octets` from the window. `octets` may be at most what is available.
+    /// Subtracts `octets` from the window. `octets` must not exceed [`SendWindow::available`].
     #[inline]
     pub(super) fn consume(&mut self, octets: usize) {
         debug_assert!(octets <= self.available(), "sent beyond the window");
@@ -63,7 +63,7 @@ pub(super) struct RecvWindow {
     target: u32,
 }
 
-/// The peer sent more than the window allows.
+/// The error of a peer that has sent more than the window allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowExceeded;
 

@@ -13,7 +13,7 @@ pub struct RequestHead {
     authority: Option<usize>,
     /// Index of the first regular field; pseudo-header fields come first.
     regular: usize,
-    /// `content-length`.
+    /// Value of `content-length`; `None` if the field is absent.
     pub content_length: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ pub struct RequestHead {
 pub struct ResponseHead {
     /// `:status`.
     pub status: u16,
-    /// `content-length`.
+    /// Value of `content-length`; `None` if the field is absent.
     pub content_length: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn check_trailers(fields: &FieldBuf) -> Result<(), Malformed> {
     fields.iter().try_for_each(|field| regular.check(&field))
 }
 
-/// What the check of regular fields remembers from the earlier fields.
+/// Values from the regular fields that were checked so far.
 #[derive(Default)]
 struct RegularFields {
     count: usize,

@@ -39,7 +39,7 @@ pub const TABLE_SIZE_MAX: usize = 4_096;
 /// Largest decoded field list that is served (`SETTINGS_MAX_HEADER_LIST_SIZE`), in octets; a larger request gets 431.
 pub const FIELD_LIST_BYTES_MAX: usize = 65_536;
 
-/// Size of a decoded field list that ends the connection, in octets. A list of this size is an attack.
+/// Size of a decoded field list above which the connection ends, in octets. A list of this size is an attack.
 pub const FIELD_LIST_BYTES_ABORT: usize = 4 * FIELD_LIST_BYTES_MAX;
 
 /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
@@ -74,8 +74,8 @@ pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 /// Empty DATA frames that do not end their stream.
 pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 
-/// WINDOW_UPDATE frames. Each DATA frame that we send without a window cutting it short adds two to the allowance, and
-/// one more for each [`WINDOW_UPDATE_OCTETS`].
+/// WINDOW_UPDATE frames. Each DATA frame that we send adds two to the allowance, and one more for each
+/// [`WINDOW_UPDATE_OCTETS`] of its data. A frame of less than 1 KiB that a window cuts short adds nothing.
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
 /// Octets of DATA that a peer may read before it sends a WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for each

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113), server and client, as a state machine over slices: no sockets, no clock, and usually no memory
 //! allocation.
 //!
-//! [`Connection`] is the entry point. It takes received bytes, returns [`Event`]s, and appends frames to the caller's
+//! [`Connection`] is the entry point. It reads received bytes, returns [`Event`]s, and appends frames to the caller's
 //! buffer. The modules:
 //!
 //! | module | its one job |

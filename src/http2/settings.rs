@@ -5,7 +5,7 @@ use super::frame::settings::{self, Setting};
 use super::limits;
 use crate::hpack::Encoder;
 
-/// Our settings that may differ from [`limits`].
+/// Our settings that may differ from the defaults in [`limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Maximum number of streams that the peer may have open at once.
@@ -69,8 +69,9 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Applies the payload of a SETTINGS frame. Returns the change of the window of every stream. There is only one
-    /// change for each frame, even if the frame repeats the setting, since applying a change visits all streams.
+    /// Applies the payload of a SETTINGS frame. Returns the change of the send window of every stream, in octets. There
+    /// is only one change for each frame, even if the frame repeats the setting, since applying a change visits all
+    /// streams.
     pub(super) fn apply(
         &mut self,
         payload: &[u8],

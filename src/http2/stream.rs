@@ -60,8 +60,8 @@ impl Stream {
         }
     }
 
-    /// Counts `octets` of the body. `end` tells that the body ends. Returns whether the body so far agrees with the
-    /// announced length.
+    /// Counts `octets` of the body. `end` is whether the body ends after these octets. Returns whether the body so far
+    /// agrees with the announced length.
     #[inline]
     pub(super) fn take_body(&mut self, octets: usize, end: bool) -> bool {
         let Some(left) = self.body_left else { return true };

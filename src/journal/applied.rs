@@ -7,7 +7,7 @@ use crate::engine::Position;
 use crate::resource::ResourceVersion;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The entries that have been applied to a table.
+/// The progress of a table in the journal: the entries that it has applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     /// Position of the last applied entry; 0 before the first entry.
@@ -21,7 +21,7 @@ pub(super) struct Applied {
     links: VecDeque<Link>,
 }
 
-/// What identifies the content of a table after an entry.
+/// The version and chain of a table after one entry. Together they identify the content of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     position: Position,
@@ -31,22 +31,24 @@ struct Link {
     chain: u64,
 }
 
-/// Maximum number of [`Link`]s that are remembered.
+/// Maximum number of [`Link`]s that a table remembers.
 const LINKS_MAX: usize = 1024;
 
-/// Result of a comparison: the writer's table when the writer made an entry, and this table at the same position.
+/// Result of comparing two tables at the position that an entry's writer had applied: the writer's table and this
+/// table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// Both tables were equal, or the writer's position is older than all remembered positions.
+    /// The writer's table and this table were equal, or the position of the writer's table is older than all remembered
+    /// positions.
     Agrees,
     /// The writer had applied an entry that this table has not applied, or the same entries with another result.
     Differs,
 }
 
-/// How an entry relates to the entries before it.
+/// The relation of an entry to the entries before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The next entry of the writer.
+    /// The entry directly follows the last entry of its writer.
     Next,
     /// An entry that was applied before and is in the store again. It is skipped.
     Duplicate,
@@ -54,7 +56,7 @@ pub(super) enum Order {
     Stale,
     /// An earlier entry of the writer is missing.
     Gap {
-        /// The expected sequence number.
+        /// Sequence number that the writer's next entry must have.
         expected: u64,
     },
 }
@@ -66,7 +68,8 @@ impl Applied {
         Self { position, entries, chain, writers, links: [Link { position, entries, version, chain }].into() }
     }
 
-    /// Returns the number of entries up to and including `position`, if the position is still remembered.
+    /// Returns the number of entries up to and including `position`. Returns `None` if every remembered [`Link`] has a
+    /// later position.
     pub(super) fn entries_at(&self, position: Position) -> Option<u64> {
         let behind = self.links.partition_point(|link| link.position <= position);
         self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
@@ -132,7 +135,7 @@ impl Applied {
     }
 }
 
-/// Identifies an entry.
+/// The writer, sequence and checksum of an entry. Together they identify the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryName {
     pub(super) writer: u64,
@@ -158,19 +161,19 @@ impl Rejections {
     }
 }
 
-/// The last entry of a writer.
+/// Sequence number and position of a writer's last applied entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Writer {
     pub(super) sequence: u64,
     pub(super) position: Position,
 }
 
-/// The remembered writers. All tables at the same position remember the same writers.
+/// The writers that a table remembers. All tables at the same position remember the same writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     by_name: BTreeMap<u64, Writer>,
-    /// The writer whose last entry is oldest is forgotten first. This is the position of the last entry of the writer
-    /// that was forgotten most recently; 0 if no writer was forgotten.
+    /// Position of the last entry of the writer that was forgotten most recently; 0 if no writer was forgotten. The
+    /// writer whose last entry is oldest is forgotten first.
     pub(super) forgotten: Position,
 }
 

@@ -17,8 +17,8 @@ pub(super) struct Barriers {
     /// Number of the last barrier whose query has begun.
     begun: u64,
     is_looking: bool,
-    /// Barriers whose query has ended, in the order of their numbers. Each has the end of the journal that its query
-    /// found.
+    /// Barriers whose query has ended, in the order of their numbers. The second value is the end of the journal that
+    /// the query found.
     found: VecDeque<(u64, End)>,
     /// Number of the last passed barrier.
     passed: u64,

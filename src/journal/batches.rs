@@ -6,8 +6,8 @@
 //!                          seal   durable
 //! ```
 //!
-//! Invariants: `keys` has the hash of the Lease's key for every change in flight. Tickets are settled in the order of
-//! their numbers.
+//! Invariants: `keys` contains the hash of the Lease's key for every change in flight. Tickets are settled in the order
+//! of their numbers.
 
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
@@ -38,7 +38,7 @@ struct Submitted {
 }
 
 impl Submitted {
-    /// Returns an estimate of the bytes that the change takes until it is applied.
+    /// Returns an estimate of the bytes that the change and its holder change take until the change is applied.
     fn waiting_bytes(&self) -> usize {
         estimate(&self.change) + self.holder_change.as_ref().map_or(0, |change| change.memory_bytes())
     }
@@ -50,7 +50,7 @@ pub(super) struct Batches {
     writer: u64,
     /// The name that this writer had when a batch last failed. The failed batch may still arrive as an entry.
     failed_writer: Option<u64>,
-    /// Sequence of the last durable batch.
+    /// Sequence number of this writer's last durable batch.
     sequence: u64,
     waiting: VecDeque<Submitted>,
     /// Estimated size of the waiting changes, in bytes.
@@ -59,13 +59,13 @@ pub(super) struct Batches {
     waiting_others: usize,
     sent: Option<Sent>,
     applying: Option<Applying>,
-    /// An empty queue, reused to avoid allocations.
+    /// An empty queue of changes, reused to avoid allocations.
     spare: VecDeque<Submitted>,
     tickets: Tickets,
     /// For each change in flight, the hash of the Lease's key, and the change's ticket number.
     keys: HashTable<(u64, u64)>,
     hasher: FixedState,
-    /// Number of the last ticket.
+    /// Number of the last ticket that was made.
     submitted: u64,
     /// Number of the last settled ticket.
     settled: u64,
@@ -74,7 +74,7 @@ pub(super) struct Batches {
     holder_changes: Vec<HolderChange>,
 }
 
-/// A batch that the worker makes durable.
+/// A batch that was sent to the worker, which makes it durable.
 #[derive(Debug)]
 struct Sent {
     entry: EntryName,
@@ -82,20 +82,20 @@ struct Sent {
     changes: VecDeque<Submitted>,
 }
 
-/// A durable batch that is being applied.
+/// A durable batch whose changes are being applied to the table.
 #[derive(Debug)]
 struct Applying {
     entry: EntryName,
     position: Position,
     changes: VecDeque<Submitted>,
-    /// Index of the next change.
+    /// Index in the batch of the next change to apply.
     index: u64,
     rejections: Rejections,
     /// Version of the table before the batch was applied.
     base: ResourceVersion,
 }
 
-/// A batch that is ready to send.
+/// A batch that is encoded as an entry and ready to send to the worker.
 #[derive(Debug)]
 pub(super) struct Sealed {
     pub(super) payload: Vec<u8>,
@@ -106,7 +106,7 @@ pub(super) struct Sealed {
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// Creates an empty value for a writer that has not written yet.
+    /// Creates a value without changes, for a writer that has not written yet.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
@@ -132,8 +132,8 @@ impl Batches {
         self.writer
     }
 
-    /// Changes this writer's name if `applied` has a writer of the same name, or if a batch under this name has failed.
-    /// `applied` remembers no writer with the new name.
+    /// Changes this writer's name if `applied` remembers a writer of the same name, or if a batch under this name has
+    /// failed. `applied` remembers no writer with the new name.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -142,7 +142,7 @@ impl Batches {
         }
     }
 
-    /// Whether no more changes may wait.
+    /// Whether the queue of waiting changes is full.
     pub(super) fn is_full(&self, limits: &Limits) -> bool {
         self.waiting.len() >= limits.waiting_changes_max || self.waiting_bytes >= limits.waiting_bytes_max
     }
@@ -152,7 +152,7 @@ impl Batches {
         usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
     }
 
-    /// Whether the next batch can be made from the waiting changes.
+    /// Whether a new batch can be made: changes wait, and the worker has no other batch.
     pub(super) fn can_seal(&self) -> bool {
         self.sent.is_none() && !self.waiting.is_empty()
     }
@@ -238,7 +238,7 @@ impl Batches {
         Ok(ticket)
     }
 
-    /// Makes a batch from as many waiting changes as a batch may hold.
+    /// Makes a batch of as many waiting changes as a batch may contain. Returns `None` if no batch can be made now.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
         // A batch may still be in flight: it may be durable, but not delivered yet.

@@ -16,9 +16,9 @@ use super::wire::FormError;
 use crate::engine::{EngineError, SnapshotId};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// Maximum size of a piece, in bytes.
+/// Maximum size of a piece of a snapshot before compression, in bytes.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// Maximum size of a chunk, in bytes.
+/// Maximum size of a sealed chunk, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
 
 /// Upper bound of the bytes that deflate, the header and the checksum add to an incompressible piece. Deflate's fixed
@@ -26,7 +26,7 @@ pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
 const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
 const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 
-/// Seals a piece as a chunk.
+/// Compresses a piece of a snapshot, and seals it as a chunk.
 pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
     encode(piece.snapshot, piece.index, piece.format, &piece.bytes)
 }
@@ -50,7 +50,7 @@ pub(crate) fn open_piece(
     Ok(piece)
 }
 
-/// Encodes a piece of the stream as a sealed chunk.
+/// Compresses a piece of a snapshot's stream, and seals it as a chunk.
 pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8]) -> Vec<u8> {
     assert!(piece.len() <= PIECE_BYTES, "a piece that is too long");
     let mut chunk = Vec::with_capacity(PIECE_BYTES + OVERHEAD_BYTES);
@@ -65,7 +65,7 @@ pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8])
     chunk
 }
 
-/// Decodes a sealed chunk.
+/// Decodes a sealed chunk, and returns its piece.
 ///
 /// # Errors
 /// [`FormError`]

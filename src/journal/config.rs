@@ -12,21 +12,21 @@ pub struct Config {
     pub is_shared: bool,
     /// Wall-clock time when `now_ms` is 0, in microseconds. In a new store, it is also the first version of the table.
     pub wall_us: u64,
-    /// Limits of sizes and times.
+    /// Limits of the sizes and times of the journal.
     pub limits: Limits,
 }
 
-/// Limits of sizes and times.
+/// Limits of the sizes and times of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Format in which values are written. Older releases cannot read a newer format.
+    /// Number of the format in which values are written. Older releases cannot read a newer format.
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// A batch with at least this number of changes may be held back for the next changes of the clients that the last
-    /// batch has answered.
+    /// Minimum number of changes in a batch that may be held back. The batch waits for the next changes of the clients
+    /// that the last batch has answered.
     pub gathered_changes_min: usize,
-    /// Maximum time for which such a batch is held back, in ms.
+    /// Maximum time for which a batch of `gathered_changes_min` changes or more is held back, in ms.
     pub gather_ms_max: u64,
     /// Maximum time that renewals wait for more renewals, in ms; 0 to send them at once. Any other change is sent at
     /// once, together with the waiting renewals.
@@ -37,17 +37,17 @@ pub struct Limits {
     pub waiting_changes_max: usize,
     /// Approximate maximum size of the waiting changes, in bytes.
     pub waiting_bytes_max: usize,
-    /// No snapshot is begun while the entries after the newest snapshot have less than this size, in bytes.
+    /// Minimum size of the entries after the newest snapshot at which the next snapshot may begin, in bytes.
     pub snapshot_bytes_min: u64,
-    /// Limit for the size of all entries, in bytes. Above this limit, the entries before the newest snapshot are
+    /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are then
     /// deleted even if the watch window needs them.
     pub journal_bytes_max: u64,
     /// Size of the store's pages in use above which the server refuses to create Leases, in bytes; `None` for
     /// [`QUOTA_SHARE`] percent of the store's quota.
     pub store_bytes_max: Option<u64>,
-    /// Approximate maximum number of entries deleted in one commit.
+    /// Approximate maximum number of entries that one commit deletes.
     pub truncated_entries_max: u64,
-    /// Maximum number of chunks deleted in one commit.
+    /// Maximum number of chunks that one commit deletes.
     pub dropped_chunks_max: u32,
     /// Pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms: u64,
@@ -57,15 +57,15 @@ pub struct Limits {
     pub snapshot_retry_ms: u64,
     /// Interval at which a process that shares a store checks whether its table is current, in ms.
     pub look_ms: u64,
-    /// If a process has passed no barrier for this time, its table no longer counts as current, in ms.
+    /// Time without a passed barrier after which a process's table no longer counts as current, in ms.
     pub behind_ms_max: u64,
-    /// The writers of a shared store spread their attempts to claim a snapshot over this time, in ms.
+    /// Time over which the writers of a shared store spread their attempts to claim a snapshot, in ms.
     pub claim_spread_ms: u64,
-    /// If a claim was not renewed for this time, another writer may take it over, in ms.
+    /// Time without renewal after which another writer may take over the claim of a snapshot, in ms.
     pub claim_ms_max: u64,
 }
 
-/// Percentage of a store's quota. Above it, the server refuses to create Leases.
+/// Share of the store's quota above which the server refuses to create Leases, in percent.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
 impl Config {

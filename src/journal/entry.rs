@@ -150,7 +150,7 @@ fn seconds(time: MicroTime) -> i64 {
     time.0.div_euclid(MICROS_PER_SECOND)
 }
 
-/// A change as stored in an entry. Unlike a [`Change`], it names no slot in a table.
+/// A change as stored in an entry. Unlike a [`Change`], it does not refer to a slot in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoredChange {
     Create(Box<Lease>),

@@ -1,8 +1,8 @@
-//! The binary form of a Lease in entries and snapshots. This form keeps everything that a Lease in the table can hold.
+//! The binary form of a Lease in entries and snapshots. This form can represent everything that a Lease in the table
+//! can contain.
 //!
 //! The API's protobuf encoding is not suitable. It does not distinguish an empty list of `managedFields` from a missing
-//! list. Its times cannot hold 64 bits of microseconds. And it changes with the API.
-//!
+//! list. Its times cannot represent 64 bits of microseconds. And it changes with the API.
 //! ```text
 //!   number   set of the fields that follow, one bit for each, in this order:
 //!            name, generateName, namespace, selfLink, uid, resourceVersion   texts, absent if empty
@@ -33,13 +33,13 @@ struct Times<'l> {
     managed_time: Option<Time>,
 }
 
-/// Appends a Lease.
+/// Appends the binary form of a Lease.
 pub(super) fn put_lease(out: &mut Vec<u8>, lease: &Lease) {
     let resource_version = &lease.metadata.resource_version;
     put(out, lease, Times { resource_version, renew_time: lease.spec.renew_time, managed_time: None });
 }
 
-/// Appends the Lease of an object in the table, with the times of its last renewal.
+/// Appends the binary form of the Lease of an object in the table, with the times of its last renewal.
 pub(super) fn put_object(out: &mut Vec<u8>, object: &Object) {
     let resource_version = object.built_in_version_text();
     let (renew_time, managed_time) = (object.renew_time(), object.managed_time());
@@ -197,8 +197,8 @@ fn read_list<'b, T>(
     reader: &mut Reader<'b>,
     mut read: impl FnMut(&mut Reader<'b>) -> Result<T, FormError>,
 ) -> Result<Vec<T>, FormError> {
-    // An item takes much more memory than its encoded bytes. So memory is not reserved for all items in advance, since
-    // the count may be wrong.
+    // The count may be wrong, and an item takes much more memory than its encoded bytes. So memory is not reserved for
+    // all items in advance.
     let count = reader.length()?;
     let mut list = Vec::with_capacity(count.min(LIST_RESERVED_MAX));
     for _ in 0..count {

@@ -19,7 +19,7 @@ use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::info;
 
-/// A table under construction.
+/// The progress of loading a table from a store.
 #[derive(Debug)]
 pub(super) struct Loading {
     step: Step,
@@ -33,9 +33,9 @@ pub(super) struct Loading {
     retained: Retained,
     /// Number and size of the entries after the newest snapshot.
     since: Amount,
-    /// Number of applied entries.
+    /// Number of entries that were applied after the base.
     entries: u64,
-    /// Whether the last call used up its budget.
+    /// Whether the last call of [`Loading::advance`] used up its budget.
     is_cut: bool,
 }
 
@@ -45,16 +45,16 @@ enum Step {
     Opening,
     /// The worker is writing the first manifest.
     Creating,
-    /// The worker is reading the base.
+    /// The worker is reading the chunks of the base snapshot.
     Records(Records),
-    /// The worker is reading the entries.
+    /// The worker is reading the entries of the journal.
     Entries(Entries),
 }
 
 #[derive(Debug)]
 struct Records {
     info: SnapshotInfo,
-    /// Number of requested chunks.
+    /// Number of requested chunks of the snapshot.
     asked: u32,
     taken: u32,
     reader: RecordReader,
@@ -68,10 +68,10 @@ struct Entries {
     has_ended: bool,
 }
 
-/// Maximum number of chunks requested in advance.
+/// Maximum number of chunks of the base snapshot that are requested in advance.
 const CHUNKS_AHEAD: u32 = 2;
 
-/// Whether work remains after a call.
+/// Whether work remains after a call of `advance`.
 enum Left {
     /// Work remains. The next call continues after the worker's next event, or at once if [`Loading::has_work`].
     More,
@@ -102,8 +102,8 @@ impl Loading {
         self.is_cut
     }
 
-    /// Loads at most about `budget` records and changes, and subtracts the number of loaded ones from `budget`. Returns
-    /// whether the table is completely loaded.
+    /// Loads at most about `budget` records of the base snapshot and changes of entries. Subtracts the number of loaded
+    /// records and changes from `budget`. Returns whether the table is completely loaded.
     ///
     /// # Errors
     /// [`EngineError`] if the store cannot be read, or holds bytes that were never written.
@@ -238,7 +238,7 @@ impl Loading {
             if *budget == 0 {
                 return Ok(Left::More);
             }
-            // An entry without changes also takes time, so it counts too.
+            // An entry without changes also takes time, so it counts against the budget.
             *budget -= 1;
             if let Some(entry) = entries.queue.pop_front() {
                 self.retained.push(entry.position, entry.payload.len());

@@ -1,5 +1,5 @@
-//! The manifest names the base, from which a process loads its table at startup. It also names the other valid parts of
-//! the store.
+//! The manifest of a store. It names the base (a snapshot or an empty table), from which a process loads its table at
+//! startup. It also names a newer complete snapshot, and the snapshot that a writer is taking.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `M`
@@ -30,7 +30,7 @@ use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
 use crate::engine::{Position, SnapshotId};
 use crate::resource::ResourceVersion;
 
-/// The root of a store.
+/// The manifest of a store. It names all valid snapshots in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) base: Base,
@@ -42,7 +42,7 @@ pub(super) struct Manifest {
     pub(super) taker: Option<u64>,
 }
 
-/// What a process loads first at startup.
+/// The base: what a process loads first at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// An empty table at this version.
@@ -51,7 +51,7 @@ pub(super) enum Base {
     Snapshot(SnapshotInfo),
 }
 
-/// A complete snapshot.
+/// The description of a complete snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotInfo {
     pub(super) id: SnapshotId,
@@ -63,11 +63,11 @@ pub(super) struct SnapshotInfo {
     pub(super) entries: u64,
     /// Hash of all entries up to `position` and of their results.
     pub(super) chain: u64,
-    /// Number of chunks.
+    /// Number of chunks of the snapshot.
     pub(super) chunks: u32,
-    /// Number of Leases.
+    /// Number of Leases in the snapshot.
     pub(super) records: u64,
-    /// Size of the chunks, in bytes.
+    /// Size of the snapshot's chunks, in bytes.
     pub(super) bytes: u64,
     /// Wall-clock time when the snapshot was begun, in microseconds.
     pub(super) begun_us: i64,
@@ -89,7 +89,7 @@ impl Manifest {
         Self { base: Base::Empty(version), newer: None, last_claimed: SnapshotId(0), taker: None }
     }
 
-    /// Returns all snapshots in the manifest.
+    /// Returns all snapshots that the manifest names.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotInfo> {
         let base = match &self.base {
             Base::Empty(_) => None,
@@ -98,7 +98,7 @@ impl Manifest {
         base.into_iter().chain(&self.newer)
     }
 
-    /// Returns the newest snapshot in the manifest.
+    /// Returns the newest snapshot that the manifest names.
     pub(super) fn newest(&self) -> Option<&SnapshotInfo> {
         self.snapshots().last()
     }

@@ -19,7 +19,7 @@
 //! At startup, the journal loads the base (a snapshot or an empty table) that the manifest names. Then it applies every
 //! later entry. Each entry contains a hash of all entries that its writer had applied. With one writer, an entry is
 //! damaged if this hash differs from the hash of the entries before it. Startup then fails with an error that names the
-//! entry. An engine keeps a commit completely or not at all. So this module never sees a partial commit.
+//! entry. An engine stores a commit completely or not at all. So this module never reads a partial commit.
 //!
 //! # Several writers
 //!
@@ -104,29 +104,30 @@ pub struct Journal {
     delivered: VecDeque<Entry>,
     /// Another writer's entry that is being applied.
     replaying: Option<Replaying>,
-    /// Slots of the Leases, for the changes of other writers; `None` in a store with one writer.
+    /// Slot of each Lease, needed to apply the changes of other writers; `None` in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
     /// Whether the last call of [`Journal::advance`] used up its budget.
     is_cut: bool,
-    /// When a barrier was last passed, in ms.
+    /// Time at which a barrier was last passed, in ms.
     passed_ms: Option<u64>,
-    /// When this process next asks for a barrier to check whether its table is current, in ms.
+    /// Time at which this process next asks for a barrier to check whether its table is current, in ms.
     look_ms: u64,
     is_reachable: bool,
-    /// The worker's current commit.
+    /// The commit that the worker is executing.
     under_way: Option<UnderWay>,
     gathering: Option<Gathering>,
-    /// When the first waiting change was submitted, in ms.
+    /// Time at which the first of the waiting changes was submitted, in ms.
     waiting_since_ms: u64,
     held: Option<Held>,
-    /// When writes are tried again after a commit for which the store had no space, in ms.
+    /// Time at which writes are tried again after a commit for which the store had no space, in ms.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
     /// Size of the store, if the store reports it.
     store_size: Option<StoreSize>,
     counts: Counts,
-    /// Version of the table and time in ms, as of the last call.
+    /// Version of the table after the last call of [`Journal::advance`], and the newest time that a call was given, in
+    /// ms.
     version: ResourceVersion,
     now_ms: u64,
 }
@@ -135,11 +136,11 @@ pub struct Journal {
 enum Phase {
     Loading(Box<Loading>),
     Ready(Box<Upkeep>),
-    /// The store can no longer be used.
+    /// The store has failed and can no longer be used.
     Failed,
 }
 
-/// The worker's current commit.
+/// The commit that the worker is executing.
 #[derive(Debug, Default)]
 struct UnderWay {
     /// Number of changes and of bytes in the batch; 0 without a batch.
@@ -150,22 +151,23 @@ struct UnderWay {
     batch_again: Option<Vec<u8>>,
 }
 
-/// Share of the answered clients for which a batch does not wait: one in so many.
+/// Divisor for the share of clients that a batch does not wait for. The batch waits for the next changes of all but one
+/// in eight clients that the last batch has answered.
 const ABSENT_SHARE: usize = 8;
 
-/// The wait for the next changes of the clients that the last batch has answered.
+/// A wait for further changes from the clients whose changes were in the last batch.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
-    /// Number of waiting changes that ends the wait.
+    /// Number of waiting changes at which the wait ends.
     changes: usize,
-    /// When the wait ends at the latest, in ms.
+    /// Latest time at which the wait ends, in ms.
     until_ms: u64,
 }
 
-/// A batch that is held back for more changes.
+/// A batch that waits for more changes before it is sent.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    /// When the batch is sent at the latest, in ms.
+    /// Latest time at which the batch is sent, in ms.
     until_ms: u64,
     /// Whether tasks of upkeep wait for the batch, to share its commit.
     holds_upkeep: bool,
@@ -290,7 +292,7 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.take_entry(entry, table)?;
-                // A skipped entry also takes time, so it counts too.
+                // A skipped entry takes time too, so it counts against the budget.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.take_event(event, now_ms)?;
@@ -316,7 +318,7 @@ impl Journal {
         Ok(count)
     }
 
-    /// Handles a durable entry.
+    /// Handles a durable entry: begins to apply it, or skips it.
     fn take_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         let (store, position, version) = (&self.config.store, entry.position, table.version());
@@ -588,8 +590,8 @@ impl Journal {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn of the event loop. If the worker is idle, sends the worker the waiting changes, and at most one task
-    /// of upkeep (a part of a snapshot, or a deletion of unneeded values).
+    /// Ends a turn of the event loop. If the worker is idle, sends the worker the waiting changes and at most one task
+    /// of upkeep. A task is a part of a snapshot, or a deletion of unneeded values.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
@@ -637,8 +639,8 @@ impl Journal {
         }
     }
 
-    /// Holds the waiting changes back if all of them are renewals. A short delay does not harm a heartbeat. A commit of
-    /// many renewals costs the store no more than a commit of one renewal.
+    /// Holds the waiting changes back if all of them are renewals. A renewal is a heartbeat, and a short delay does not
+    /// harm a heartbeat. A commit of many renewals costs the store no more than a commit of one renewal.
     fn hold_renewals(&self, now_ms: u64) -> Option<Held> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
@@ -650,8 +652,9 @@ impl Journal {
     }
 
     /// Holds a batch of many changes back until the clients that the last batch has answered have sent their next
-    /// changes. So clients that wait for their answers share one commit, and not two that alternate. A commit costs
-    /// the same processor time for one change and for many. A batch of few changes is sent at once.
+    /// changes. Otherwise, the clients would split into two groups whose commits alternate. A commit costs the same
+    /// processor time for one change and for many, so one common commit is cheaper. A batch of few changes is sent at
+    /// once.
     fn hold_batch(&self, now_ms: u64) -> Option<Held> {
         let Limits { gathered_changes_min, batch_changes_max, .. } = self.config.limits;
         let Gathering { changes, until_ms } = self.gathering?;
@@ -675,7 +678,7 @@ impl Journal {
         self.is_stopped = true;
     }
 
-    /// Returns when [`Journal::end_turn`] must be called next if no event arrives earlier, in ms.
+    /// Returns the time at which [`Journal::end_turn`] must be called next if no event arrives earlier, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match &self.phase {

@@ -10,7 +10,8 @@
 //!   this revision were read.
 //! - No entry is skipped. A port that has missed an entry fails with [`EngineError::Lost`].
 //! - The answer to a commit with a manifest comes before the delivery of any later manifest.
-//! - An attempt of a commit may still be in flight when its answer comes. A commit takes effect only once.
+//! - An attempt of a commit may still be in flight when the answer to the commit arrives. Nevertheless, the commit
+//!   takes effect only once.
 
 use super::worker::Worker;
 use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
@@ -44,7 +45,7 @@ pub enum Command {
     FindEnd,
 }
 
-/// Writes that become durable together.
+/// Writes that become durable together. They are one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// Sealed entry.
@@ -57,17 +58,17 @@ pub struct Commit {
     pub manifest: Option<Box<StoredManifest>>,
 }
 
-/// A manifest in a store.
+/// A manifest in a store, with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredManifest {
-    /// Sealed bytes.
+    /// Sealed bytes of the manifest.
     pub bytes: Vec<u8>,
     /// Revision of a manifest that was read. In a commit, the revision of the manifest to replace, or 0 to create the
     /// first manifest. Always 0 in a store with one writer.
     pub revision: u64,
 }
 
-/// The end of a journal.
+/// The end of the journal in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
     /// Position of the last entry; 0 before the first entry.
@@ -76,7 +77,7 @@ pub struct End {
     pub entries: u64,
 }
 
-/// Size of a store that has a quota.
+/// Size of a store, and its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
     /// Size of the database including free pages, in bytes.
@@ -94,7 +95,7 @@ pub struct Piece {
     pub snapshot: SnapshotId,
     /// Index of the piece in its snapshot, from 0.
     pub index: u32,
-    /// Number of the chunk's format.
+    /// Number of the format in which the chunk is written.
     pub format: u8,
     /// Part of the snapshot's stream of records.
     pub bytes: Vec<u8>,
@@ -103,7 +104,7 @@ pub struct Piece {
 /// An event from the worker.
 #[derive(Debug)]
 pub enum Event {
-    /// The store is open.
+    /// The store was opened.
     Opened {
         /// The manifest; `None` in a new store.
         manifest: Option<StoredManifest>,
@@ -122,14 +123,15 @@ pub enum Event {
         entries: Vec<Entry>,
         /// Revision of the new manifest; 0 without a manifest, or in a store with one writer.
         revision: u64,
-        /// Size of the piece's chunk, in bytes.
+        /// Size of the chunk that the commit's piece became, in bytes.
         chunk_bytes: usize,
         /// Duration of the commit, in microseconds; 0 if not measured.
         took_us: u64,
     },
-    /// The manifest was not written, because another writer had already replaced the manifest that it should replace.
+    /// The manifest of a commit was not written. Another writer had already replaced the manifest whose revision the
+    /// commit names.
     Overtaken,
-    /// The last entry of the journal.
+    /// Answer to [`Command::FindEnd`]: the end of the journal.
     End(End),
     /// New entries of all writers, in order. The first delivered entry directly follows the last entry that was read.
     Delivered(Vec<Entry>),

@@ -36,7 +36,7 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
     out[start..].rotate_right(length_bytes);
 }
 
-/// Reads records from pieces.
+/// Reads records from the pieces of a snapshot.
 #[derive(Debug, Default)]
 pub(super) struct RecordReader {
     /// Bytes of the added pieces that were not dropped yet.
@@ -56,7 +56,7 @@ impl RecordReader {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Whether all bytes have been read.
+    /// Whether all bytes of the added pieces have been read.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }

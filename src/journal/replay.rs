@@ -88,7 +88,7 @@ impl Numbers {
     }
 }
 
-/// An entry that is applied in steps.
+/// An entry that is applied to the table in steps.
 #[derive(Debug)]
 pub(super) struct Replaying {
     position: Position,
@@ -99,7 +99,7 @@ pub(super) struct Replaying {
     base: ResourceVersion,
 }
 
-/// Where an entry comes from. This decides what it means if the entry contradicts the earlier entries.
+/// The origin of an entry. The origin decides how the process reacts if the entry contradicts earlier entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// The store has one writer. It had applied every earlier entry.
@@ -196,7 +196,7 @@ impl Replaying {
         }
     }
 
-    /// Applies up to `changes_max` of the next changes. Returns the number of handled changes.
+    /// Applies up to `changes_max` of the entry's next changes. Returns the number of handled changes.
     ///
     /// # Errors
     /// [`EngineError`] if the next bytes are damaged.
@@ -222,7 +222,7 @@ impl Replaying {
         Ok(count)
     }
 
-    /// Whether all changes are applied.
+    /// Whether all changes of the entry are applied.
     pub(super) fn is_done(&self) -> bool {
         self.reader.remaining() == 0
     }

@@ -18,7 +18,7 @@ impl Amount {
     }
 }
 
-/// The entries in the store.
+/// The number and size of the entries in the store, by segment.
 #[derive(Debug)]
 pub(super) struct Retained {
     segments: VecDeque<Segment>,
@@ -26,16 +26,16 @@ pub(super) struct Retained {
     segment_entries_max: u64,
 }
 
-/// Consecutive entries.
+/// A segment: consecutive entries that one truncation deletes together.
 #[derive(Debug)]
 struct Segment {
-    /// Position of the last entry.
+    /// Position of the segment's last entry.
     last: Position,
     amount: Amount,
 }
 
 impl Retained {
-    /// Creates an empty count. A segment gets up to `segment_entries_max` entries.
+    /// Creates a count of no entries. A segment gets up to `segment_entries_max` entries.
     pub(super) fn new(segment_entries_max: u64) -> Self {
         Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
     }
@@ -44,7 +44,7 @@ impl Retained {
         self.total
     }
 
-    /// Adds the next entry.
+    /// Counts the next entry of the store.
     pub(super) fn push(&mut self, position: Position, bytes: usize) {
         self.total.add(bytes);
         match self.segments.back_mut() {
@@ -61,8 +61,8 @@ impl Retained {
         }
     }
 
-    /// Returns the position up to which the next truncation deletes entries. All entries up to `unwanted` are unneeded.
-    /// The last segment stays, so that the engine knows the last position.
+    /// Returns the position up to which the next truncation deletes entries; `None` if no segment can be deleted. All
+    /// entries up to `unwanted` are unneeded. The last segment stays, so that the engine knows the last position.
     pub(super) fn truncation(&self, unwanted: Position) -> Option<Position> {
         let first = self.segments.front()?;
         (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)

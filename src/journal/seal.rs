@@ -40,13 +40,13 @@ pub(super) const START_BYTES: usize = 2;
 /// Bytes of the checksum.
 pub(super) const SEAL_BYTES: usize = 8;
 
-/// Begins a value in a format.
+/// Begins a value with its kind and its format.
 pub(super) fn begin(kind: Kind, format: u8, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&[kind.byte(), format]);
 }
 
-/// Appends the checksum and returns it.
+/// Appends the checksum of `value`, and returns the checksum.
 pub(super) fn seal(value: &mut Vec<u8>) -> u64 {
     let checksum = hash(value);
     value.extend_from_slice(&checksum.to_le_bytes());

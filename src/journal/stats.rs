@@ -52,11 +52,11 @@ pub struct CommitStats {
     pub took_us: u64,
     /// Number of changes in the batch.
     pub changes: usize,
-    /// Bytes of the entry.
+    /// Size of the batch's entry, in bytes.
     pub bytes: usize,
 }
 
-/// Maximum number of commits that are kept until [`Counts::take_commits`].
+/// Maximum number of commits whose statistics are stored until [`Counts::take_commits`].
 const COMMITS_MAX: usize = 1024;
 
 /// Counters since startup, and the commits that [`Counts::take_commits`] has not returned yet.

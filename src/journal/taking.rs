@@ -21,24 +21,23 @@ pub(super) struct Taking {
     format: u8,
     copy: TableCopy,
     applied: Applied,
-    /// Bytes of the records that are not in a piece yet.
+    /// Encoded records that are not in a piece yet.
     records: Vec<u8>,
     record_count: u64,
     /// Whether all Leases have been read.
     is_read: bool,
-    /// Number of pieces that [`Taking::piece`] has returned.
+    /// Number of pieces of the snapshot that [`Taking::piece`] has returned.
     pieces: u32,
-    /// Bytes of the durable chunks.
+    /// Size of the snapshot's durable chunks, in bytes.
     bytes: u64,
     pub(super) begun_ms: u64,
     begun_us: i64,
-    /// Number and size of the entries since the snapshot was begun.
+    /// Number and size of the entries that the journal has appended since the snapshot was begun.
     pub(super) since: Amount,
 }
 
 impl Taking {
-    /// Begins a snapshot of the table at its current version. `applied` tells how far the table has applied the
-    /// journal.
+    /// Begins a snapshot of the table at its current version. `applied` is the progress of the table in the journal.
     pub(super) fn begin(
         (id, format): (SnapshotId, u8),
         table: &Table,
@@ -66,27 +65,27 @@ impl Taking {
         self.id
     }
 
-    /// Returns the number of pieces that [`Taking::piece`] has returned.
+    /// Returns the number of pieces of the snapshot that [`Taking::piece`] has returned.
     pub(super) fn pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Whether Leases must be read for the next piece, or the manifest must be written.
+    /// Whether the event loop has work for the snapshot: it must read Leases for the next piece, or write the manifest.
     pub(super) fn has_work(&self) -> bool {
         self.is_short() || self.is_complete()
     }
 
-    /// Whether all pieces were returned.
+    /// Whether all pieces of the snapshot were returned.
     fn is_complete(&self) -> bool {
         self.is_read && self.records.is_empty()
     }
 
-    /// Whether more Leases must be read for the next piece.
+    /// Whether more Leases must be read to complete the next piece.
     fn is_short(&self) -> bool {
         !self.is_read && self.records.len() < PIECE_BYTES
     }
 
-    /// Reads some Leases.
+    /// Appends the records of some Leases to `records`.
     fn step(&mut self, table: &Table) {
         let Self { copy, records, record_count, .. } = self;
         let stepped = copy.next(table, JOB_KEYS_PER_STEP, |object| {
@@ -111,7 +110,7 @@ impl Taking {
         Some(Piece { snapshot: self.id, index, format: self.format, bytes })
     }
 
-    /// Adds the bytes of a durable chunk.
+    /// Adds the size of a chunk that became durable.
     pub(super) fn on_durable(&mut self, chunk_bytes: usize) {
         self.bytes += chunk_bytes as u64;
     }

@@ -29,7 +29,7 @@ struct State {
     /// Content of the store after each commit, if it is recorded.
     history: Option<Vec<Stored>>,
     commits: Vec<Vec<Write>>,
-    /// Number of next commits for which the store has no space.
+    /// Number of further commits for which the store has no space.
     no_space: u32,
     /// Whether the store has no space for commits with a chunk.
     no_space_for_chunks: bool,
@@ -156,19 +156,19 @@ pub(crate) struct SharedStore(Rc<RefCell<Shared>>);
 #[derive(Debug, Default)]
 struct Shared {
     stored: Stored,
-    /// Every entry that was ever appended.
+    /// Every entry that was ever appended to the store.
     appended: Vec<Entry>,
     /// Positions of entries that are never delivered.
     lost: BTreeSet<Position>,
     /// Every manifest that was written. The revision of each is its index plus 1.
     manifests: Vec<Vec<u8>>,
-    /// Number of next batches for which the store has no space.
+    /// Number of further batches for which the store has no space.
     no_space: u32,
     /// The last batch for which the store had no space.
     refused: Option<Vec<u8>>,
     /// Whether [`Command::FindEnd`] gets no answer.
     is_mute: bool,
-    /// Whether nothing is delivered.
+    /// Whether the ports deliver no entries and no manifests.
     is_silent: bool,
 }
 

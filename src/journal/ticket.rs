@@ -1,5 +1,5 @@
-//! Tickets. A ticket tells the submitter of a change what became of the change. The ticket is settled when the outcome
-//! of the change is known.
+//! Tickets. By its ticket, the submitter of a change learns the outcome of the change. A ticket is settled when the
+//! outcome is known.
 
 use crate::table::object::Object;
 use std::cell::Cell;
@@ -14,7 +14,7 @@ pub struct Ticket(Rc<Shared>);
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
-    /// Whether a [`Tickets`] holds this value for reuse.
+    /// Whether [`Tickets::kept`] contains this value, for reuse.
     is_kept: bool,
 }
 

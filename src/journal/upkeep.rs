@@ -33,24 +33,24 @@ use tracing::{info, warn};
 pub(super) struct Upkeep {
     /// The last manifest that this writer put or received.
     manifest: Manifest,
-    /// Revision of the manifest.
+    /// Revision of `manifest` in the store.
     revision: u64,
-    /// When the manifest was put or received, in ms.
+    /// Time at which `manifest` was put or received, in ms.
     put_ms: u64,
     retained: Retained,
     /// Number and size of the entries after the newest snapshot.
     since: Amount,
     taking: Option<Taking>,
     drops: VecDeque<Drop>,
-    /// The task in the worker's current commit.
+    /// The task of upkeep in the worker's current commit.
     under_way: Option<Task>,
     /// Snapshot that this writer has claimed but not begun.
     claimed: Option<SnapshotId>,
     /// Whether this writer deletes the entries that precede the base.
     truncates: bool,
-    /// When this writer found that some writer must replace the manifest, in ms.
+    /// Time at which this writer found that some writer must replace the manifest, in ms.
     wanted_ms: Option<u64>,
-    /// For this time after `wanted_ms`, this writer waits for another writer to replace the manifest, in ms.
+    /// Time after `wanted_ms` for which this writer waits for another writer to replace the manifest, in ms.
     patience_ms: u64,
     /// Time before which no task of upkeep is started, in ms. Set when the store had no space for a commit, or when
     /// another writer replaced the manifest first.
@@ -63,11 +63,11 @@ pub(super) struct Upkeep {
     duration_ms: u64,
 }
 
-/// Chunks of a snapshot that are no longer needed.
+/// A snapshot whose chunks are no longer needed, and are deleted in steps.
 #[derive(Clone, Copy, Debug)]
 struct Drop {
     snapshot: SnapshotId,
-    /// Number of chunks deleted so far.
+    /// Number of chunks that were deleted so far.
     done: u32,
     chunks: u32,
     step: u32,
@@ -88,10 +88,10 @@ enum Task {
     Truncate(Position),
 }
 
-/// What upkeep adds to the next commit.
+/// The work of upkeep in the next commit.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The whole commit. It must contain no batch.
+    /// Work that takes the whole commit. The commit must contain no batch.
     Alone(Commit),
     /// Writes that may be in one commit with a batch.
     Beside(Commit),
@@ -134,7 +134,7 @@ impl Upkeep {
         }
     }
 
-    /// Records a new entry of the journal.
+    /// Counts a new entry of the journal.
     pub(super) fn count_entry(&mut self, position: Position, bytes: usize) {
         self.retained.push(position, bytes);
         self.since.add(bytes);
@@ -161,13 +161,14 @@ impl Upkeep {
         self.replacement(config, &self.manifest)
     }
 
-    /// Returns a commit that replaces the manifest that this writer knows by `manifest`.
+    /// Returns a commit that writes `manifest`. The commit replaces the manifest at the revision that this writer
+    /// knows.
     fn replacement(&self, config: &Config, manifest: &Manifest) -> Commit {
         let manifest = StoredManifest { bytes: manifest.encode(config.limits.format), revision: self.revision };
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
-    /// Returns the next work, if there is any. `applied` tells how far `table` has applied the journal.
+    /// Returns the next work, if there is any. `applied` is the progress of `table` in the journal.
     pub(super) fn next(
         &mut self,
         config: &Config,
@@ -188,8 +189,9 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
-        // This writer's last manifest may be in the store although its commit failed. So the snapshots that it names
-        // must stay.
+        // A commit of this writer's manifest may take effect although the commit failed. The manifest then arrives like
+        // another writer's manifest. So this writer gives up the snapshot that the manifest names, and queues its
+        // chunks for deletion. But the chunks of all snapshots that the current manifest names must stay.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
@@ -265,13 +267,13 @@ impl Upkeep {
 
     fn is_snapshot_due(&self, config: &Config) -> bool {
         let last = self.manifest.newest().map_or(0, |info| info.bytes);
-        // A snapshot begins at the latest at half of the maximum size. So the other half lasts until the snapshot is
-        // finished.
+        // A snapshot begins at the latest when the entries fill half of `journal_bytes_max`. The other half is for the
+        // entries that arrive before the snapshot is finished.
         let due = last.max(config.limits.snapshot_bytes_min).min(config.limits.journal_bytes_max / 2);
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
-    /// Completes the task of upkeep in a durable commit.
+    /// Completes the task of upkeep whose commit is now durable.
     pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
@@ -313,7 +315,7 @@ impl Upkeep {
         self.wanted_ms = None;
         if self.manifest.last_claimed != old.last_claimed {
             self.claimed = Some(self.manifest.last_claimed);
-            // The previous taker can no longer finish its snapshot.
+            // The previous taker can no longer finish its snapshot, so its chunks are not needed.
             if old.taker.is_some() && old.taker != self.manifest.taker {
                 self.drops.push_back(Drop { snapshot: old.last_claimed, done: 0, chunks: u32::MAX, step: u32::MAX });
             }

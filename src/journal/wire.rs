@@ -64,7 +64,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads values one by one.
+/// Reads values from bytes, one by one.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'b> {
     bytes: &'b [u8],

@@ -1,15 +1,15 @@
-//! Histograms of durations.
+//! Histograms of durations and of other numbers.
 
 use super::text::Exposition;
 
-/// Counts of durations up to each of `N` bounds.
+/// A histogram with `N` bounds. The values are durations, or other numbers such as sizes of batches.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram<const N: usize> {
-    /// Bounds in ascending order, in µs.
+    /// Upper bounds in ascending order, in µs for durations.
     bounds_us: &'static [u64; N],
-    /// For each bound, the number of durations up to this bound and above the previous bound.
+    /// For each bound, the number of values up to this bound and above the previous bound.
     counts: [u64; N],
-    /// Count of durations above all bounds.
+    /// Number of values above all bounds.
     above: u64,
     sum_us: u64,
 }
@@ -23,7 +23,7 @@ impl<const N: usize> Histogram<N> {
         self.observe_many(duration_us, 1);
     }
 
-    /// Counts the same duration `count` times.
+    /// Counts the same value `count` times.
     pub(super) fn observe_many(&mut self, duration_us: u64, count: u64) {
         let at = self.bounds_us.partition_point(|bound_us| *bound_us < duration_us);
         *self.counts.get_mut(at).unwrap_or(&mut self.above) += count;

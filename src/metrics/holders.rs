@@ -1,8 +1,8 @@
 //! Counts of Leases by namespace and by state of the holder.
 //!
 //! A count examines the whole table, and a million Leases must not stall the event loop. So a count runs in steps. A
-//! scrape begins a count. The first step counts all of a small table. The count of a large table is complete at a
-//! later scrape.
+//! scrape of `/metrics` begins a count. In a small table, the first step counts all Leases. The count of a large table
+//! is complete at a later scrape.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
@@ -16,18 +16,18 @@ use std::collections::BTreeMap;
 /// Number of Leases examined in one step. A step takes some tenths of a millisecond if no Lease is in the CPU caches.
 const KEYS_PER_STEP: usize = 2048;
 
-/// Interval of the steps, in ms. The count of a million Leases takes five seconds, and a fiftieth of the event loop's
-/// time.
+/// Interval between two steps of a count, in ms. The count of a million Leases takes five seconds, and a fiftieth of
+/// the event loop's time.
 const STEP_INTERVAL_MS: u64 = 10;
 
-/// The last complete count, and the count in progress.
+/// The last complete count of the Leases, and the count in progress.
 #[derive(Debug, Default)]
 pub(super) struct HolderScan {
     known: Option<Known>,
     pass: Option<Pass>,
 }
 
-/// A count of the whole table.
+/// A complete count of all Leases in the table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) leases: ByNamespace<HolderCounts>,
@@ -46,11 +46,11 @@ pub(super) struct HolderCounts {
     pub(super) unheld: u64,
 }
 
-/// Counts by namespace, for a bounded number of namespaces. All other namespaces share one count.
+/// Counts by namespace, separate for a bounded number of namespaces. All other namespaces share one count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ByNamespace<T> {
     counts: BTreeMap<CompactString, T>,
-    /// Number of namespaces with their own count, not counting [`CLUSTER_NAMESPACES`].
+    /// Number of namespaces with a separate count, without [`CLUSTER_NAMESPACES`].
     own: usize,
 }
 
@@ -70,16 +70,16 @@ impl<T: Default> ByNamespace<T> {
     }
 }
 
-/// Maximum number of namespaces with their own count, beside [`CLUSTER_NAMESPACES`]. Each namespace takes several
-/// metric samples.
+/// Maximum number of namespaces with a separate count, in addition to [`CLUSTER_NAMESPACES`]. Each namespace takes
+/// several metric samples.
 const NAMESPACES_MAX: usize = 50;
-/// Label value that stands for all namespaces without their own count. No namespace can have this name.
+/// Label value that stands for all namespaces without a separate count. No namespace can have this name.
 const OTHER_NAMESPACES: &str = "(others)";
 
 /// A count in progress.
 #[derive(Debug)]
 struct Pass {
-    /// Next key to count.
+    /// Key of the next Lease to count.
     start: String,
     leases: ByNamespace<HolderCounts>,
     due_ms: u64,
@@ -91,7 +91,7 @@ impl HolderScan {
         self.known.as_ref()
     }
 
-    /// Begins a count at a scrape, unless one is in progress.
+    /// Begins a count at a scrape, unless a count is in progress.
     pub(super) fn on_asked(&mut self, table: &Table, now: Now) {
         if self.pass.is_none() {
             self.pass = Some(Pass { start: String::new(), leases: ByNamespace::default(), due_ms: now.ms });
@@ -129,7 +129,7 @@ impl HolderScan {
     }
 }
 
-/// Whether the holder has not renewed in time. A Lease without renewTime or duration does not expire.
+/// Whether the holder of a Lease has not renewed it in time. A Lease without renewTime or duration does not expire.
 fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
     let (Some(renewed), Some(seconds)) = (renewed, spec.lease_duration_seconds) else { return false };
     renewed.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)) < now.0.saturating_mul(1_000_000)

@@ -1,4 +1,5 @@
-//! Metrics of the journal. Commits are counted when they happen. The journal's other values are read at a scrape.
+//! Metrics of the journal. Commits are counted when they happen. At a scrape, the other values are read from the
+//! journal.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
@@ -12,7 +13,7 @@ const COMMIT_BOUNDS_US: [u64; 14] =
 /// Bounds of the number of changes in a batch.
 const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384];
 
-/// Counts of the journal since the server's start.
+/// Counts of reloads, commits and batches of the journal since the server's start.
 #[derive(Debug)]
 pub(super) struct JournalCounts {
     /// Number of reloads of the store.

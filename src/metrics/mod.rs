@@ -3,8 +3,8 @@
 //! Counting a request must be cheap. So it only increments an array element, chosen by kind and status, without
 //! hashing, allocation or a clock. Time is measured once per turn of the event loop. The duration of a request is the
 //! duration of the turn that responds to it, from wake-up to last write. If an earlier turn read the request, the
-//! duration counts from that turn. The code of the API counts nothing. Its effects are read at the end of a turn or at
-//! a scrape.
+//! duration counts from that turn. The API counts requests when it responds to them. Values of the table, the journal
+//! and the watchers are read at the end of a turn or at a scrape.
 
 mod histogram;
 mod holders;
@@ -47,7 +47,7 @@ pub struct Metrics {
     serving_last: Option<Time>,
     followed: Vec<Followed>,
     watches: WatchCounts,
-    /// The watch counts at the end of the previous turn. They match the number of open watches in `last`.
+    /// The numbers of watches at the end of the previous turn. They match the number of open watches in `last`.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -55,7 +55,7 @@ pub struct Metrics {
     journal: JournalCounts,
 }
 
-/// Watches since the start.
+/// Numbers of watches that began, expired and timed out since the server's start.
 #[derive(Clone, Copy, Debug, Default)]
 struct WatchCounts {
     started: u64,
@@ -63,7 +63,7 @@ struct WatchCounts {
     timed_out: u64,
 }
 
-/// What the event loop reports at the end of a turn.
+/// The values that the event loop reports at the end of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnEnd {
     /// Time from wake-up to last write, in µs.
@@ -105,7 +105,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Returns metrics at zero.
+    /// Creates metrics whose values are all zero.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -230,7 +230,8 @@ impl Metrics {
         self.watches_last = self.watches;
     }
 
-    /// Continues the counts that are made in steps. The loop calls this in each turn.
+    /// Continues the count of Leases by holder, which is made in steps. The event loop calls this function in each
+    /// turn.
     pub fn step(&mut self, table: &Table, now: Now) {
         self.holders.step(table, now);
     }
@@ -241,7 +242,7 @@ impl Metrics {
         self.holders.due_ms()
     }
 
-    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` tells whether a hand-over to
+    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` is whether a hand-over to
     /// another storage holds back clients' writes.
     #[must_use]
     pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {

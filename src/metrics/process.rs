@@ -32,11 +32,12 @@ pub(super) fn encode(out: &mut Exposition, started: Time) {
     out.single_gauge("process_start_time_seconds", help, started.0);
 }
 
-/// Ticks per second in `/proc`, whatever the kernel's own clock (`USER_HZ`, proc_pid_stat(5)).
+/// Ticks per second in the times of `/proc`, whatever the kernel's own tick rate (`USER_HZ`, proc_pid_stat(5)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns the sum of `utime` and `stime`, fields 14 and 15. The second field is a name in brackets and may contain
-/// any character. So fields are counted from its closing bracket.
+/// Returns the CPU time of the process in seconds, from the content of `/proc/self/stat`. It is the sum of `utime` and
+/// `stime`, fields 14 and 15. The second field is a name in brackets, which may contain any character. So fields are
+/// counted from the closing bracket of the name.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -44,14 +45,14 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
-/// Returns the bytes of a line `Name:  123 kB`.
+/// Returns a size in bytes from the line `Name:  123 kB` of `/proc/self/status`.
 fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the number of open descriptors. Since Linux 6.2 this is the size of the folder `/proc/self/fd`. On older
-/// kernels the size is 0, and the descriptors must be counted.
+/// Returns the number of open file descriptors. Since Linux 6.2 this is the size of the folder `/proc/self/fd`. On
+/// older kernels the size is 0, and the entries of the folder must be counted.
 fn open_fds() -> Option<u64> {
     const FDS: &str = "/proc/self/fd";
     match fs::metadata(FDS).ok()?.len() {

@@ -70,11 +70,11 @@ pub enum RequestKind {
 
 const KINDS: usize = RequestKind::OtherPath as usize + 1;
 
-/// Labels of a kind.
+/// Labels of a kind of request.
 struct Labels {
     verb: &'static str,
     dry_run: &'static str,
-    /// Whether the kind is about Leases.
+    /// Whether requests of this kind are about Leases.
     is_resource: bool,
     subresource: &'static str,
     scope: &'static str,
@@ -92,7 +92,7 @@ const fn path(subresource: &'static str) -> Labels {
     Labels { verb: "GET", dry_run: "", is_resource: false, subresource, scope: "" }
 }
 
-/// The labels of each kind, in the order of the kinds.
+/// The labels of each kind of request, in the order of [`RequestKind`].
 static LABELS: [(RequestKind, Labels); KINDS] = [
     (RequestKind::Apply, resource("APPLY", "resource")),
     (RequestKind::ApplyDryRun, dry(resource("APPLY", "resource"))),
@@ -175,7 +175,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether the kind is a watch, whose duration says nothing about the server.
+    /// Whether the kind is a watch. The duration of a watch says nothing about the speed of the server.
     fn is_watch(self) -> bool {
         matches!(self, Self::WatchCluster | Self::WatchNamespace)
     }
@@ -190,7 +190,7 @@ fn is_apply(head: &RequestHead<'_>) -> bool {
 const STATUSES: [u16; 21] =
     [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507];
 
-/// Returns the index of a status in [`STATUSES`], or the length if it is not there.
+/// Returns the index of a status in [`STATUSES`], or the length of [`STATUSES`] for any other status.
 fn status_index(status: u16) -> usize {
     match status {
         // Nearly all responses have this status.
@@ -199,20 +199,20 @@ fn status_index(status: u16) -> usize {
     }
 }
 
-/// kube-apiserver's bounds, in µs. The first six bounds are not in kube-apiserver. They separate a renewal in memory
-/// from a renewal on a slow disk.
+/// kube-apiserver's bounds of request durations, in µs. The first six bounds are not in kube-apiserver. They separate a
+/// renewal in memory from a renewal on a slow disk.
 const BOUNDS_US: [u64; 29] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000,
     1_250_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000, 15_000_000,
     20_000_000, 30_000_000, 45_000_000, 60_000_000,
 ];
 
-/// Counts of requests.
+/// Counts of requests by kind, version and status, and histograms of their durations.
 #[derive(Debug)]
 pub(super) struct RequestCounts {
     by_status: Box<[[u64; STATUSES.len() + 1]; COUNTED]>,
-    /// Counts of this turn of the event loop. They are kept separately, because the turn's duration is known only at
-    /// its end.
+    /// Numbers of requests in this turn of the event loop. They are counted separately, because the turn's duration is
+    /// known only at its end.
     in_turn: [u32; COUNTED],
     /// Bit set of the non-zero counts in `in_turn`.
     kinds_in_turn: u64,
@@ -224,10 +224,10 @@ pub(super) struct RequestCounts {
 
 const _: () = assert!(COUNTED <= u64::BITS as usize);
 
-/// Number of kinds in all versions. Requests without a version count under the first version.
+/// Number of pairs of a kind and a version. Requests without a version count under the first version.
 const COUNTED: usize = KINDS * ApiVersion::ALL.len();
 
-/// Returns the index at which a request is counted.
+/// Returns the index at which a request of this kind and version is counted.
 #[inline]
 fn index(kind: RequestKind, version: ApiVersion) -> usize {
     kind as usize + KINDS * version as usize
@@ -258,7 +258,7 @@ impl RequestCounts {
         }
     }
 
-    /// Counts a request without its duration. Returns its index.
+    /// Counts a response that begins, without its duration. Returns the index of the request's kind and version.
     #[inline]
     pub(super) fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) -> usize {
         let at = index(kind, version);
@@ -310,7 +310,7 @@ impl RequestCounts {
     }
 }
 
-/// Returns the labels of all counts, in order.
+/// Returns the labels of all pairs of a version and a kind, in the order of the counts.
 fn labels() -> impl Iterator<Item = [(&'static str, &'static str); 8]> {
     ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |(_, labels)| labels.pairs(version)))
 }

@@ -41,9 +41,9 @@ enum InProgress {
     Begun(Box<Job>, Persistence),
     Job(Box<Job>, BodyFraming),
     Watch(WatcherKey, BodyFraming),
-    /// The request waits; its bytes are in the input.
+    /// The request waits for an event. Its bytes are still in the input.
     Waiting(Box<Waiting>, Persistence),
-    /// The request has waited, and the server serves it once more.
+    /// The request has waited, and the server serves it once more, with the state of the first attempt.
     Again(Retry),
     /// The connection and the response continue in HTTP/2.
     Upgrade(Box<Upgrade>),
@@ -60,7 +60,7 @@ pub(super) struct Upgrade {
     pub(super) head_only: bool,
 }
 
-/// Framing of the body of a long response, and whether the connection continues after it.
+/// Framing of the body of a long response, and whether the connection stays open after the response.
 #[derive(Clone, Copy, Debug)]
 struct BodyFraming {
     chunks: bool,
@@ -205,7 +205,8 @@ impl Http1 {
                 }
                 Ok(Stepped::Done) if framing.keep_alive => AfterStep::GoOn,
                 Ok(Stepped::Done) => AfterStep::Close,
-                // The body cannot be completed. Only closing the connection before the body's end tells the peer.
+                // The body cannot be completed. The server closes the connection before the end of the body, so that
+                // the peer detects an incomplete body.
                 Err(_) => AfterStep::Close,
             },
             other => {
@@ -215,7 +216,7 @@ impl Http1 {
         }
     }
 
-    /// Appends events to the open watch `key`. Returns `None` if it is not open.
+    /// Appends events to the open watch `key`. Returns `None` if the watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -291,7 +292,7 @@ impl Http1 {
         }
     }
 
-    /// Whether nothing is in progress, so that closing the connection loses nothing.
+    /// Whether no request or response is in progress, so that closing the connection loses nothing.
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         matches!(self.in_progress, InProgress::Nothing) && !self.parser.is_within_message(input)
@@ -326,7 +327,7 @@ impl Http1 {
         }
     }
 
-    /// Whether the request or its job waits.
+    /// Whether the current request or its job waits for an event.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         match &self.in_progress {

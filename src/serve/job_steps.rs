@@ -10,16 +10,16 @@ use crate::table::snapshot::Stepped;
 
 /// Result of a step before the response head is sent.
 pub(super) enum Begun {
-    /// No response yet.
+    /// The response has not begun yet.
     Nothing,
-    /// The whole response, or a refusal.
+    /// The whole response to the request, or a refusal of the request.
     Whole(Response),
-    /// The head and the first piece of the body.
+    /// The head of the response, and the first piece of its body.
     Part(Response, Vec<u8>),
 }
 
-/// Runs a step of a job whose response head is not sent yet. Most responses are short; they are made whole, with their
-/// length.
+/// Runs a step of a job whose response head is not sent yet. Most responses are short. The server builds a short
+/// response as a whole, and sends its length in the head.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
     // A hand-over of the Leases to another storage may have begun after this deletion began.

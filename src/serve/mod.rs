@@ -1,6 +1,7 @@
-//! Connects the protocols (HTTP/1.1, HTTP/2) and the API. Takes requests from a connection's input, and writes
-//! responses to the connection's output. Contains no rules of the API. Only this module depends on both the protocols
-//! and the API. `conn` passes input and output to this module, and `server` decides when each connection continues.
+//! Connects the protocols (HTTP/1.1, HTTP/2) and the API. Parses requests in a connection's input, passes them to the
+//! API, and writes responses to the connection's output. Contains no rules of the API. Only this module depends on both
+//! the protocols and the API. `conn` passes input and output to this module, and `server` decides when each connection
+//! continues.
 
 mod http1;
 mod http2;
@@ -48,7 +49,7 @@ pub struct Peer<'a> {
 /// Context for serving a connection in a turn of the event loop.
 #[derive(Debug)]
 pub struct Context<'t> {
-    /// What all connections share.
+    /// The state that all connections share.
     pub service: &'t mut Service,
     /// The peer that sent the requests.
     pub from: Peer<'t>,
@@ -83,7 +84,7 @@ pub enum AfterStep {
     Close,
 }
 
-/// Budget: how much one connection may do in one turn of the event loop. All connections together also have a [time
+/// The budget of one connection for one turn of the event loop. All connections together also have a [time
 /// budget](Pace).
 #[derive(Debug)]
 pub struct Budget {
@@ -112,14 +113,15 @@ impl Budget {
         }
     }
 
-    /// Whether the budget is not used up. `output` is the output that waits to be sent.
+    /// Whether the connection may serve another request in this turn. `output` contains the bytes that wait to be sent.
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
         self.requests > 0 && output.len() < self.output_bytes_max
     }
 }
 
-/// Returns the namespace and name of the Lease that `target` names, if its path has the ordinary form.
+/// Returns the namespace and name of the Lease that `target` names. Returns `None` if the path of `target` is not the
+/// path of one Lease.
 fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     match Route::of(str::from_utf8(path).ok()?) {
@@ -128,7 +130,8 @@ fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     }
 }
 
-/// Returns the key for prefetching the Lease that `target` names, if its path has the ordinary form.
+/// Returns the key for prefetching the Lease that `target` names. Returns `None` for a long target, or if its path is
+/// not the path of one Lease.
 fn prefetch_key_of(target: &[u8], table: &Table) -> Option<PrefetchKey> {
     if target.len() > PREFETCH_TARGET_BYTES_MAX {
         return None;

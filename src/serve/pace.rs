@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 /// and after each request that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Time at which the budget is used up; `None` if there is no limit.
+    /// Time at which the time budget of the turn is used up; `None` if there is no limit.
     end: Option<Instant>,
-    /// Plain requests since the last read of the clock; [`REQUESTS_PER_CLOCK`] or more if the clock must be read again.
+    /// Number of plain requests since the last read of the clock; [`REQUESTS_PER_CLOCK`] or more if the clock must be
+    /// read again.
     unlooked: u32,
-    /// Bytes read from sockets since the last read of the clock.
+    /// Number of bytes read from sockets since the last read of the clock.
     unlooked_bytes: usize,
     is_over: bool,
-    /// When the clock was read last.
+    /// Time of the last read of the clock.
     looked: Option<Instant>,
     /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. Between
     /// two reads of the clock comes one request that is not plain, or several plain requests. Also `true` if many
@@ -31,14 +32,15 @@ impl Pace {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// Counts a served request. `is_plain` tells whether the request is [plain](is_plain). The response may not be
-    /// written yet.
+    /// Counts a served request. `is_plain` is whether the request is [plain](is_plain). The response may not be written
+    /// yet.
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
     }
 
-    /// Counts bytes from a socket. Decrypting and parsing them may take longer than serving the requests in them.
+    /// Counts bytes read from a socket. To decrypt and parse these bytes may take longer than to serve the requests in
+    /// them.
     pub fn count_read(&mut self, bytes: usize) {
         self.unlooked_bytes += bytes;
         if self.unlooked_bytes >= READ_BYTES_PER_CLOCK {
@@ -88,7 +90,7 @@ const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 /// body.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     match (method, reply) {
-        // The response is about as long as the body of the request.
+        // In a plain request, the response is about as long as the body of the request.
         (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
         (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
         _ => false,

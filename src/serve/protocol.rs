@@ -80,7 +80,7 @@ impl Protocol {
         }
     }
 
-    /// Runs one step of a list or collection deletion. All steps together may take as long as many requests.
+    /// Runs one step of a list or collection deletion. All steps of one job together may take as long as many requests.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
@@ -89,7 +89,7 @@ impl Protocol {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`. Returns `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`. Returns `None` if the watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -178,7 +178,7 @@ impl Protocol {
         }
     }
 
-    /// Handles the passing of the deadline. Returns whether the connection must close.
+    /// Handles the passed deadline of the connection or of its streams. Returns whether the connection must close.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         match self {
             Self::Undecided | Self::Http1(_) => true,
@@ -195,7 +195,7 @@ impl Protocol {
         }
     }
 
-    /// Whether nothing is in progress, so that closing the connection loses nothing.
+    /// Whether no request or response is in progress, so that closing the connection loses nothing.
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         match self {
@@ -246,7 +246,7 @@ impl Protocol {
     }
 }
 
-/// Bytes that distinguish the preface from every method: `PRI `.
+/// Number of bytes that distinguish the preface from every method. The preface begins with `PRI `.
 const SNIFFED_BYTES: usize = 4;
 
 /// Returns the maximum length of a request body from this peer, in bytes. A peer without a certificate may only read

@@ -1,4 +1,5 @@
-//! What all connections share to serve requests: the API, the Leases, the watchers, and buffers.
+//! [`Service`]: the state that all connections share to serve requests. It consists of the API, the Leases, the
+//! watchers, and buffers.
 
 use super::http2::Spare;
 use super::pace::{Pace, is_plain};
@@ -28,7 +29,7 @@ use crate::watch::Watchers;
 use mio::Token;
 use std::sync::Arc;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub struct Service {
     /// The API.
@@ -43,11 +44,11 @@ pub struct Service {
     pub waiters: Waiters,
     /// Bytes of output that wait for a flow-control window or a socket, on all connections.
     pub queued_bytes: usize,
-    /// Time budget of this turn's requests.
+    /// Time budget of the requests of this turn.
     pub pace: Pace,
     /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
-    /// Time at which a failed connection of a front proxy may be logged again, in ms, and the number of such failures
+    /// Time in ms from which a failed connection of a front proxy may be logged again, and the number of such failures
     /// that were not logged.
     front_proxy_ends: (u64, u64),
     /// The table's `resourceVersion` when a hand-over last woke waiting requests.
@@ -106,7 +107,8 @@ impl Service {
         }
     }
 
-    /// Whether so much output waits on all connections together that each connection may queue only little more.
+    /// Whether the output that waits on all connections together has reached [`QUEUED_BYTES_TOTAL_HIGH`]. Then each
+    /// connection may queue only [`QUEUED_BYTES_LOW`] bytes.
     pub(super) fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
@@ -218,7 +220,8 @@ impl Service {
         resumed
     }
 
-    /// Notes that a job on `connection` waits for the journal to report the outcome of the job's changes.
+    /// Adds a job on `connection` to [`Service::waiters`]. The job waits for the journal to report the outcome of the
+    /// job's changes.
     pub(super) fn note_waiting_job(&mut self, job: &Job, connection: Token, now: Now) {
         self.waiters.add(WakeUp::AnyChange, job.late_ms(now), connection);
     }
@@ -245,6 +248,6 @@ pub struct Scratch {
     pub(super) fields: FieldBuf,
     /// Spare memory for unserved HTTP/2 requests.
     pub(super) spare: Spare,
-    /// A Lease, events or a piece of a list for a response.
+    /// A Lease, events, or a piece of a list, encoded for a response.
     pub(super) body: Vec<u8>,
 }

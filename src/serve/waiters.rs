@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct Waiters {
     /// Connections that wait for their own change, with the number of the change's ticket, in ascending order.
     own: VecDeque<(u64, Waiter)>,
-    /// Connections that wait for a change of a different request, by the number of the change's ticket. For each
-    /// ticket, first come, first served.
+    /// Connections that wait for a change of a different request, by the number of the change's ticket. The connections
+    /// of each ticket are in the order of arrival.
     other: BTreeMap<u64, Vec<Waiter>>,
     /// Connections that wait for a barrier of the journal. The key is the barrier's number and the connection; the
     /// value is the first deadline of its requests, in ms.
@@ -94,7 +94,7 @@ impl Waiters {
             wake(waiter.connection);
             true
         };
-        // The journal may still report the outcome of the change. So the waiter stays, without a deadline.
+        // The journal may still report the outcome of the change. So the waiter stays in `own`, without a deadline.
         for (_, waiter) in &mut self.own {
             if waiter.due_ms != NEVER_MS && is_late(waiter) {
                 waiter.due_ms = NEVER_MS;
@@ -129,7 +129,7 @@ impl Waiters {
     }
 }
 
-/// Stands for "no deadline" once the deadline of a waiter has passed.
+/// Marks a waiter in `own` whose deadline has passed, so that it has no deadline any more.
 const NEVER_MS: u64 = u64::MAX;
 
 /// Adds a waiter, at most once for each connection. Otherwise a client that opens and resets streams could fill the

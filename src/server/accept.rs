@@ -37,7 +37,7 @@ impl Server {
         }
     }
 
-    /// Logs, at intervals, that the connection limit is reached.
+    /// Logs, at most once per interval, that the connection limit is reached.
     fn tell_full(&mut self, now: Now) {
         if now.ms >= self.full_told_again_ms {
             self.full_told_again_ms = now.ms + TOLD_AGAIN_MS;
@@ -51,16 +51,16 @@ impl Server {
         }
     }
 
-    /// When the next waiting connection can be accepted, in ms; `None` if no connection waits.
+    /// Returns the time at which the next waiting connection can be accepted, in ms; `None` if no connection waits.
     pub(super) fn accept_ms(&mut self) -> Option<u64> {
         let due_ms = self.listeners.iter().filter_map(Listener::due_ms).min()?;
         Some(due_ms.max(self.place_ms()?))
     }
 
-    /// When the server may take one more connection, in ms: 0 below the connection limit. At the limit, the time at
-    /// which the oldest anonymous peer may be evicted. Each anonymous peer first gets [`ANONYMOUS_MS_MIN`] to show a
-    /// certificate. Otherwise new peers would evict each other before any handshake completes. The time for which a
-    /// handshake waits for this server does not count.
+    /// Returns the time at which the server may accept one more connection, in ms. This is 0 below the connection
+    /// limit. At the limit, it is the time at which the oldest anonymous peer may be evicted. Each anonymous peer first
+    /// gets [`ANONYMOUS_MS_MIN`] to show a certificate. Otherwise new peers would evict each other before any handshake
+    /// completes. The time for which a handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {
         if self.conns.len() < self.max_connections {
             return Some(0);

@@ -1,4 +1,4 @@
-//! The connections, by slot.
+//! The connections, stored by slot.
 
 use super::queues::Marks;
 use crate::conn::Conn;
@@ -8,8 +8,8 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 
-/// All connections. A mio token contains the connection's slot and generation. So the token of a closed connection
-/// finds nothing, even if a new connection uses the slot.
+/// All connections. A mio token contains the connection's slot and generation. So no connection has the token of a
+/// closed connection, even if a new connection uses the same slot.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     entries: Slab<ConnEntry>,
@@ -19,7 +19,7 @@ pub(super) struct Connections {
     anonymous: VecDeque<Token>,
 }
 
-/// A connection, and what the event loop keeps about it.
+/// A connection, and the event loop's state of this connection.
 #[derive(Debug)]
 pub(super) struct ConnEntry {
     token: Token,
@@ -147,7 +147,7 @@ impl ConnEntry {
     }
 }
 
-/// Replaces the amount `counted` in `total` by `now`.
+/// Updates `total`: subtracts the amount that was `counted` before, adds `now`, and stores `now` in `counted`.
 fn recount(total: &mut usize, counted: &mut usize, now: usize) {
     let before = std::mem::replace(counted, now);
     *total = total.saturating_sub(before).saturating_add(now);

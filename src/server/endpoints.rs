@@ -1,5 +1,5 @@
-//! The replicas' addresses. When they change, this module publishes them as the endpoints of the Service. A stopping
-//! replica removes its address before its listeners close.
+//! The addresses of the replicas. When they change, this module publishes the new addresses as the endpoints of the
+//! Service. A stopping replica removes its address before its listeners close.
 
 use crate::cluster::{EndpointsSender, ReplicaEndpoint};
 use crate::updates::{UpdateSender, Updates};
@@ -13,7 +13,7 @@ const SETTLE_MS: u64 = 250;
 /// The published endpoints, and whether this replica is leaving them.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    /// `None` if this server does not publish endpoints.
+    /// Sender of the endpoints to the publishing thread; `None` if this server does not publish endpoints.
     sender: Option<EndpointsSender>,
     published: Updates<u64>,
     published_sender: UpdateSender<u64>,
@@ -49,8 +49,8 @@ impl Endpoints {
         }
     }
 
-    /// Begins to leave. `others` are the endpoints of the other replicas. If there are none, the Service keeps this
-    /// replica's endpoint, where a replica may soon serve again.
+    /// Begins to remove this replica from the Service. `others` are the endpoints of the other replicas. If there are
+    /// none, the Service keeps this replica's endpoint, where a replica may soon serve again.
     pub(super) fn leave(&mut self, others: Vec<ReplicaEndpoint>, now_ms: u64) {
         let has_others = !others.is_empty();
         let generation = self.sender.as_ref().map(|sender| sender.set(others));
@@ -64,7 +64,7 @@ impl Endpoints {
         self.leaving.is_some()
     }
 
-    /// Notes the generation of the endpoints that was published last.
+    /// Notes the generation of the endpoints that the publishing thread has published last.
     pub(super) fn take_published(&mut self, now_ms: u64) {
         while let Some(published) = self.published.next() {
             if let Some(leaving) = &mut self.leaving
@@ -76,7 +76,7 @@ impl Endpoints {
         }
     }
 
-    /// Whether the listeners may close.
+    /// Whether the listeners of a stopping server may close.
     pub(super) fn has_left(&self, now_ms: u64) -> bool {
         self.leaving.as_ref().is_some_and(|leaving| leaving.end_ms <= now_ms)
     }
@@ -112,8 +112,8 @@ mod tests {
         for is_published in [true, false] {
             let (sender, _receiver) = endpoints();
             let (mut kept, _poll) = kept(Some(sender));
-            // The first set, too, has only the other replica. But the publication of the first set must not count for
-            // the stop.
+            // The first list of endpoints, too, contains only the other replica. But the publication of the first list
+            // must not count for the stop.
             for (generation, endpoints) in [&others, &both].into_iter().enumerate() {
                 kept.set(endpoints.clone());
                 assert!(kept.published_sender().send(generation as u64 + 1));

@@ -73,14 +73,14 @@ impl ShutdownHandle {
     }
 }
 
-/// A server that listens.
+/// A server whose listeners are open.
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
     listeners: Vec<Listener>,
     conns: Connections,
     max_connections: usize,
-    /// When the connection-limit warning may be logged again, in ms.
+    /// Time from which the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
     service: Service,
     pool: Pool,
@@ -116,7 +116,7 @@ struct Awaited {
 /// Why a server cannot continue.
 #[derive(Debug)]
 pub enum RunError {
-    /// The journal cannot be read or written.
+    /// The server cannot read or write the journal.
     Journal(EngineError),
     /// The poll failed. This is not expected to happen.
     Poll(io::Error),
@@ -170,8 +170,8 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Makes this server keep an identity Lease, if other servers share its store. `host` is the machine's name. If
-    /// `endpoint` is given, the identity Lease names it as the address at which clients reach this server.
+    /// Makes this server create and renew an identity Lease, if other servers share its store. `host` is the machine's
+    /// name. If `endpoint` is given, the identity Lease names it as the address at which clients reach this server.
     pub fn announce(&mut self, host: &str, endpoint: Option<ReplicaEndpoint>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
@@ -179,27 +179,27 @@ impl Server {
         }
     }
 
-    /// Returns the sender of new certificates and CAs.
+    /// Returns the sender with which another thread passes new certificates and CAs to the event loop.
     #[must_use]
     pub fn reload_sender(&self) -> UpdateSender<Reload> {
         self.reload_sender.clone()
     }
 
-    /// Returns the sender with which the publishing thread reports each generation of the endpoints that the Service
-    /// has.
+    /// Returns the sender with which the publishing thread reports each generation of the endpoints that it has
+    /// published.
     #[must_use]
     pub fn published_sender(&self) -> UpdateSender<u64> {
         self.endpoints.published_sender()
     }
 
-    /// Returns the sender of namespace changes.
+    /// Returns the sender with which another thread reports namespace changes to the event loop.
     #[must_use]
     pub fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
         self.namespace_sender.clone()
     }
 
-    /// Returns the requests for the thread that follows the built-in Leases. From now on this replica can copy Leases
-    /// through kube-apiserver.
+    /// Returns the receiver of the requests to the thread that follows the built-in Leases. From now on this replica
+    /// can copy Leases through kube-apiserver.
     pub fn follow_built_in(&mut self) -> BuiltInRequests {
         let (changes, requests) = built_in(Arc::clone(&self.shutdown.waker));
         self.service.api.handover.copy_from(changes);
@@ -266,7 +266,7 @@ impl Server {
         let timeout = self.timeout();
         self.poll_events(events, timeout)?;
         let woken = Instant::now();
-        // Reads the CPU time only in busy turns, because the read costs more than all other counting of a turn.
+        // Reads the CPU time only in busy turns, because a read costs more than all other measurements of a turn.
         let goes_on = timeout == Some(Duration::ZERO);
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
@@ -325,7 +325,7 @@ impl Server {
         Ok(())
     }
 
-    /// Runs the connections of the run queue, until the time budget of requests is used up.
+    /// Lets each connection of the run queue run once, until the time budget of requests is used up.
     fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
@@ -457,8 +457,8 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if has_loaded && is_in_use(table) {
-            // A store that was in use contains the holders of the locks. So no lock has to be reserved for a former
-            // holder.
+            // A store that was in use contains the holders of the locks. So this server need not reserve any lock for a
+            // former holder.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
             // A different replica got the first request after the switch to this server.
@@ -523,7 +523,7 @@ impl Server {
             }
             return;
         }
-        // The token finds nothing if the connection was closed earlier.
+        // If the connection was closed earlier, no connection has this token any more.
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.transport_mut().note_readiness(event);
         self.queues.enqueue(entry);
@@ -541,7 +541,7 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Frees some of the old Leases that abandoned lists had kept.
+    /// Frees some of the old Leases that ended lists and watches held.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {
@@ -582,8 +582,8 @@ impl Server {
         if entry.conn.is_before_handshake_end() {
             self.service.api.metrics.count_tls_handshake(false);
         }
-        // Closing the descriptor removes it from the poll. Later events of this batch then have a token that finds
-        // nothing.
+        // Closing the descriptor removes it from the poll. Later events of the same poll may still have this token,
+        // which no connection has any more.
         self.conns.remove(token);
     }
 

@@ -1,11 +1,12 @@
-//! The queues of runnable connections, and the marks that keep a connection from being in a queue twice.
+//! The queues of runnable connections, and the marks that prevent a connection from being in a queue twice.
 
 use super::connections::{ConnEntry, Connections};
 use crate::conn::Conn;
 use mio::Token;
 use std::collections::VecDeque;
 
-/// Queues of runnable connections. A queue may contain the token of a closed connection. Such a token finds nothing.
+/// Queues of runnable connections. A queue may contain the token of a closed connection. No connection has such a token
+/// any more.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     /// Connections that can continue without an event. Their requests are served in the next turn of the event loop.
@@ -24,10 +25,10 @@ pub(super) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// Which queues a connection is in.
+/// Marks that show which queues a connection is in.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// Whether the connection is in the run queue, the handshakes or the slow connections.
+    /// Whether the connection is in `run`, `handshakes` or `slow`.
     can_go_on: bool,
     /// Whether the connection is in `jobs`.
     is_in_jobs: bool,
@@ -38,24 +39,24 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Clears the mark of the run queue, the handshakes and the slow connections.
+    /// Notes that the connection is no longer in `run`, `handshakes` or `slow`.
     pub(super) fn leave_run(&mut self) {
         self.can_go_on = false;
     }
 
-    /// Clears the mark of the jobs.
+    /// Notes that the connection is no longer in `jobs`.
     pub(super) fn leave_jobs(&mut self) {
         self.is_in_jobs = false;
     }
 
-    /// Clears the mark of the connections to flush.
+    /// Notes that the connection is no longer in `flush`.
     pub(super) fn leave_flush(&mut self) {
         self.is_in_flush = false;
     }
 }
 
 impl Queues {
-    /// Whether a connection is runnable.
+    /// Whether a connection is in `run`, `handshakes`, `slow` or `jobs`. Then the next poll must not block.
     pub(super) fn can_go_on(&self) -> bool {
         let queues = [&self.handshakes, &self.slow, &self.jobs];
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
@@ -78,8 +79,8 @@ impl Queues {
         std::mem::take(&mut self.run)
     }
 
-    /// Puts back connections for which there was no time. These connections come before connections that were just
-    /// served, so none starves.
+    /// Puts back connections for which the turn had no time. They come before connections that were just served, so
+    /// that no connection starves.
     pub(super) fn put_back(&mut self, rest: &[Token]) {
         self.run.extend_from_slice(rest);
     }
@@ -193,7 +194,7 @@ mod tests {
         queues.move_to_handshakes(handshake, false);
         queues.move_to_slow(slow);
         queues.put_back(&[rest]);
-        // An event does not queue a connection that is already in a queue.
+        // An event does not add a connection to a queue if the connection is already in a queue.
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));

@@ -59,8 +59,9 @@ pub struct Config {
     /// Whether a stop ends watches with 410 although the Leases are kept. The operator sets this if clients will
     /// continue with another storage.
     pub stop_expires_watches: bool,
-    /// Longest time for which a missing lock is reserved for its former holder, in seconds. 0 means that no lock is
-    /// reserved. The time counts from the first request for any lock.
+    /// Longest time for which a missing lock is reserved for its former holder, in seconds. A lock is a Lease that has
+    /// a holder and is not a node's Lease. 0 means that no lock is reserved. The time counts from the first request for
+    /// any lock.
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,
@@ -147,7 +148,7 @@ impl Server {
             listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
             listeners.push(listener);
         }
-        // With a journal, the table takes its `resourceVersion` from the journal.
+        // With a journal, the table starts with the `resourceVersion` that the journal contains.
         let version = ResourceVersion(match config.storage {
             StorageConfig::Disk(_) | StorageConfig::Etcd(_) => 0,
             StorageConfig::Memory => wall_micros(),

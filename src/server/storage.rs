@@ -12,12 +12,12 @@ use crate::table::Table;
 use mio::Waker;
 use std::sync::Arc;
 
-/// Bounds of a table.
+/// Limits of the table of Leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
-    /// Maximum number of events in the log.
+    /// Maximum number of events in the event log.
     pub(super) window_events: usize,
-    /// Maximum size of the events in the log, in bytes.
+    /// Maximum size of the events in the event log, in bytes.
     pub(super) window_bytes: usize,
     /// Maximum total size of the Leases, in bytes.
     pub(super) quota_bytes: usize,
@@ -41,8 +41,8 @@ pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
     }
 }
 
-/// Opens the storage of `config`, which is written in the format `format`. `now_ms` is the event loop's time. The
-/// journal wakes the event loop with `waker`.
+/// Opens the storage of `config`. The journal writes in format version `format`, and wakes the event loop with `waker`.
+/// `now_ms` is the event loop's time.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -82,8 +82,8 @@ pub(super) fn open(
 /// Longest time for which a batch of renewals waits for more renewals, in ms. With this wait, three replicas together
 /// make about 100 etcd transactions a second.
 const ETCD_RENEWAL_WAIT_MS: u64 = 30;
-/// Maximum bytes of an etcd entry with more than one change. The sum of an entry and a chunk is then below 1.5 MiB,
-/// etcd's limit of a request.
+/// Maximum bytes of an etcd entry with more than one change. The sum of an entry and a chunk of a snapshot is then
+/// below 1.5 MiB, etcd's limit of a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
 const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 

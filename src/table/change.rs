@@ -1,6 +1,6 @@
 //! A change of the table that is decided but not yet applied.
 //!
-//! A [`Change`] is the result of the API's rules, such as validation. [`Table::apply`](super::Table::apply) knows no
+//! A [`Change`] is the result of the API's rules, such as validation. [`Table::apply`](super::Table::apply) applies no
 //! such rules. It only checks that the Lease still has the version that the change was made from, and applies or
 //! rejects the change. So the same changes in the same order give the same Leases at the same versions on every server.
 
@@ -16,7 +16,7 @@ pub enum Change {
     Create(Box<Lease>),
     /// Replaces the current state of a Lease.
     Replace(Target, Box<Lease>),
-    /// Replaces the times of a Lease that a renewal sets.
+    /// Replaces the `renewTime` of a Lease, and the time of the last entry of `managedFields`.
     Renew(Target, RenewedTimes),
     /// Deletes a Lease.
     Delete(Target),
@@ -36,14 +36,15 @@ impl Change {
 /// The state of a Lease that a change was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Place of the Lease in the table.
+    /// Index of the Lease in the table's slab.
     pub slot: Slot,
     /// Number of the Lease: the version of its creation, which no other Lease has.
     pub number: ResourceVersion,
-    /// Version of the state.
+    /// Version of the state from which the change was made.
     pub from: ResourceVersion,
 }
 
-/// The change was rejected: the table no longer holds the state that it was made from, since another write came first.
+/// The rejection of a change, since another write of the Lease came first. The table no longer holds the state that the
+/// change was made from. Or the change is a creation, and a Lease of this name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected;

@@ -1,4 +1,5 @@
-//! A copy of all Leases at one version. The copy is read in steps while the table changes, in no particular order.
+//! [`TableCopy`]: a copy of all Leases at one version. The copy is read in steps while the table changes, in no
+//! particular order.
 //!
 //! The copy walks the table by key. If a Lease that the walk has not reached changes, its previous state is queued in
 //! `overtaken`. The copy returns the queued state, and the walk skips the newer state. So a change costs one queued
@@ -25,14 +26,14 @@ use std::rc::{Rc, Weak};
 #[derive(Debug, Default)]
 pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 
-/// The progress of a copy.
+/// The progress of a copy of the table.
 #[derive(Debug)]
 struct Progress {
     version: ResourceVersion,
-    /// Lower bound of the keys that the walk has not reached; `None` at the end of the walk.
+    /// Lower bound of the keys of the table that the copy has not reached; `None` once it has reached the end.
     start: Option<String>,
-    /// States of Leases that a change replaced or removed before the walk reached them. The copy has not returned them
-    /// yet.
+    /// States of Leases that a change replaced or removed before the copy reached their keys. The copy has not returned
+    /// these states yet.
     overtaken: States,
 }
 
@@ -79,8 +80,8 @@ impl TableCopy {
         self.0.borrow().version
     }
 
-    /// Passes the next states to `each`. Stops when `each` returns `false`, or after `states_max` examined states.
-    /// Returns [`Stepped::Done`] if no state is left.
+    /// Passes the next states of Leases to `each`. Stops when `each` returns `false`, or after `states_max` examined
+    /// states. Returns [`Stepped::Done`] if no state is left.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.0.borrow_mut();
         let mut looked_at = 0;

@@ -1,4 +1,4 @@
-//! [`Discard`]: unneeded states of Leases, which are freed a few at a time.
+//! [`Discard`]: a queue of states of Leases that are no longer needed. The states are freed a few at a time.
 //!
 //! A running list may hold a handle to the state of each of a million Leases. If a Lease was deleted, this may be the
 //! last handle. Freeing a million states at once takes half a second, and every renewal would wait. So an owner of many
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// State of a Lease by key; `None` if no Lease existed.
+/// States of Leases by key; `None` if no Lease existed.
 pub(super) type Changes = BTreeMap<Key, Option<Object>>;
 
 /// Queue of states of Leases to be freed. A clone is another handle to the same queue.
@@ -20,7 +20,7 @@ pub struct Discard(Rc<RefCell<Heaps>>);
 #[derive(Debug, Default)]
 struct Heaps {
     heaps: VecDeque<Heap>,
-    /// Number of states in all heaps.
+    /// Number of states of Leases in all heaps.
     len: usize,
 }
 
@@ -31,19 +31,19 @@ enum Heap {
 }
 
 impl Discard {
-    /// Returns the number of states that wait to be freed.
+    /// Returns the number of states of Leases that wait to be freed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.borrow().len
     }
 
-    /// Whether no state waits to be freed.
+    /// Whether no state of a Lease waits to be freed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Frees up to `states_max` states.
+    /// Frees up to `states_max` states of Leases.
     pub fn step(&self, states_max: usize) {
         let Heaps { heaps, len } = &mut *self.0.borrow_mut();
         for _ in 0..states_max {
@@ -65,7 +65,7 @@ impl Discard {
         }
     }
 
-    /// Queues the states that a snapshot kept.
+    /// Queues the states that a dropped snapshot had collected in its `lost_before`.
     pub(super) fn put_changes(&self, changes: Changes) {
         self.put(changes.len(), Heap::Changes(changes));
     }
@@ -95,7 +95,7 @@ impl States {
         Self { pieces: Pieces::default(), len: 0, discard }
     }
 
-    /// Returns the number of states.
+    /// Returns the number of states of Leases in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -132,7 +132,7 @@ impl Drop for States {
 #[derive(Debug)]
 pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 
-/// Maximum number of states in a piece.
+/// Maximum number of elements in one piece of a queue.
 const PIECE_STATES: usize = 1024;
 
 impl<T> Default for Pieces<T> {

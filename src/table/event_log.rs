@@ -1,5 +1,5 @@
-//! The event log: the recent changes of the table, by version. Watches resume from this log. Lists of older versions
-//! are rebuilt from it.
+//! The event log: the recent changes of the table, by version. Watches resume from this log. Snapshots of older
+//! versions are rebuilt from it, for lists.
 
 use crate::limits::{UNDELIVERED_BYTES_MAX, UNDELIVERED_SHARE};
 use crate::resource::ResourceVersion;
@@ -15,9 +15,9 @@ pub struct Event {
     pub after: Object,
     /// Whether the change deleted the Lease.
     pub deleted: bool,
-    /// Estimate of the memory that the event holds, in bytes. The estimate includes the previous state, unless the
-    /// change is a renewal. A state before a renewal shares its memory with the state after the renewal. This memory is
-    /// in the table, or a later event counts it.
+    /// Estimate of the memory that the event holds, in bytes. The estimate includes the state before the change, unless
+    /// the change is a renewal. The states before and after a renewal share their memory. This memory is in the table,
+    /// or a later event counts it.
     bytes: u32,
 }
 
@@ -47,13 +47,13 @@ impl Event {
 #[derive(Debug)]
 pub struct EventLog {
     events: VecDeque<Event>,
-    /// Version of the last dropped event; the table's first version before any event is dropped.
+    /// Version of the last event that the log dropped. Before any event is dropped, the table's first version.
     floor: ResourceVersion,
     /// Memory that the events hold, in bytes.
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
-    /// Version at the last [`EventLog::mark_delivered`], and the bytes appended after it.
+    /// Version at the last [`EventLog::mark_delivered`], and the bytes of the events appended after that call.
     delivered: ResourceVersion,
     undelivered_bytes: usize,
 }
@@ -63,12 +63,12 @@ pub struct EventLog {
 pub struct Headroom {
     /// Number of events.
     pub events: usize,
-    /// Estimate of the events' memory, in bytes.
+    /// Number of bytes by which the memory of the events may grow, as an estimate.
     pub bytes: usize,
 }
 
 impl Headroom {
-    /// Whether the log may not grow further.
+    /// Whether no further event may be appended before the events are delivered to watchers.
     #[must_use]
     pub fn is_used_up(self) -> bool {
         self.events == 0 || self.bytes == 0
@@ -90,13 +90,13 @@ impl EventLog {
         }
     }
 
-    /// Sets the version at which an empty log begins.
+    /// Sets the version of the table at which an empty log begins.
     pub(super) fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.events.is_empty(), "a log with events has its versions");
         (self.floor, self.delivered) = (version, version);
     }
 
-    /// Returns the version of the last change.
+    /// Returns the version of the last change of the table.
     #[must_use]
     pub fn head(&self) -> ResourceVersion {
         ResourceVersion(self.floor.0 + self.events.len() as u64)
@@ -120,7 +120,7 @@ impl EventLog {
         self.events.is_empty()
     }
 
-    /// Estimate of the events' memory, in bytes.
+    /// Returns the estimated memory of the events, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -141,8 +141,8 @@ impl EventLog {
         (skip <= self.events.len()).then(|| self.events.range(skip..))
     }
 
-    /// Returns how much a long operation may append to the log now. Within this limit, the log drops no event that a
-    /// watcher at the head still needs.
+    /// Returns how much a long operation may append to the log now. Within this limit, the log drops no event that was
+    /// appended after the last [`mark_delivered`](super::Table::mark_delivered).
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);

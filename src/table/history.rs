@@ -23,31 +23,33 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// The lost states. A clone is another handle to the same history.
+/// The history: the lost states of Leases that snapshots still need. A clone is another handle to the same history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Rc<RefCell<Inner>>);
 
 /// The lost states, and the holds that need them.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// The kept states. Each state is charged to one hold, which may have ended.
+    /// Lost states that are kept for holds. Each state is charged to one hold, which may have ended.
     lost: Lost,
     holds: BTreeMap<HoldId, Held>,
     /// Number of holds ever made.
     numbered: u64,
-    /// Losses that were charged to a hold that has ended while other holds remained.
+    /// Losses to re-examine. Each of them was charged to a hold that ended while other holds remained.
     released: VecDeque<Pieces<Loss>>,
-    /// Kept states and their losses that no snapshot needs any more. An item is added each time the last hold ends.
+    /// Lost states that no hold needs any more, with the losses that are still queued for them. When the last hold
+    /// ends, one item is added.
     unneeded: VecDeque<(Lost, VecDeque<Pieces<Loss>>)>,
     /// Number of losses in `released` and `unneeded`.
     released_len: usize,
 }
 
-/// The state of a Lease at a version, as far as one source knows it. The outer `None` means that another source has the
-/// state. The inner `None` means that no Lease existed.
+/// The state of a Lease at a snapshot's version, as far as one source knows the state. Sources are the table, the
+/// history and the event log. The outer `None` means that this source does not know the state. The inner `None` means
+/// that no Lease existed at that version.
 pub(super) type Stood<'t> = Option<Option<&'t Object>>;
 
-/// Each lost state by its loss; `None` if no Lease existed before the change.
+/// Lost states, by their loss. The state is `None` if no Lease existed before the change.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
 /// A loss: a change that replaced or removed the state at a key. Ordered by key, then by version.
@@ -74,7 +76,8 @@ struct Held {
     losses_len: usize,
 }
 
-/// Until this value is dropped, the history keeps the states of one version in a range of keys that the table loses.
+/// A hold on one version and a range of keys. Until the hold is dropped, the history keeps the states of this version
+/// that the table loses in this range.
 #[derive(Debug)]
 pub(super) struct Hold {
     history: History,
@@ -92,16 +95,16 @@ impl History {
         Hold { history: self.clone(), id }
     }
 
-    /// Keeps `before`, the state at `key` that a change at version `at` replaced or removed, if a hold needs this
-    /// state. Must be called for each change, in order.
+    /// Stores `before` if a hold needs this state. A change at version `at` has replaced or removed `before`, the state
+    /// at `key`. Must be called for each change, in order.
     pub(super) fn on_change(&self, key: &Key, before: Option<&Object>, at: ResourceVersion) {
         let inner = &mut *self.0.borrow_mut();
         if inner.holds.is_empty() {
             return;
         }
         let Some(id) = inner.holder(key, since(before), at) else { return };
-        // The Lease may have existed at the hold's version and have been deleted later. The state at the hold's version
-        // is then kept already.
+        // The Lease may have existed at the hold's version and have been deleted later. In this case, the history has
+        // already stored the state at the hold's version.
         if before.is_none() && inner.loss_after(key, id.version) {
             return;
         }
@@ -110,7 +113,7 @@ impl History {
         inner.charge(id, loss);
     }
 
-    /// Returns the number of states to re-examine, because the hold that they were charged to has ended.
+    /// Returns the number of lost states to re-examine, because the hold that they were charged to has ended.
     pub(super) fn released_len(&self) -> usize {
         self.0.borrow().released_len
     }
@@ -128,7 +131,7 @@ impl History {
         }
     }
 
-    /// Returns the number of kept states.
+    /// Returns the number of lost states that the history stores.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.borrow().lost.len()
@@ -143,7 +146,7 @@ fn since(state: Option<&Object>) -> ResourceVersion {
 impl Inner {
     /// Returns the newest hold on `key` with a version from `since` on and before `until`. Checks only the keys of the
     /// newest [`HOLDS_LOOKED_AT`] holds, so that the cost of a change does not grow with the number of holds. If none
-    /// of these holds has the key, returns the next hold unchecked.
+    /// of these holds includes `key`, returns the next older hold without a check of its keys.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();
@@ -151,18 +154,19 @@ impl Inner {
         looked_at.or_else(|| holds.next()).map(|(id, _)| *id)
     }
 
-    /// Whether the history keeps a state at `key` that a change after `version` removed.
+    /// Whether the history keeps a state at `key` that a change after `version` replaced or removed.
     fn loss_after(&self, key: &Key, version: ResourceVersion) -> bool {
         let bound = |at| Bound::Excluded(Loss { key: key.clone(), at });
         self.lost.range((bound(version), bound(ResourceVersion(u64::MAX)))).next().is_some()
     }
 
-    /// Takes the next loss that was charged to an ended hold. Also frees one state in `unneeded`, if a state is left
-    /// there.
+    /// Removes and returns the next loss that was charged to an ended hold. Also frees one state in `unneeded`, if a
+    /// state is left there.
     fn pop_released(&mut self) -> Option<Loss> {
         let accounts = match self.unneeded.front_mut() {
             Some((lost, accounts)) => {
-                // Frees the first state, which may belong to another loss. So no search is needed.
+                // Frees the first state by key, whether or not it belongs to the removed loss. All of these states are
+                // freed in the end, so no search is needed.
                 lost.pop_first();
                 accounts
             }
@@ -196,7 +200,7 @@ impl Inner {
         version: ResourceVersion,
     ) -> impl Iterator<Item = (&Key, Stood<'_>)> {
         let loss = |key, at| Loss { key: Key::from_text(key), at: ResourceVersion(at) };
-        // No loss has version 0 or the maximum version.
+        // No loss has version 0 or the maximum version. So these versions bound the losses of a key.
         let end = match end {
             Bound::Included(key) => Bound::Included(loss(key, u64::MAX)),
             Bound::Excluded(key) => Bound::Excluded(loss(key, 0)),
@@ -228,7 +232,7 @@ impl Held {
 }
 
 impl Hold {
-    /// Returns the version whose states the hold keeps.
+    /// Returns the version of the table whose states of Leases the hold needs.
     pub(super) fn version(&self) -> ResourceVersion {
         self.id.version
     }

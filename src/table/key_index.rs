@@ -9,10 +9,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
 
-/// Slots by namespace and name. The index stores only hashes, since the Leases in the slots have the names.
+/// Slots by namespace and name. The index stores only hashes of the names, since the Leases in the slots contain the
+/// names.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
-    /// Each slot with its hash, so that a table grows without reading the Leases.
+    /// The shards. Each slot is stored with its hash, so that a shard can grow without reading the Leases.
     shards: Box<[HashTable<(KeyHash, Slot)>]>,
     len: usize,
     hasher: RandomState,
@@ -22,7 +23,7 @@ pub(super) struct KeyIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash(u32);
 
-/// Number of tables, a power of two.
+/// Number of shards, a power of two.
 const SHARDS: usize = 256;
 
 impl KeyHash {
@@ -36,13 +37,13 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Returns the index of the table for this hash. The index depends on bits that the table itself hardly uses. A
-    /// table uses the lowest bits and the highest seven bits.
+    /// Returns the index of the shard for this hash. The index depends on bits of the hash that the shard's own table
+    /// hardly uses. A table uses the lowest bits and the highest seven bits.
     fn shard(self) -> usize {
         (self.0 >> 17) as usize % SHARDS
     }
 
-    /// Returns the hash with the 64 bits that a table needs.
+    /// Returns the hash as the 64 bits that a [`HashTable`] needs.
     fn in_shard(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -68,7 +69,7 @@ impl KeyIndex {
         self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
-    /// Returns the slot of this key. `is_it` tells whether a slot has this key, since other keys may have the same
+    /// Returns the slot of this key. `is_it` returns whether a slot holds this key, since other keys may have the same
     /// hash.
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
@@ -110,12 +111,12 @@ mod tests {
         for (at, name) in (0..).zip(&names) {
             assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
             assert_eq!(index.find("n", name, |_| false), None);
-            // This finds another key's slot only if both hashes are equal.
+            // The look-up finds another key's slot only if both keys have the same hash.
             let found = index.find_by_hash(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
             assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
-        // Each table has about a hundred slots, within seven standard deviations.
+        // Each shard has about a hundred slots, within seven standard deviations.
         assert!(index.shards.iter().all(|shard| (30..170).contains(&shard.len())));
         for (at, name) in (0..).zip(&names).skip(1) {
             index.remove("n", name, Slot(at));

@@ -1,11 +1,13 @@
-//! The table of Leases: slab, indexes, `resourceVersion` and event log. A version in this module is a
-//! `resourceVersion`.
+//! The table of Leases in memory. It consists of a slab of the Leases, a hash index and an ordered index of their keys,
+//! and the event log. It also stores the `resourceVersion` of the last change. "Version" means `resourceVersion` in
+//! this module.
 //!
-//! One call of [`Table::apply`] takes the next version, changes the table and appends the event. So these steps never
-//! happen separately. This module knows no requests, sockets or clock.
+//! [`Table::apply`] applies one change to one Lease. One call increments the version, changes the Lease in the slab,
+//! updates the indexes, and appends an [`Event`] to the event log. So no caller can make one of these steps without the
+//! others. The module depends on neither requests, sockets nor a clock.
 //!
-//! Invariants: slab, hash index, ordered index and counts describe the same Leases. Every version after the first has
-//! exactly one event.
+//! Invariants: the slab, both indexes and the counts of the quota describe the same Leases. Each change since the
+//! table's first version has incremented the version by one, and has appended exactly one event.
 
 pub mod change;
 pub mod copy;
@@ -41,11 +43,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use usage::Usage;
 
-/// Index of a Lease in the slab, valid until the Lease is deleted.
+/// Index of a Lease in the table's slab, valid until the Lease is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// All Leases, and the recent changes that led to them.
+/// All Leases with their indexes, and the log of their recent changes.
 #[derive(Debug)]
 pub struct Table {
     entries: Slab<Object>,
@@ -91,7 +93,7 @@ impl Table {
         self.log.head()
     }
 
-    /// Returns the log of recent changes.
+    /// Returns the event log: the log of recent changes.
     #[must_use]
     pub fn log(&self) -> &EventLog {
         &self.log
@@ -103,7 +105,7 @@ impl Table {
         self.log.mark_delivered();
     }
 
-    /// Begins a copy of all Leases at the current version.
+    /// Begins a copy of all Leases at the current version, which is read in steps.
     #[must_use]
     pub fn copy(&self) -> TableCopy {
         self.copies.begin(self.version(), self.discard.clone())
@@ -116,7 +118,8 @@ impl Table {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` waiting states in each of the two queues.
+    /// Frees up to `states_max` states in the discard queue. Re-examines up to `states_max` states in the history, and
+    /// frees those that no snapshot needs.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
@@ -166,9 +169,9 @@ impl Table {
         }
     }
 
-    /// Whether a write must be refused, because running lists still hold too many long Leases that the table has
-    /// replaced or deleted. A write is refused only if `lease` is long, or if it replaces a long Lease in `slot`. Call
-    /// [`Table::sweep_outlived`] first.
+    /// Whether a write must be refused, because running lists still hold too many bytes of long Leases that the table
+    /// has replaced or deleted. A write is refused only if `lease` is long, or if it replaces a long Lease in `slot`. A
+    /// Lease is long above [`METERED_BYTES_MIN`] bytes of memory. Call [`Table::sweep_outlived`] first.
     #[must_use]
     pub fn must_refuse_long(&self, slot: Option<Slot>, lease: &Lease) -> bool {
         let is_long = |lease: &Lease| Object::memory_bytes_max(lease.text_bytes()) > METERED_BYTES_MIN;
@@ -292,7 +295,7 @@ impl Table {
         }
     }
 
-    /// Returns the slot of the state that a change was made from, if the table still holds that state.
+    /// Returns the slot of the Lease that a change was made from, if the table still holds the same state of the Lease.
     #[inline]
     fn slot_of(&self, target: Target) -> Result<Slot, Rejected> {
         let object = self.entries.get(target.slot.0 as usize).ok_or(Rejected)?;
@@ -312,7 +315,7 @@ impl Table {
         after
     }
 
-    /// Inserts a Lease into slab, indexes and counts.
+    /// Inserts a Lease into the slab, the indexes and the counts.
     ///
     /// # Panics
     /// If a Lease of this name exists. A list would otherwise return two Leases with the same name.
@@ -368,7 +371,8 @@ impl Table {
         after
     }
 
-    /// Keeps the state before a change for the snapshots and copies that need this state. Appends the event.
+    /// Passes the state before a change to the history and the copies, which store this state if needed. Appends the
+    /// event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
         self.copies.on_change(before.as_ref());

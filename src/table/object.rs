@@ -1,5 +1,5 @@
 //! [`Object`]: one state of one Lease, that is, the Lease at one version. The table, the event log, responses and
-//! watchers share it, and its encoding.
+//! watchers share each `Object` and its encoding.
 //!
 //! Nearly all writes are renewals. A renewal changes only two times of the Lease. So a state consists of these two
 //! times and a [`Base`]. States that differ only by renewals share one base. The base also holds a template of the
@@ -57,7 +57,7 @@ impl Key {
         }
     }
 
-    /// Whether this is the key of `namespace` and `name`. Allocates no memory.
+    /// Whether this is the key of the Lease `name` in `namespace`. Allocates no memory.
     #[must_use]
     pub fn is(&self, namespace: &str, name: &str) -> bool {
         self.0.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) == Some(name)
@@ -82,11 +82,12 @@ pub struct Object {
     /// Version of the change that made this state. The last state of a deleted Lease has the version of the deletion.
     pub version: ResourceVersion,
     base: Rc<Base>,
-    /// Times of the last renewal, which replace those of the base; `None` without a renewal.
+    /// Times of the last renewal, which replace the times in `base`; `None` without a renewal.
     renewed: Option<RenewedTimes>,
 }
 
-/// A weak reference to a state's base. It shows whether an [`Object`] with this base is still in memory.
+/// A weak reference to the base of a state: the part that the state shares with its renewals. It shows whether an
+/// [`Object`] with this base is still in memory.
 #[derive(Debug)]
 pub(super) struct Trace(Weak<Base>);
 
@@ -96,17 +97,18 @@ impl Trace {
     }
 }
 
-/// The common part of states that differ only by renewals.
+/// The common part of a Lease's states that differ only by renewals.
 #[derive(Debug)]
 struct Base {
     key: Key,
     /// Version of the Lease's creation.
     number: ResourceVersion,
-    /// The first of these states. Its `resourceVersion` field does not have the version in the table.
+    /// The Lease in the first of the states that share this base. Its `resourceVersion` field is not the version in
+    /// this table; see [`Object::built_in_version`].
     lease: Lease,
-    /// Template in the first format that was needed. This is usually the format of the last create or update, and
-    /// renewals use the same format. A response in the other format is encoded without a template. Otherwise, one list
-    /// in this format would make each Lease keep a second template in memory.
+    /// Template of the encoding, in the format that was needed first. This is usually the format of the create or
+    /// update that made the base, and renewals use the same format. A response in the other format is encoded without a
+    /// template. Otherwise, one list in this format would make each Lease keep a second template in memory.
     template: OnceCell<Template>,
 }
 
@@ -119,10 +121,9 @@ pub struct RenewedTimes {
     pub managed_time: Option<Time>,
 }
 
-/// Maximum length of the JSON encoding without the Lease's strings, in bytes. The JSON encoding is the longest
-/// encoding.
+/// Maximum length of a Lease's JSON encoding without the Lease's strings, in bytes. JSON is the longest encoding.
 const ENCODED_BYTES: usize = 1024;
-/// Maximum difference in length between two states that differ only by renewals, in bytes.
+/// Maximum difference in length between the encodings of two states that differ only by renewals, in bytes.
 const TIMES_BYTES: usize = 16;
 
 /// Length of the start of a JSON object, `{"kind":…,"apiVersion":…,`, in bytes. List items omit this part.
@@ -137,12 +138,12 @@ impl Object {
         Self { version, base, renewed: None }
     }
 
-    /// Returns the same state at another version, for the last state of a deleted Lease.
+    /// Returns this state with another version. The last state of a deleted Lease gets the version of the deletion.
     pub(super) fn at_version(&self, version: ResourceVersion) -> Self {
         Self { version, ..self.clone() }
     }
 
-    /// Returns the state after a renewal.
+    /// Returns the state of the Lease after a renewal at `version` that sets `times`.
     pub(super) fn renewed(&self, version: ResourceVersion, times: RenewedTimes) -> Self {
         debug_assert!(
             times.managed_time.is_some() || self.metadata().managed_fields.entries().is_empty(),
@@ -151,8 +152,8 @@ impl Object {
         Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
     }
 
-    /// Whether this state and `other`, a state of the same Lease, differ only by renewals. Such states share their
-    /// base.
+    /// Whether this state and `other`, a state of the same Lease, differ only by renewals. Such states share one
+    /// [`Base`].
     pub(crate) fn is_renewal_of(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.base, &other.base)
     }
@@ -161,7 +162,7 @@ impl Object {
         Trace(Rc::downgrade(&self.base))
     }
 
-    /// Returns the number of handles to the base.
+    /// Returns the number of handles to the base. All states that share the base have handles to it.
     pub(super) fn handles(&self) -> usize {
         Rc::strong_count(&self.base)
     }
@@ -188,8 +189,8 @@ impl Object {
         self.base.number
     }
 
-    /// Returns the Lease, without its version in the table. A renewed Lease is cloned. To read values that no renewal
-    /// changes, use [`Object::unrenewed`].
+    /// Returns the Lease in this state. The `resourceVersion` field of the Lease is not the version in the table. If
+    /// the Lease was renewed, the call clones it. To read values that no renewal changes, use [`Object::unrenewed`].
     #[must_use]
     pub fn lease(&self) -> Cow<'_, Lease> {
         let Some(times) = self.renewed else { return Cow::Borrowed(&self.base.lease) };
@@ -202,13 +203,14 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// Returns the Lease, but possibly with an older `renewTime` and older times in `managedFields`.
+    /// Returns the Lease of the base. Its `renewTime` and its times in `managedFields` may be older than those of this
+    /// state.
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// Returns the metadata, but possibly with older times in `managedFields`.
+    /// Returns the metadata of the base. Its times in `managedFields` may be older than those of this state.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
@@ -253,7 +255,7 @@ impl Object {
 
     /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. This time may
     /// equal the time in the state. Returns `None` if the template has another format. `is_renewable` is called once
-    /// for all states that differ only by renewals.
+    /// for all states that share this state's base.
     #[inline]
     pub fn renew_time_in(
         &self,
@@ -261,7 +263,7 @@ impl Object {
         body: &[u8],
         is_renewable: impl FnOnce(&Lease) -> bool,
     ) -> Option<MicroTime> {
-        // A Lease that was restored from a store has no template yet. This call makes the template.
+        // A Lease that was restored from a store has no template yet. In this case, the call of `template` builds one.
         let template = Some(self.template(format)).filter(|template| template.format() == format)?;
         template.match_body(&self.values(), body, || is_renewable(&self.base.lease))
     }
@@ -272,21 +274,22 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
-    /// Returns the approximate number of bytes that [`Object::push_body`] appends. If the template has another format,
-    /// the real number may be a few times higher.
+    /// Returns the approximate number of bytes that [`Object::push_body`] appends. If the state's encoded template has
+    /// another format, the real number may be a few times higher.
     #[must_use]
     pub fn body_bytes(&self, format: Format) -> usize {
         self.template(format).len_hint()
     }
 
-    /// Whether the template has this format, so that nothing needs to be encoded.
+    /// Whether the template is in `format`. If so, a response in this format is a copy of the template, and nothing is
+    /// encoded.
     #[must_use]
     pub fn is_encoded_in(&self, format: Format) -> bool {
         self.template(format).format() == format
     }
 
-    /// Returns an upper bound of the bytes that [`Object::push_body`] appends. If the template has this format, the
-    /// bound is a few bytes too high. Otherwise, it is several times too high.
+    /// Returns an upper bound of the bytes that [`Object::push_body`] appends. If the state's encoded template has this
+    /// format, the bound is a few bytes too high. Otherwise, the bound is several times too high.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);
@@ -312,7 +315,7 @@ impl Object {
         out.pop();
     }
 
-    /// Appends the encoding without its first `from` bytes.
+    /// Appends the encoding of the state in `format`, without its first `from` bytes.
     #[inline]
     fn push_from(&self, out: &mut Vec<u8>, format: Format, from: usize) {
         let template = self.template(format);
@@ -321,8 +324,8 @@ impl Object {
         }
     }
 
-    /// Appends the encoding without the template. Used if the format differs, or if a version or time has another
-    /// length than in the template.
+    /// Appends the encoding without the template. Used if the template has another format. Also used if a version or
+    /// time is longer or shorter than in the template.
     #[inline(never)]
     fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
         let start = out.len();
@@ -335,7 +338,7 @@ impl Object {
     #[inline]
     fn template(&self, format: Format) -> &Template {
         self.base.template.get_or_init(|| {
-            // YAML is converted from JSON.
+            // YAML is converted from JSON, so YAML uses the template of JSON.
             let format = if format == Format::Yaml { Format::Json } else { format };
             Template::new(format, &self.lease(), self.values())
         })
@@ -406,7 +409,7 @@ mod tests {
         assert_eq!(keys[0].parts(), ("a-b", "x"));
     }
 
-    /// Goal: the log never exceeds its memory bound, whatever the texts are and whenever they are encoded.
+    /// Goal: the event log never exceeds its memory bound, whatever the texts are and whenever they are encoded.
     #[test]
     fn the_memory_of_a_state_is_that_of_its_text_and_its_encoding() {
         const TEXT_BYTES: usize = 100_000;

@@ -1,16 +1,17 @@
 //! Long Leases that the table has replaced or deleted, and that the event log or running lists may still hold in
-//! memory.
+//! memory. A Lease is long if it takes more than [`METERED_BYTES_MIN`] bytes of memory.
 //!
 //! The memory of the event log is limited, and one list needs one state of each Lease. But lists at many versions need
 //! many states of one Lease. So a client could start lists without reading their responses, and rewrite a long Lease
-//! meanwhile. The client could fill the memory before the lists reach their deadlines. Short Leases cannot take as much
-//! memory until then, so they are not tracked.
+//! meanwhile. The client could fill the memory before the lists reach their deadlines. Short Leases cannot fill the
+//! memory within that time, so they are not tracked.
 
 use crate::limits::METERED_BYTES_MIN;
 use crate::table::object::{Object, Trace};
 use std::collections::VecDeque;
 
-/// Traces of such Leases. A trace is a weak reference, so it keeps no Lease in memory.
+/// Traces of the long Leases that the table has replaced or deleted. A trace is a weak reference, so it keeps no Lease
+/// in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
     /// Traces, each with the memory of its Lease in bytes. If a check finds that the Lease is still in memory, the
@@ -21,8 +22,8 @@ pub(super) struct Outlived {
 }
 
 impl Outlived {
-    /// Adds `object`. The table holds neither `object` nor a renewal of it any more. Checks two traces, so that the
-    /// number of traces stays near the number of Leases that are still in memory.
+    /// Adds a trace of `object`, if `object` is long. The table holds neither `object` nor a renewal of it any more.
+    /// Checks two traces, so that the number of traces stays near the number of Leases that are still in memory.
     pub(super) fn push(&mut self, object: &Object) {
         let bytes = object.memory_bytes();
         if bytes <= METERED_BYTES_MIN {

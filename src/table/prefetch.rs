@@ -26,8 +26,8 @@ impl Table {
         PrefetchKey(self.by_key.hash(namespace, name))
     }
 
-    /// Brings the first [`PREFETCH_MAX`] of these Leases into the caches. Also brings in as many events as the log
-    /// would drop if all of these Leases were renewed.
+    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. Also brings in as many events of
+    /// the event log as the log would drop if all of these Leases were renewed.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
         // All hashes are computed before the first look-up, since computing a hash takes long.
         let mut hashes = [const { None }; PREFETCH_MAX];
@@ -39,7 +39,8 @@ impl Table {
         black_box(self.log.touch_oldest(hashes.iter().flatten().count()));
     }
 
-    /// Brings the Leases of the targets into the caches. More than [`PREFETCH_MAX`] targets at once are of no use.
+    /// Brings the Leases of the targets into the processor's caches. More than [`PREFETCH_MAX`] targets at once are of
+    /// no use.
     pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
         let objects = targets.filter_map(|target| self.entries.get(target.slot.0 as usize));
         black_box(objects.map(Object::touch).fold(0, usize::wrapping_add));

@@ -71,7 +71,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The event log no longer holds events that a snapshot needs.
+/// The reason why a snapshot fails: the event log has dropped events that the snapshot needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten;
 
@@ -84,7 +84,7 @@ pub enum Stepped {
     Done,
 }
 
-/// A range of the table at one version.
+/// The Leases of a range of the table at one version, read in steps.
 #[derive(Debug)]
 pub struct Snapshot {
     range: Range,
@@ -92,7 +92,7 @@ pub struct Snapshot {
     /// Start of the unread keys: a key, or the last key read followed by a NUL.
     start: String,
     end: Bound<String>,
-    /// Keeps the states that the table loses after the snapshot was made.
+    /// Hold on the history. It keeps the states that the table loses after the snapshot was made.
     hold: Hold,
     /// States of Leases with keys from `start` on that were lost before the snapshot was made. They come from the log's
     /// events up to `caught_up`.
@@ -101,14 +101,14 @@ pub struct Snapshot {
     /// Version up to which `lost_before` includes the log's events. No Lease is returned before `caught_up` reaches the
     /// hold's version.
     caught_up: ResourceVersion,
-    /// Whether the snapshot began within the range. If so, `remaining` cannot be computed from the counts of the whole
-    /// range.
+    /// Whether the snapshot began after the first key of the range, as a later page of a list does. If so, `remaining`
+    /// cannot be computed from the counts of the whole range.
     is_page: bool,
     /// Number of Leases added to the range, and removed from it, after `version` and before the snapshot was made.
     added: usize,
     removed: usize,
-    /// Number of unread Leases of the range at `version`. Valid once the snapshot has caught up. `None` if the snapshot
-    /// began within the range and the caller gave no number.
+    /// Number of Leases of the range at `version` that are not read yet. Valid once the snapshot has caught up. `None`
+    /// if the snapshot began within the range and the caller gave no number.
     remaining: Option<usize>,
     /// Number of Leases of the range when the snapshot was made.
     initial_count: usize,
@@ -207,8 +207,9 @@ impl Snapshot {
         }
     }
 
-    /// Continues at `start`, a key in the range or a text that follows a key. `remaining` is the number of Leases from
-    /// `start` on, if known. Returns `None` if `start`, which comes from a client, is not in the range.
+    /// Returns the rest of this snapshot, from `start` on. `start` is a key in the range or a text that follows a key.
+    /// `remaining` is the number of Leases from `start` on, if known. Returns `None` if `start`, which comes from a
+    /// client, is not in the range.
     #[must_use]
     pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
@@ -245,7 +246,7 @@ impl Snapshot {
         &self.range
     }
 
-    /// Returns the number of unread Leases of the range, if known.
+    /// Returns the number of Leases of the range that are not read yet, if known.
     #[must_use]
     pub fn remaining(&self) -> Option<usize> {
         self.remaining
@@ -257,7 +258,7 @@ impl Snapshot {
         States::new(self.discard.clone())
     }
 
-    /// Returns the start for a later snapshot of the same version that continues this snapshot.
+    /// Returns the start of the unread keys. A later snapshot of the same version can continue there.
     #[must_use]
     pub fn start(&self) -> &str {
         &self.start
@@ -300,7 +301,7 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // `None` means that no Lease existed at the version. A skipped key also counts as examined.
+            // `None` means that no Lease existed at the snapshot's version. The skipped key also counts as examined.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;

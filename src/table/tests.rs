@@ -14,7 +14,7 @@ type State = BTreeMap<String, (u64, String)>;
 struct Model {
     table: Table,
     first: u64,
-    /// `states[i]` is the content at version `first + i`.
+    /// `states[i]` is the table's content at version `first + i`.
     states: Vec<State>,
     rng: fastrand::Rng,
 }
@@ -77,7 +77,7 @@ impl Model {
     }
 }
 
-/// The content of a range in a state, in order.
+/// Returns the content of a range in a state, in the order of the keys.
 fn expected(state: &State, range: &Range) -> Vec<(String, u64, String)> {
     let within = |key: &str| match range {
         Range::All => true,
@@ -224,8 +224,8 @@ struct Reader {
     got: Vec<(String, u64, String)>,
 }
 
-/// Snapshots share kept states. In any order of their beginnings, steps and ends, each snapshot sees its own version.
-/// After all snapshots have ended, no kept state is left.
+/// Snapshots share the lost states that the history keeps. In any order of their beginnings, steps and ends, each
+/// snapshot sees its own version. After all snapshots have ended, the history keeps no state.
 #[test]
 fn many_snapshots_at_once_read_back_each_its_own_version() {
     for seed in 0..300 {
@@ -317,7 +317,7 @@ fn only_what_a_snapshot_can_still_come_to_is_kept() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// If many holds are on other keys, the history may keep a state for a hold that does not need it.
+/// If the newest holds are on other keys, the history may keep a state for an older hold that does not need the state.
 #[test]
 fn a_change_asks_few_of_those_who_hold_versions() {
     let mut model = Model::new(1, 5);

@@ -5,7 +5,8 @@
 //! renew, however much memory the other namespaces hold.
 //!
 //! One namespace may hold at most half of the quota that the other namespaces leave free. So when a namespace reaches
-//! its limit, as much quota is left for other namespaces. A namespace with few Leases always has space for more.
+//! its limit, the same amount of quota is still free for other namespaces. A namespace with few Leases always has space
+//! for more.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;
@@ -22,7 +23,7 @@ pub(super) struct Usage {
     namespaces: HashMap<String, NamespaceUsage, RandomState>,
     /// Number of large Leases.
     large: usize,
-    /// Returns the bytes that count towards the quota, and the quota.
+    /// Bytes of all Leases that count towards the quota, and the quota in bytes.
     metered_bytes: usize,
     metered_bytes_max: usize,
 }
@@ -37,9 +38,9 @@ struct NamespaceUsage {
 /// Bytes of the quota that are reserved for writes in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Bytes for writes in all namespaces.
+    /// Reserved bytes in all namespaces together.
     pub bytes: usize,
-    /// Bytes for writes in one namespace.
+    /// Reserved bytes in the namespace of the write that is checked.
     pub in_namespace: usize,
 }
 
@@ -54,7 +55,7 @@ pub struct NamespaceQuota {
     pub limited: usize,
 }
 
-/// A write needs more than the quota leaves.
+/// The rejection of a write that needs more of the quota than is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaExceeded {
     /// Additional bytes that the write needs.
@@ -163,7 +164,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Returns by how many bytes `after` counts more towards the quota than `before`.
+    /// Returns the additional bytes that count towards the quota once `after` has replaced `before`; 0 if there are
+    /// fewer bytes.
     pub(super) fn growth(before: Option<&Object>, after: &Lease) -> usize {
         metered_bytes(after).saturating_sub(before.map_or(0, |object| metered_bytes(object.unrenewed())))
     }

@@ -1,9 +1,9 @@
 //! Certificate authorities (CAs) for one purpose, each valid for its own period.
 //!
-//! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages its
-//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver. There, the
-//! key of an expired CA certifies nobody. The key of a client whose own certificate is among the CAs certifies nobody
-//! else. So this module has a verifier for each CA. The verifier is used only while the CA is valid, and only for
+//! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages that its
+//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver. In
+//! kube-apiserver, an expired CA certifies nobody. A client whose own certificate is among the CAs certifies only
+//! itself. So this module builds a verifier for each CA. The verifier is used only while the CA is valid, and only for
 //! peers that the CA may certify.
 
 use super::config::provider;

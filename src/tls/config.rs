@@ -22,7 +22,7 @@ pub const ALPN_HTTP_2: &[u8] = b"h2";
 /// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 
-/// TLS configuration and trust in client certificates. They are made together and replaced together.
+/// TLS configuration and trust in client certificates. They are built together and replaced together.
 #[derive(Clone, Debug)]
 pub struct Secure {
     /// The rustls configuration.
@@ -55,7 +55,7 @@ impl Resumption {
     }
 }
 
-/// An error, with the file or the other source that it concerns.
+/// An error of the TLS configuration, with the file or the other source that it concerns.
 #[derive(Debug)]
 pub struct TlsConfigError {
     path: PathBuf,
@@ -150,8 +150,8 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
     })
 }
 
-/// Maximum number of sessions kept in memory. A session with the client's certificate has a few hundred bytes, so the
-/// cache has about 2 MiB.
+/// Maximum number of sessions in the session cache. A session with the client's certificate has a few hundred bytes, so
+/// the cache has about 2 MiB.
 const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]

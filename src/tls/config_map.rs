@@ -17,13 +17,13 @@ pub(super) const CLIENT_CA: &str = "client-ca-file";
 /// Key with the front-proxy CAs, in PEM.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
-/// The cluster's authentication settings: the data of the ConfigMap. Each value is independent. An invalid value is
-/// detected when it is read.
+/// The cluster's authentication settings: the data of the ConfigMap [`CONFIG_MAP`]. Each value is independent. An
+/// invalid value is detected when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthentication(BTreeMap<String, String>);
 
 impl ClusterAuthentication {
-    /// Wraps the data of the ConfigMap.
+    /// Creates the settings from the data of the ConfigMap.
     #[must_use]
     pub fn new(data: BTreeMap<String, String>) -> Self {
         Self(data)

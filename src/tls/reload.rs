@@ -49,7 +49,7 @@ pub enum Reload {
     Failed,
 }
 
-/// The sources of the configuration, and its current parts.
+/// Builds a new TLS configuration when a source changes: the sources, and the current parts of the configuration.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
@@ -61,7 +61,7 @@ pub struct Reloader {
     expiry_told: Option<Instant>,
 }
 
-/// A part of a configuration, built from the last valid input.
+/// A part of a TLS configuration, built from the last valid input.
 #[derive(Debug)]
 struct Part<T> {
     /// The part as built from the last valid input; `None` before the first valid input.
@@ -102,7 +102,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Returns the part's error, if a log line about the error is due.
+    /// Returns the error of the part, if a log line about this error is due.
     fn untold(&mut self, now: Instant) -> Option<&TlsConfigError> {
         let error = self.error.as_ref()?;
         if self.told.is_some_and(|told| now.duration_since(told) < TELL_EVERY) {
@@ -113,8 +113,8 @@ impl<T> Part<T> {
     }
 }
 
-/// Computes a hash that changes with the input. The hash must not be stored, because its algorithm may change with the
-/// Rust release.
+/// Computes a hash of the input, to detect a change. The hash must not be stored, because its algorithm may change with
+/// the Rust release.
 fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
     let mut hasher = DefaultHasher::new();
     found.as_ref().map_err(ToString::to_string).hash(&mut hasher);
@@ -204,8 +204,8 @@ impl Reloader {
         is_other
     }
 
-    /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. With a CA part
-    /// that never had valid input, the server trusts nobody.
+    /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. If the client
+    /// CAs or the front-proxy CAs have never had valid input, the server trusts no CA of this part.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();

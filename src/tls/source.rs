@@ -54,7 +54,7 @@ impl Pem {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Returns the value of a key of the ConfigMap, if present.
+    /// Returns the value of a key of the ConfigMap, if the value is present.
     fn of_config_map(said: &ClusterAuthentication, key: &str) -> Option<Self> {
         said.value(key).map(|text| Self { path: config_map::origin(key), text: text.as_bytes().to_vec() })
     }
@@ -64,7 +64,7 @@ impl Pem {
     }
 }
 
-/// The serving certificate with its intermediate certificates, and its private key.
+/// PEM of the serving certificate with its intermediate certificates, and PEM of its private key.
 #[derive(Hash)]
 pub(super) struct ServingPem {
     cert: Pem,
@@ -80,12 +80,12 @@ impl ServingPem {
     }
 }
 
-/// The certificates of CAs, if any.
+/// PEM of the certificates of CAs; `None` if there are no CAs.
 #[derive(Hash)]
 pub(super) struct AuthoritiesPem(Option<Pem>);
 
 impl AuthoritiesPem {
-    /// Builds the CAs.
+    /// Parses the PEM, and builds the set of CAs.
     pub(super) fn make(self) -> Result<Authorities, TlsConfigError> {
         let Some(pem) = self.0 else { return Ok(Authorities::default()) };
         Authorities::new(certs_of(&pem.path, &pem.text)?).map_err(pem.wrong())

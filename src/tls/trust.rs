@@ -75,7 +75,7 @@ pub struct Proof {
 }
 
 impl Trust {
-    /// Creates trust in these CAs. `is_complete` tells that all settings of the cluster have arrived.
+    /// Creates trust in these CAs. `is_complete` is whether all settings of the cluster have arrived.
     #[must_use]
     pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
         Self {
@@ -117,8 +117,9 @@ impl Trust {
         let vouched = |authorities: &Authorities| authorities.verify(own, intermediates, at).ok();
         let proxy_last = vouched(&self.front_proxy).filter(|_| self.is_allowed(own));
         let user = vouched(&self.clients).and_then(|last| Some((Rc::new(identity_of(own)?), last)));
-        // A proof of no identity stays valid while the trust is unchanged, since an invalid certificate does not
-        // become valid with time. The exception is a certificate that is not valid yet. Its owner may reconnect later.
+        // A proof of no identity remains valid while the configured CAs are unchanged, since an invalid certificate
+        // does not become valid with time. The exception is a certificate that is not valid yet. Its owner may
+        // reconnect later.
         let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
         // Expired certificates are skipped, because they did not contribute to this proof.
         let lasts = chain.iter().filter_map(validity_of).map(|validity| *validity.end()).filter(|last| *last >= now);

@@ -21,7 +21,7 @@ pub(super) fn push_change(
     let takes_after = event.after.is_selected_by(selector);
     let after = !event.deleted && takes_after;
     let before = event.before.as_ref().filter(|before| {
-        // A renewal changes nothing that a selector examines.
+        // A renewal changes no field that a selector examines.
         if before.is_renewal_of(&event.after) { takes_after } else { before.is_selected_by(selector) }
     });
     let known;
@@ -30,8 +30,8 @@ pub(super) fn push_change(
         (None, true) => ("ADDED", LeaseState::Stored(&event.after)),
         (Some(_), true) => ("MODIFIED", LeaseState::Stored(&event.after)),
         (Some(_), false) if event.deleted => ("DELETED", LeaseState::Stored(&event.after)),
-        // The object no longer matches the selector. The watcher gets the object as before the change, but with the
-        // version of the change.
+        // After the change, the object no longer matches the selector. The watcher gets the object as before the
+        // change, but with the version of the change.
         (Some(before), false) => {
             known = before.lease();
             ("DELETED", LeaseState::Loose(&known, Some(event.version())))

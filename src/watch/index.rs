@@ -18,7 +18,7 @@ use crate::table::snapshot::Range;
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
-/// Groups of watchers. The number of a slot identifies each watcher.
+/// Groups of watchers. A watcher is identified by the number of its slot.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     groups: HashMap<Group, Vec<Member>, RandomState>,
@@ -26,7 +26,7 @@ pub(super) struct Index {
     sharded: [usize; ShardField::ALL.len()],
 }
 
-/// The condition that the members of a group share.
+/// The condition that all members of a group share: a scope, and for watchers with a shard selector a part of the ring.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Group {
     /// The scope: `namespace/name` for a Lease, `namespace/` for a namespace, or an empty text for all Leases.
@@ -34,7 +34,7 @@ struct Group {
     part: Option<Part>,
 }
 
-/// A part of the ring, and the field that is hashed.
+/// A part of the ring, and the field whose hash is on the ring.
 type Part = (ShardField, RingPart);
 
 /// A borrowed [`Group`].
@@ -54,7 +54,7 @@ impl Equivalent<Group> for GroupRef<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) slot: u32,
-    /// Index of the group among the watcher's groups.
+    /// Index of the group in the watcher's own list of groups.
     nth: u16,
 }
 
@@ -121,7 +121,7 @@ impl Index {
         self.sharded.iter().sum()
     }
 
-    /// Calls `found` for each watcher that is not broad and that a change may concern. If the watcher has a shard
+    /// Calls `found` for each watcher that a change may concern, except broad watchers. If the watcher has a shard
     /// selector, the change concerns it only if the selector contains the passed hash. A watcher may be found twice if
     /// the change gave a Lease another UID.
     pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
@@ -150,7 +150,7 @@ impl Index {
         self.groups.get(&GroupRef { scope, part }).map_or(&[], Vec::as_slice)
     }
 
-    /// Checks that the groups have exactly the members in `places`. `places` has the slot and the places of each
+    /// Checks that the groups have exactly the members in `places`. `places` contains the slot and the places of each
     /// watcher.
     pub(super) fn check_invariants(&self, places: &mut dyn Iterator<Item = (usize, &Places)>) {
         let mut count = 0;
@@ -168,7 +168,7 @@ impl Index {
 }
 
 impl Places {
-    /// Records that the watcher has moved to `place` within the group of `member`.
+    /// Records that the watcher has moved to `place` within the group that `member` names.
     pub(super) fn moved(&mut self, member: Member, place: u32) {
         self.parts[usize::from(member.nth)].1 = place;
     }

@@ -5,8 +5,8 @@
 //! output, [`Watchers::fill`] reads events from the log and writes them to the connection. Until then, the watcher
 //! costs nothing. If the log has dropped events after the cursor, the watch ends with 410, and its client lists again.
 //! No event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of these
-//! watchers keeps the versions of the few changes that match it. So a change costs the same whether there is one such
-//! watcher or ten thousand.
+//! watchers stores the versions of the few changes that concern it. So a change costs the same whether there is one
+//! such watcher or ten thousand.
 //!
 //! ```text
 //!   Initial ──all sent───► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -40,7 +40,7 @@ use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Identifies a watcher by its slot and its generation. After the watcher was removed, its key finds nothing.
+/// Identifies a watcher by its slot and its generation. No watcher has the key of a removed watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatcherKey {
     slot: u32,
@@ -89,7 +89,7 @@ pub enum Fill {
     Idle,
     /// More events remain. They are sent when the connection has room for more output.
     More,
-    /// The watch has ended and the watcher is gone.
+    /// The watch has ended, and its watcher is removed.
     Ended(WatchEnd),
 }
 
@@ -111,15 +111,15 @@ pub enum WatchEnd {
 #[derive(Debug)]
 pub struct Watchers<O> {
     watchers: Slab<WatcherEntry<O>>,
-    /// How watches end while the server stops; `None` while it runs.
+    /// How watches end while the server stops; `None` while the server runs.
     stopping: Option<StopKind>,
     generation: u32,
     index: Index,
     /// Dirty watchers: watchers that may have something to send. Each of them has `is_dirty` set.
     dirty: VecDeque<WatcherKey>,
-    /// Watchers with a long initial state. Some of them may have sent it completely, or may be removed.
+    /// Watchers with a long initial state. Some of them may already have sent it completely, or may be removed.
     long: Vec<WatcherKey>,
-    /// Version up to which [`Watchers::notify`] has read the log.
+    /// Version up to which [`Watchers::notify`] has read the event log.
     notified: ResourceVersion,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
     counts: Counts,
@@ -145,7 +145,7 @@ struct WatcherEntry<O> {
 struct Counts {
     /// Events written, including bookmarks and errors.
     events: u64,
-    /// Bytes of events, without a bookmark or error at the end of a fill.
+    /// Bytes of events. A bookmark or an error at the end of a fill is not counted.
     bytes: u64,
     /// Number of log events and table keys examined, weighted by selector cost. Also counts each hash that was compared
     /// with a shard selector.
@@ -300,7 +300,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Returns when [`Watchers::on_timeout`] is next due, in ms.
+    /// Returns the time at which [`Watchers::on_timeout`] is next due, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse((due_ms, _))| *due_ms)
@@ -361,7 +361,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Appends events for one watcher until nothing remains or `out` holds about `bytes_max`.
+    /// Appends events for one watcher to `out`, until no event remains or `out` contains about `bytes_max` bytes.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let has_others = self.watchers.len() > 1;
         let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
@@ -438,7 +438,7 @@ impl<O: Copy> Watchers<O> {
 }
 
 impl<O> WatcherEntry<O> {
-    /// Marks this watcher as dirty. The watcher is in `slot`.
+    /// Marks this watcher as dirty. `slot` is the slot of the watcher.
     fn mark_dirty(&mut self, slot: u32, dirty: &mut VecDeque<WatcherKey>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push_back(WatcherKey { slot, generation: self.generation });
@@ -461,7 +461,8 @@ pub enum StopKind {
     Resumes,
 }
 
-/// With fewer timers than this, the timers of removed watchers are not removed early.
+/// When there are more timers than four for each watcher plus this number, the timers of removed watchers are removed
+/// early.
 const KEYS_SWEPT_MIN: usize = 1024;
 
 /// Returns the error of a watch that ends, or does not begin, because the server stops.

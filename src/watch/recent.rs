@@ -4,8 +4,8 @@ use crate::codec::Format;
 use crate::limits::{RECENT_EVENT_BYTES_MAX, RECENT_EVENTS};
 use crate::resource::ResourceVersion;
 
-/// The bytes of events. The version of an event selects its slot. A later event replaces an earlier event in the same
-/// slot.
+/// The bytes of recent events, in slots. The version of an event selects its slot. A later event replaces an earlier
+/// event in the same slot.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     slots: Vec<(Option<EventKey>, Vec<u8>)>,
@@ -23,7 +23,8 @@ pub(super) struct EventKey {
 }
 
 impl Recent {
-    /// Appends the bytes of `event`. If they are not cached, calls `write` to append them.
+    /// Appends the bytes of `event` to `out`. If the bytes are not cached, calls `write` to append them, and may cache
+    /// them.
     pub(super) fn push_cached(&mut self, out: &mut Vec<u8>, event: EventKey, write: impl FnOnce(&mut Vec<u8>)) {
         if self.slots.is_empty() {
             self.slots.resize_with(RECENT_EVENTS, Default::default);

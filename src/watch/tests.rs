@@ -27,7 +27,7 @@ struct World {
     now: Now,
 }
 
-/// The client of a watch.
+/// The client of a watch, and the events that it has seen.
 struct Client {
     key: WatcherKey,
     range: Range,
@@ -103,8 +103,8 @@ impl World {
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
     }
 
-    /// Fills some of the dirty watchers, or all of them if `everybody`. The connections of the other watchers have no
-    /// room now.
+    /// Fills some of the dirty watchers, or all of them if `everybody` is true. The connections of the other watchers
+    /// have no room now.
     fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
         self.watchers.notify(&self.table);
         let mut again = Vec::new();
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Returns the events that a client should have seen in the whole history.
+    /// Returns the events that a client should have seen, computed from the whole history.
     fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
         let takes = |object: &Object| client.range.contains(object.key()) && object.is_selected_by(&client.selector);
         let mut expected = Vec::new();
@@ -193,7 +193,7 @@ fn every_watcher_sees_every_change_once_and_in_order() {
             }
             world.fan_out(&mut clients, false);
         }
-        // Fills until nothing remains, since one fill scans only a limited part of the log.
+        // Fills the watcher until no event remains, since one fill scans only a limited part of the event log.
         for _ in 0..100 {
             world.fan_out(&mut clients, true);
         }
@@ -498,8 +498,8 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     }
 }
 
-/// Returns a world, a pool of one permit, and a watcher that holds the permit. The watcher has sent a part of its
-/// initial state.
+/// Returns a world, a pool of one permit, and a watcher of `requester` that holds the permit. The watcher has sent a
+/// part of its initial state.
 fn world_with_initial_state(requester: Requester<'_>) -> (World, Permits, WatcherKey) {
     let mut world = World::new(1, usize::MAX);
     (0..30).for_each(|_| world.write());
@@ -528,7 +528,7 @@ fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() 
     world.watchers.park(key);
     world.watchers.check_long();
     world.watchers.unpark(key);
-    // A slow client makes room for one event between two checks.
+    // A slow client reads enough for one more event between two checks.
     assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut Vec::new(), 1), Fill::More);
     world.watchers.park(key);
     (0..2).for_each(|_| world.watchers.check_long());

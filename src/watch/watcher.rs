@@ -1,4 +1,4 @@
-//! One watcher: how it learns of changes, how far it has read, and what it sends next.
+//! One watcher: how it learns of changes, up to which version it has read them, and what it sends next.
 
 use super::event;
 use super::recent::Recent;
@@ -26,20 +26,20 @@ pub(super) struct Watcher {
     form: Form,
     /// Whether the next event must contain the column definitions of a `Table`.
     wants_columns: bool,
-    /// When the next bookmark is due, in ms.
+    /// Time at which the next bookmark is due, in ms.
     bookmark_ms: u64,
-    /// When the watch ends, in ms.
+    /// Time at which the watch ends, in ms.
     end_ms: u64,
 }
 
 /// The way in which a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// The watcher sends the initial state, until `end_ms` at the latest.
+    /// The watcher sends the initial state. At the time `end_ms` the watcher stops, and the watch ends with an error.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, permit: Option<Permit> },
     /// The watcher sends an error and ends.
     Refused(Box<ApiError>),
-    /// The watcher reads the log from its cursor.
+    /// The watcher reads the event log from its cursor.
     Scan,
     /// The index notifies the watcher of changes that may match. `pending` holds the versions of these changes. Broad
     /// watchers are never synced.
@@ -78,7 +78,7 @@ impl Watcher {
         }
     }
 
-    /// Returns the deadline of the initial state, in ms; `None` if the watcher sends no initial state now.
+    /// Returns the deadline for sending the initial state, in ms; `None` if the watcher sends no initial state now.
     pub(super) fn initial_end_ms(&self) -> Option<u64> {
         match &self.progress {
             Progress::Initial { end_ms, .. } => Some(*end_ms),
@@ -91,8 +91,8 @@ impl Watcher {
         matches!(self.progress, Progress::Initial { permit: Some(_), .. })
     }
 
-    /// Checks whether the client leaves a long initial state unread. Drops the initial state if its permit was revoked.
-    /// Returns whether the watcher [still sends a long initial state](Watcher::is_long).
+    /// Checks whether the client leaves a long initial state unread. If the permit of the initial state was revoked,
+    /// drops the initial state. Returns whether the watcher [still sends a long initial state](Watcher::is_long).
     pub(super) fn check_reading(&mut self, is_parked: bool) -> bool {
         let Progress::Initial { permit: Some(permit), .. } = &self.progress else { return false };
         let is_held = permit.check_reading(is_parked);
@@ -102,7 +102,7 @@ impl Watcher {
         is_held
     }
 
-    /// Returns when the next bookmark or the end of the watch is due, in ms.
+    /// Returns the time at which the next bookmark or the end of the watch is due, in ms.
     pub(super) fn due_ms(&self) -> u64 {
         if self.bookmarks { self.end_ms.min(self.bookmark_ms) } else { self.end_ms }
     }
@@ -123,7 +123,8 @@ impl Watcher {
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
             Progress::Synced { pending } if pending.back() == Some(&version) => {}
-            // The connection has taken no events for many changes. So the watcher reads the log again later.
+            // The connection had no room for events during many changes. So the watcher reads the event log again
+            // later.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
@@ -135,8 +136,8 @@ impl Watcher {
         self.progress = Progress::Refused(Box::new(error.clone()));
     }
 
-    /// Makes a synced watcher scan the log again, from the version before its first pending event. The cursor itself
-    /// may be older than the log.
+    /// Makes a synced watcher scan the event log again, from the version before its first pending event. The cursor
+    /// itself may be older than the log.
     #[cold]
     pub(super) fn rescan(&mut self) {
         if let Progress::Synced { pending } = &self.progress {
@@ -194,7 +195,7 @@ impl Watcher {
     }
 
     /// Whether the watcher has an event or a bookmark to send now. In a list form, such as `PartialObjectMetadataList`,
-    /// either one ends the watch.
+    /// an event or a bookmark ends the watch.
     #[cold]
     fn has_something(&self, filled: &Result<bool, ApiError>, has_events: bool, now: Now) -> bool {
         filled.as_ref().is_ok_and(|more| has_events || !more && self.wants_bookmark(now))
@@ -299,8 +300,8 @@ fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     ApiError::Expired { message, next: None }
 }
 
-/// Returns the error for a client that has not read the initial events within [`JOB_MS_MAX`], or that did not read them
-/// while other clients waited for a permit.
+/// Returns the error for a client that was too slow. The client has not read the initial events within [`JOB_MS_MAX`],
+/// or did not read them while other clients waited for a permit.
 #[cold]
 fn too_slow() -> ApiError {
     ApiError::Expired { message: "the initial events were read too slowly: list anew".into(), next: None }

@@ -1,11 +1,12 @@
-//! One commit of redb: the positions of its entries, its transaction, and a check whether the store has the commit.
+//! One commit of redb: the positions of its entries, its transaction, and a check whether the database contains the
+//! commit.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, MANIFEST, MARKS, META, NEXT, number};
 use crate::engine::{Entry, Write};
 
-/// The effects of a commit on the store's numbers.
+/// The positions of a commit's entries, and the commit's effect on the counters in the database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit {
     /// Position of the commit's first entry.
@@ -64,7 +65,8 @@ impl Commit {
         if self.is_marked {
             let mut meta = transaction.open_table(META)?;
             put(&mut meta, MARKS, self.marks)?;
-            // The next position is otherwise derived from the last entry, which a truncation can delete.
+            // Without this number, the next position would be derived from the last entry. But a truncation can delete
+            // the last entry.
             put(&mut meta, NEXT, self.next)?;
             if let Some(generation) = self.log_generation {
                 put(&mut meta, LOG_GENERATION, generation)?;
@@ -73,7 +75,7 @@ impl Commit {
         Ok(transaction.commit()?)
     }
 
-    /// Whether the store has this commit.
+    /// Whether the database contains this commit.
     pub(super) fn is_in(&self, transaction: &ReadTransaction) -> Result<bool, redb::Error> {
         if self.is_marked {
             return Ok(number(&transaction.open_table(META)?, MARKS)? == Some(self.marks));

@@ -24,7 +24,8 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     if !try_lock(&file, &path)? {
         return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
     }
-    // An earlier process may have ended after it created a file and before it synced the folder.
+    // An earlier process may have ended after it created a file and before it synced the folder. So the folder is
+    // synced again.
     sync(folder)?;
     // Operators can read the process id. An error is ignored, so that a full disk does not prevent startup.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The log: a region of fixed size before the database in the file. It holds the commits that only append one entry.
+//! The log: a region of fixed size before the database in the file. Commits that only append one entry go to the log.
 //!
 //! However small it is, a commit of redb writes about ten pages and takes over a hundred microseconds of processor
 //! time. Most commits append one short entry. In the log, such a commit is one write and one sync. When the log is
@@ -15,8 +15,8 @@
 //!
 //! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
 //! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.
-//! A clean stop moves the entries to the database. If it cannot, it writes an end record. The next open then also
-//! notices damage of the last entry.
+//! A clean stop moves the log's entries to the database. If the disk is full, it writes an end record to the log
+//! instead. The next open then also notices damage of the last entry.
 
 use std::io;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::engine::{Entry, Position};
 /// The log of a store.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Seed of the checksums.
+    /// Seed of the checksums of the records.
     seed: u64,
     /// Number of the current generation.
     generation: u64,
@@ -50,7 +50,7 @@ pub(super) struct Record {
     place: Range<usize>,
 }
 
-/// What the database stores about the log.
+/// The values about the log that the database stores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Seed of the checksums.
@@ -77,7 +77,7 @@ impl Log {
         Self { seed, generation, records: Vec::new(), end: 0, buffer: Vec::new() }
     }
 
-    /// Reads the log from `region`.
+    /// Parses the records of the current generation in `region`, the bytes of the log.
     ///
     /// # Errors
     /// The log is damaged. The text describes the damage.
@@ -111,8 +111,8 @@ impl Log {
         }
     }
 
-    /// Returns the payloads of the records in `generation` and later generations, with their positions. The log may be
-    /// damaged.
+    /// Returns the payloads of the valid records in `generation` and later generations, with their positions. The log
+    /// may be damaged.
     pub(super) fn salvage(region: &[u8], seed: u64, generation: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let offsets = (0..region.len()).step_by(ALIGNMENT);
         let found = offsets.filter_map(move |offset| record_at(region, offset, seed));
@@ -186,7 +186,8 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Reads the entries at `positions` in one read. Returns `None` if a record has changed since it was written.
+    /// Reads the entries at `positions` from the log in one read. Returns `None` if a record has changed since it was
+    /// written.
     ///
     /// # Errors
     /// The backend has failed.

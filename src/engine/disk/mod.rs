@@ -9,13 +9,13 @@
 //! snapshot and index, and `meta`. Each entry is in the log or in the database. The positions of the stored entries
 //! have no gaps. So [`Disk::open`] notices a lost entry.
 //!
-//! A commit syncs the file once; redb calls this a one-phase commit. redb first writes new pages. It never overwrites
-//! pages of the last commit. Then it writes a header that names the new root, and syncs the file. If the power fails
-//! before the sync ends, any part of these writes may be on the disk. This is a torn commit. Each page holds checksums
-//! of the pages below it, and the header holds the root's checksum. So the next open notices a torn commit. It returns
-//! to the previous commit, which the header still names. No client got an acknowledgement for the torn commit. A
-//! two-phase commit would sync twice. The second sync helps only against an attacker who forges a checksum with the
-//! bytes of a value, and cuts the power in the right millisecond.
+//! A commit of redb syncs the file once; redb calls this a one-phase commit. redb first writes new pages. It never
+//! overwrites pages of the last commit. Then it writes a header that names the new root page, and syncs the file. If
+//! the power fails before the sync ends, any part of these writes may be on the disk. This is a torn commit. Each page
+//! stores checksums of the pages below it, and the header stores the checksum of the root page. So the next open
+//! notices a torn commit. The open returns to the previous commit, which the header still names. No client got an
+//! acknowledgement for the torn commit. A two-phase commit would sync twice. The second sync helps only against an
+//! attacker who forges a checksum with the bytes of a value, and cuts the power in the right millisecond.
 //!
 //! [`Disk::open`] verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. Two
 //! kinds of damage go unnoticed:
@@ -307,8 +307,8 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Moves the log's entries to the database, so that the next open notices any damage. If this fails, for example
-    /// because the disk is full, writes an end record to the log.
+    /// Moves the log's entries to the database, so that the next open notices any damage. If the disk is full, writes
+    /// an end record to the log instead.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;

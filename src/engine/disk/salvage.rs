@@ -1,4 +1,4 @@
-//! Reads the intact parts of a store's file that may be damaged, for an operator.
+//! Reads the intact parts of a store's file for an operator. The file may be damaged.
 
 use std::io;
 use std::path::Path;
@@ -39,9 +39,10 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
-/// Reads `file`, a store or a copy of one, as far as possible.
+/// Reads as much as possible of `file`, which is a store's file or a copy of it.
 ///
-/// Changes neither the file nor its folder, and takes no lock. Holds the whole file in memory, for a short time twice.
+/// Changes neither the file nor its folder, and takes no lock. While it runs, the function stores up to two copies of
+/// the whole file in memory.
 ///
 /// A file that a server is writing to can look damaged.
 ///

@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) guard: Guard,
 }
 
-/// What the open of a store needs from its database.
+/// The values that the open of a store reads from the database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     /// Position of the next entry.

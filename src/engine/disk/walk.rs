@@ -26,8 +26,8 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
     let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
     let mut walk = Walk { bytes: database, ..Walk::default() };
     let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
-    // The previous commit may have values that are missing in the last commit. If both have a value, the first one
-    // found is kept. So the last commit comes first.
+    // The previous commit may contain values that are missing in the last commit. If both commits contain a value of a
+    // key, the walk keeps the value that it finds first. So the walk reads the last commit first.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
     for slot in slots {
         let complaints = walk.complaints.len();
@@ -45,7 +45,7 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
     walk.finish()
 }
 
-/// A key and its value.
+/// A key and its value in a tree.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// A walk, and the content that it has found so far.
@@ -202,7 +202,7 @@ fn end_at(page: &[u8], at: usize) -> Option<usize> {
     u32_at(page, at).and_then(|end| usize::try_from(end).ok())
 }
 
-/// Offset of the number of pages per region in the header.
+/// Offset in the header of the number of pages per region, in bytes.
 const REGION_PAGES: usize = 20;
 /// Offset of the first of the two commit slots in the header, in bytes.
 const SLOTS: usize = 64;

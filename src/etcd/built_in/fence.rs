@@ -5,11 +5,11 @@ use crate::etcd::messages::{Compare, Compared, RangeRequest};
 use serde::Deserialize;
 use tonic::Status;
 
-/// The APIService as this process last saw it.
+/// The APIService of Leases, as this process last saw it.
 #[derive(Debug)]
 pub(super) struct Fence {
     key: Vec<u8>,
-    /// Revision of the APIService's last write; `None` if it names no Service.
+    /// Revision of the APIService's last write; `None` if the APIService names no Service.
     revision: Option<i64>,
 }
 
@@ -31,7 +31,7 @@ impl Fence {
         Self { key: key.into_bytes(), revision: None }
     }
 
-    /// Reads the APIService. Returns whether it has changed.
+    /// Reads the APIService. Returns whether it has changed since the last read.
     ///
     /// # Errors
     /// [`Failure`]
@@ -44,7 +44,7 @@ impl Fence {
         Ok(std::mem::replace(&mut self.revision, revision) != revision)
     }
 
-    /// Returns the condition for a write; `None` if the APIService names no Service.
+    /// Returns the comparison that a write's transaction must contain; `None` if the APIService names no Service.
     pub(super) fn compare(&self) -> Option<Compare> {
         self.revision.map(|revision| unchanged(self.key.clone(), revision))
     }
@@ -60,7 +60,7 @@ fn names_service(value: &[u8]) -> Result<bool, Failure> {
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
-/// Returns the condition that a key has this mod revision. With 0, the key must not exist.
+/// Returns the comparison that a key has this mod revision. If `revision` is 0, the key must not exist.
 pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
     /// Target of a comparison: the revision of the last write.
     const MOD_REVISION: i32 = 2;

@@ -26,7 +26,7 @@ use storage::BuiltInStorage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-/// Timeout of a command.
+/// Timeout of a command to built-in storage.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The wanted state of a Lease in built-in storage.
@@ -34,11 +34,11 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Wanted {
     /// `namespace/name`
     pub key: String,
-    /// Object; `None` to delete the Lease.
+    /// Encoded Lease; `None` to delete the Lease.
     pub value: Option<Vec<u8>>,
 }
 
-/// A command to the thread.
+/// A command to the thread that reads and writes built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltInCommand {
     /// Reads the changes since the previous read.
@@ -52,7 +52,7 @@ pub enum BuiltInCommand {
     Write {
         /// The Leases.
         leases: Vec<Wanted>,
-        /// Whether to delete all other Leases.
+        /// Whether to delete all Leases that are not in `leases`.
         is_complete: bool,
         /// Whether to write unchanged Leases too. Such a write changes the `resourceVersion`, so updates that clients
         /// have based on the older `resourceVersion` fail.
@@ -60,7 +60,7 @@ pub enum BuiltInCommand {
     },
 }
 
-/// An event of the thread, one for each command.
+/// An event from the thread of built-in storage, one for each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltInEvent {
     /// The result of a read.
@@ -78,9 +78,9 @@ pub enum BuiltInEvent {
         /// the changes.
         overtaken: Vec<String>,
     },
-    /// The APIService names a Service.
+    /// Answer to [`BuiltInCommand::Look`]: the APIService names a Service.
     Ours,
-    /// The APIService names no Service, so the remaining Leases were not written.
+    /// The APIService names no Service. If the command was a write, the remaining Leases were not written.
     NotOurs,
     /// The command has failed.
     Failed(String),
@@ -91,8 +91,8 @@ pub enum BuiltInEvent {
 pub struct BuiltInPort {
     commands: UnboundedSender<BuiltInCommand>,
     events: Updates<BuiltInEvent>,
-    /// The thread. A write in flight may take effect after this port is dropped, but only if both of its comparisons
-    /// hold.
+    /// The thread that reads and writes built-in storage. A write in flight may take effect after this port is dropped,
+    /// but only if both of its comparisons hold.
     _thread: Background,
 }
 

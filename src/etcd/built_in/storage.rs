@@ -1,4 +1,5 @@
-//! Reads and writes Leases in built-in storage, and remembers each Lease as this process last saw it.
+//! Reads and writes Leases in built-in storage, that is, kube-apiserver's own Leases in etcd. Remembers each Lease as
+//! this process last saw it.
 
 use super::fence::{Fence, unchanged};
 use super::{BuiltInCommand, BuiltInEvent, Wanted};
@@ -30,7 +31,7 @@ pub(super) struct BuiltInStorage {
     /// Prefix of the keys of all Leases.
     prefix: Vec<u8>,
     fence: Fence,
-    /// Leases by key.
+    /// Leases that this process has seen, by key.
     seen: HashMap<String, Seen>,
     /// Revision of the last read; 0 before the first read.
     revision: u64,
@@ -41,11 +42,11 @@ pub(super) struct BuiltInStorage {
 struct Seen {
     /// Revision of the Lease's last write.
     revision: i64,
-    /// Hash of the object.
+    /// Hash of the Lease's stored bytes.
     hash: u64,
 }
 
-/// The outcome of a transaction.
+/// The outcome of a transaction that writes Leases.
 enum Done {
     /// The Leases were written at this revision.
     Written { revision: i64 },
@@ -67,7 +68,7 @@ impl BuiltInStorage {
         }
     }
 
-    /// Runs a command.
+    /// Runs a command of the event loop.
     ///
     /// # Errors
     /// [`Failure`]; a write may be partly done.
@@ -84,11 +85,11 @@ impl BuiltInStorage {
         }
     }
 
-    /// Reads all changes at one revision.
+    /// Reads all Leases, or the changes since the previous read, at one revision.
     async fn read(&mut self, is_complete: bool) -> Result<BuiltInEvent, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
-            // After a failed read, the next read is complete too.
+            // If this read fails, the next read is complete too.
             self.seen.clear();
             self.revision = 0;
         }
@@ -193,7 +194,7 @@ impl BuiltInStorage {
         Ok(BuiltInEvent::Written { overtaken })
     }
 
-    /// Whether a Lease already has the wanted state.
+    /// Whether this process last saw the Lease in the wanted state.
     fn is_there(&self, lease: &Wanted) -> bool {
         match (&lease.value, self.seen.get(&lease.key)) {
             (None, None) => true,

@@ -1,4 +1,4 @@
-//! Why requests are refused before the API sees them.
+//! Errors for requests that are refused before the API sees them.
 
 /// Why a request is refused before the API sees it. The error closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Status code of the refusal.
+    /// Returns the status code of the refusal.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

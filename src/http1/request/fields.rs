@@ -1,8 +1,8 @@
 //! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and what they mean for the message and the connection.
 //!
-//! A client sends the same fields with every request, except for the length of the body. So the parser keeps the last
-//! field section and its meaning. If the next section has the same bytes, a comparison replaces the parsing. This
-//! saves a third of the CPU instructions of a renewal.
+//! A client sends the same fields with every request, except for the length of the body. So the parser stores the last
+//! field section and its meaning. If the next section consists of the same bytes, a comparison replaces the parsing.
+//! This saves a third of the CPU instructions of a renewal.
 
 use super::error::RequestError;
 use super::line::RequestLine;
@@ -12,7 +12,7 @@ use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
 /// The parsed field section of the last request.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// The section as received, including the empty line at its end. Empty if no section is kept.
+    /// Bytes of the section as received, including the empty line at its end. Empty if no section is stored.
     section: Vec<u8>,
     lines: Vec<Line>,
     /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields mean other things.
@@ -20,14 +20,14 @@ pub(super) struct Fields {
     said: Said,
 }
 
-/// Position of a field line in its section.
+/// Position of a field line in its field section.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: Span,
     value: Span,
 }
 
-/// Part of a section.
+/// Position of a part of the section, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u16,
@@ -46,7 +46,7 @@ impl Span {
     }
 }
 
-/// Meaning of a section.
+/// Meaning of a section for the message and the connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     accept: Option<Span>,
@@ -56,9 +56,9 @@ pub(super) struct Said {
     pub(super) body: BodyLength,
     /// Whether more requests may follow (RFC 9112 §9.3).
     pub(super) keep_alive: bool,
-    /// `Upgrade` names `h2c`, and `Connection` names `Upgrade` (RFC 7540 §3.2).
+    /// Whether `Upgrade` names `h2c`, and `Connection` names `Upgrade` (RFC 7540 §3.2).
     pub(super) wants_h2c: bool,
-    /// The client waits for 100 (Continue).
+    /// Whether the client waits for 100 (Continue).
     pub(super) expects_continue: bool,
 }
 
@@ -78,15 +78,15 @@ impl Default for BodyLength {
 }
 
 impl Fields {
-    /// Returns the length of the kept section if `bytes` begins with that section.
+    /// Returns the length of the stored section if `bytes` begins with that section.
     pub(super) fn prefix_of(&self, bytes: &[u8]) -> Option<usize> {
         (!self.section.is_empty() && bytes.starts_with(&self.section)).then_some(self.section.len())
     }
 
-    /// Parses `section`, unless it equals the kept section. `section` includes the empty line at its end.
+    /// Parses `section`, unless it equals the stored section. `section` includes the empty line at its end.
     ///
     /// # Errors
-    /// [`RequestError`] if a line is malformed or lines contradict each other. Then no section is kept.
+    /// [`RequestError`] if a line is malformed or lines contradict each other. Then no section is stored.
     pub(super) fn read(&mut self, section: &[u8], is_1_1: bool) -> Result<(), RequestError> {
         if self.is_1_1 == is_1_1 && self.section == section {
             return Ok(());
@@ -110,7 +110,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the meaning of the section.
+    /// Returns the meaning of the field section.
     pub(super) fn said(&self) -> &Said {
         &self.said
     }
@@ -130,7 +130,7 @@ impl Fields {
         }
     }
 
-    /// Frees the kept section if it is too long to keep until the next request.
+    /// Frees the stored section if it is too long to store until the next request.
     pub(super) fn shrink(&mut self) {
         if self.section.len() > FIELDS_KEPT_BYTES_MAX {
             *self = Self::default();

@@ -10,7 +10,7 @@ use memchr::{memchr, memrchr};
 pub(super) struct RequestLine<'h> {
     pub(super) method: Method,
     target: &'h str,
-    /// HTTP/1.1, not HTTP/1.0.
+    /// Whether the version is HTTP/1.1. Otherwise, the version is HTTP/1.0.
     pub(super) is_1_1: bool,
 }
 

@@ -23,13 +23,13 @@ use memchr::{memchr, memchr_iter};
 /// message is unknown.
 #[derive(Debug)]
 pub struct RequestParser {
-    /// Largest body accepted, in bytes.
+    /// Maximum length of an accepted request body, in bytes.
     body_bytes_max: usize,
-    /// Number of bytes at the front of the buffer that certainly contain no end of a head.
+    /// Number of bytes at the front of the buffer that were searched and contain no end of a request head.
     scanned_bytes: usize,
     /// The message whose head was received and whose body is incomplete.
     awaited: Option<Awaited>,
-    /// Fields of the last head.
+    /// Field section of the last request head.
     fields: Fields,
 }
 
@@ -45,9 +45,9 @@ struct Awaited {
 /// Lengths of a head, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadLength {
-    /// The head, including the empty line that ends it.
+    /// Length of the head, including the empty line that ends it.
     bytes: usize,
-    /// The request line, including its CRLF.
+    /// Length of the request line, including its CRLF.
     line_bytes: usize,
 }
 
@@ -72,7 +72,7 @@ pub enum Step<R> {
     Served(R),
 }
 
-/// What happens to the bytes of a served request.
+/// What the parser does with the bytes of a served request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
     /// The bytes are consumed.
@@ -81,7 +81,7 @@ pub enum Bytes {
     Keep,
 }
 
-/// The request's effect on the connection (RFC 9112 §9.3).
+/// The request's effect on the connection (RFC 9112 §9.3), and on the form of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
     /// Whether more requests may follow.
@@ -101,7 +101,7 @@ impl RequestParser {
         Self { body_bytes_max, scanned_bytes: 0, awaited: None, fields: Fields::default() }
     }
 
-    /// Returns the largest body accepted, in bytes.
+    /// Returns the maximum length of an accepted request body, in bytes.
     #[must_use]
     pub fn body_bytes_max(&self) -> usize {
         self.body_bytes_max
@@ -176,7 +176,8 @@ impl RequestParser {
                 let body_bytes = *payload_bytes;
                 if !progress.done {
                     self.awaited = Some(awaited);
-                    // The decoder has read all bytes. So the bytes behind the payload can be removed.
+                    // The decoder has read all bytes in the buffer. So the decoded chunk framing behind the payload can
+                    // be removed.
                     buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                     return Ok(self.incomplete());
                 }

@@ -166,7 +166,7 @@ fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
     assert!(matches!(step(&mut buf), Step::Incomplete { send_continue: false }), "nothing is expected");
 }
 
-/// A parser keeps the fields of the previous request. A parser without a previous request must give the same result.
+/// A parser stores the fields of the previous request. A parser without a previous request must give the same result.
 #[test]
 fn a_request_is_the_same_whatever_came_before_it() {
     let lines = ["GET /a HTTP/1.1", "PUT /b?c HTTP/1.1", "POST /d HTTP/1.0", "GET /\r\r HTTP/1.1", "BREW /e HTTP/1.1"];

@@ -14,7 +14,7 @@ pub struct Received<'i> {
     pub event: Option<Event<'i>>,
 }
 
-/// An action of the peer. If the stream has ended on both sides, the stream's key finds nothing any more.
+/// An action of the peer. Once a stream has ended on both sides, no stream has its key any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Server: a valid request. Its fields stay in the [`FieldBuf`](crate::hpack::FieldBuf) until the next call of
@@ -55,7 +55,7 @@ pub enum Event<'i> {
     },
     /// The stream ended early. Nothing more can be sent on it.
     Reset {
-        /// The stream. Its key finds nothing any more.
+        /// The stream. No stream has this key any more.
         stream: StreamKey,
         /// The error code.
         code: ErrorCode,

@@ -1,4 +1,4 @@
-//! Turns HEADERS and CONTINUATION into requests, responses and trailers.
+//! Assembles field blocks from HEADERS and CONTINUATION frames, and decodes them into requests, responses and trailers.
 
 use super::{Connection, Event, RecvContext, Role, Shutdown};
 use crate::hpack::Decoded;
@@ -21,7 +21,7 @@ pub(super) struct PendingBlock {
     octets: Vec<u8>,
 }
 
-/// What a HEADERS frame says beside its field block.
+/// The values of a HEADERS frame other than its field block.
 #[derive(Clone, Copy, Debug)]
 struct BlockStart {
     stream_id: StreamId,
@@ -146,8 +146,8 @@ impl Connection {
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 
-    /// Refuses a request with a response that has only `status`. The caller gets no event. A status tells the client
-    /// more than a reset.
+    /// Refuses a request with a response that consists only of `:status`. The caller gets no event. A status tells the
+    /// client more than a reset.
     #[cold]
     fn refuse_request<'i>(
         &mut self,

@@ -1,6 +1,6 @@
-//! The last response head sent, kept for reuse. Responses within one second mostly have the same fields. Each field is
-//! then encoded as an index into the table. Comparing a head with the last head costs a fraction of looking up each
-//! field.
+//! The response head that was sent last, and its field block, for reuse. Responses within one second mostly have the
+//! same fields. The encoder would encode each of these fields as an index into the dynamic table. To compare a head
+//! with the last head costs a fraction of the look-ups of all fields.
 
 use super::SendField;
 use crate::hpack::{Indexing, NameId};
@@ -13,15 +13,15 @@ pub(super) struct HeadMemo {
     fields: Vec<(NameId, usize)>,
     values: Vec<u8>,
     block: Vec<u8>,
-    /// [`Encoder::changes`](crate::hpack::Encoder::changes) when the head was kept.
+    /// [`Encoder::changes`](crate::hpack::Encoder::changes) when the head was stored.
     changes: u64,
 }
 
-/// Longest block kept, in octets. Longer blocks belong to heads that do not recur.
+/// Length of the longest block that is stored, in octets. Longer blocks belong to heads that do not recur.
 const BLOCK_BYTES_MAX: usize = 64;
 
 impl HeadMemo {
-    /// If this head equals the kept head and the encoder has not changed since, appends the kept block and returns
+    /// If this head equals the stored head and the encoder has not changed since, appends the stored block and returns
     /// true.
     #[inline]
     pub(super) fn replay(&self, status: u16, fields: &[SendField<'_>], changes: u64, out: &mut Vec<u8>) -> bool {
@@ -39,9 +39,9 @@ impl HeadMemo {
         true
     }
 
-    /// Keeps a head whose encoding did not change the encoder.
+    /// Stores a head whose encoding did not change the encoder.
     pub(super) fn keep(&mut self, status: u16, fields: &[SendField<'_>], changes: u64, block: &[u8]) {
-        // Keeps no secret value, and no field name that is not a known [`NameId`].
+        // Secret values are not stored. Nor are fields whose name is not a known [`NameId`].
         let is_plain = |field: &SendField<'_>| field.indexing == Indexing::Value && field.name.id != NameId::UNKNOWN;
         if block.len() > BLOCK_BYTES_MAX || !fields.iter().all(is_plain) {
             return;

@@ -1,7 +1,7 @@
 //! One HTTP/2 connection, made of the parts in [`super`].
 //!
-//! This file has the type [`Connection`], its start and its shutdown. It also receives frames, and passes each frame
-//! to the handler in `recv` for its type. `send` sends frames.
+//! This file defines the type [`Connection`], its start and its shutdown. It also parses received frames, and passes
+//! each frame to the handler for its type, in `recv`. The methods in `send` send frames.
 
 mod event;
 mod field_block;
@@ -116,7 +116,7 @@ enum Shutdown {
     Final(StreamId),
 }
 
-/// What the caller of `recv` passes to the frame handlers.
+/// The arguments of [`Connection::recv`] that the frame handlers need.
 struct RecvContext<'t> {
     now_ms: u64,
     fields: &'t mut FieldBuf,
@@ -124,7 +124,7 @@ struct RecvContext<'t> {
 }
 
 impl Connection {
-    /// Creates the server's side of a new connection. Its SETTINGS go to `out`.
+    /// Creates the server's side of a new connection. Appends the server's SETTINGS to `out`.
     #[must_use]
     pub fn server(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         frame::settings::encode_into(&config.of_server(), out);
@@ -150,7 +150,7 @@ impl Connection {
         (connection, key)
     }
 
-    /// Creates the client's side of a new connection. Preface and SETTINGS go to `out`.
+    /// Creates the client's side of a new connection. Appends the preface and the client's SETTINGS to `out`.
     #[must_use]
     pub fn client(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
@@ -316,8 +316,8 @@ impl Connection {
         Goaway { last_stream_id, code }.encode_into(out);
     }
 
-    /// Whether the caller can close the connection once `out` is written. This is so if the connection has failed or
-    /// its graceful shutdown is complete.
+    /// Whether the caller can close the connection once `out` is written. The connection must have failed, or its
+    /// graceful shutdown must be complete.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match self.phase {
@@ -395,8 +395,8 @@ impl Connection {
         }
     }
 
-    /// Whether to ignore frames on this closed stream. So it is if the id is above the last stream id of our GOAWAY,
-    /// or if this side has reset the stream.
+    /// Whether to ignore frames on this closed stream. They are ignored if the id is above the last stream id of our
+    /// GOAWAY, or if this side has reset the stream.
     fn is_ignored(&self, id: StreamId) -> bool {
         matches!(self.shutdown, Shutdown::Final(last) if self.role == Role::Server && id > last)
             || self.reset_memory.covers(id)

@@ -42,8 +42,8 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
-        // A server that has sent the head of the response needs no more of the request's body. This is so even while
-        // the response waits for a window.
+        // A server that has sent the head of the response needs no more of the request's body, even while the response
+        // waits for a window.
         let is_wanted = self.role == Role::Client || !stream.head_sent;
         if end_stream {
             self.end_remote(key);
@@ -162,7 +162,8 @@ impl Connection {
         }
         let key = self.streams.find(head.stream_id);
         let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else {
-            // The stream is closed. The peer sent the update before it received the end of our side of the stream.
+            // The stream is closed. The peer sent the WINDOW_UPDATE before it received the end of our side of the
+            // stream.
             return match window_update::parse(head, payload) {
                 Err(FrameError::Connection(error)) => Err(error.into()),
                 _ => Ok(None),

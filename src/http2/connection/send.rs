@@ -91,8 +91,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much of `data` as the windows allow, and returns the number of octets sent. `end_stream` tells that
-    /// nothing follows `data`. If octets are left, [`poll_writable`](Self::poll_writable) returns the stream once its
+    /// Sends as much of `data` as the windows allow, and returns the number of octets sent. `end_stream` is whether the
+    /// stream ends after `data`. If octets are left, [`poll_writable`](Self::poll_writable) returns the stream once its
     /// windows are open again. The caller then passes the rest.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Connection {
         }
     }
 
-    /// Like [`send_data`](Self::send_data), but appends only the head of one DATA frame to `out`. The caller must
-    /// write the returned number of octets after the head. This is for data that is not copied to `out`, or that is
+    /// Like [`send_data`](Self::send_data), but appends only the head of one DATA frame to `out`. The caller must write
+    /// the returned number of octets after the head. Use this method for data that is not copied to `out`, or that is
     /// generated in `out` itself.
     ///
     /// # Errors
@@ -201,8 +201,9 @@ impl Connection {
     }
 
     /// Marks the rest of a request as unwanted, because the request already has a response (RFC 9113 §8.1). Later data
-    /// of the request is dropped. It counts for the connection's window, and the stream's window is not refilled. An
-    /// immediate reset could destroy the response, since libcurl drops undelivered data when it reads the reset.
+    /// of the request is dropped. This data counts for the connection's window, and the stream's window is not
+    /// refilled. An immediate reset could destroy the response, since libcurl drops undelivered data when it reads the
+    /// reset.
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;
@@ -248,12 +249,12 @@ impl Connection {
     }
 }
 
-/// Size in octets. A smaller DATA frame that a window cut short does not allow the peer further WINDOW_UPDATE frames.
-/// Otherwise a peer that opens its window by one octet at a time could send one WINDOW_UPDATE for each DATA frame.
+/// Minimum size in octets at which a DATA frame that a window cuts short allows the peer further WINDOW_UPDATE frames.
+/// Without this minimum, a peer that opens its window octet by octet could send one WINDOW_UPDATE for each DATA frame.
 const LARGE_DATA: usize = 1024;
 
-/// `refused` may have this many entries, plus twice the number of open streams, before entries of closed streams are
-/// removed.
+/// Number of entries that `refused` may contain beyond twice the number of open streams. Above this number, entries of
+/// closed streams are removed.
 const REFUSED_MIN: usize = 64;
 
 /// Number of WINDOW_UPDATE frames that each DATA frame allows the peer: one for the stream and one for the connection.

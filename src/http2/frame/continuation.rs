@@ -2,7 +2,7 @@
 
 use super::{END_HEADERS, FrameType, StreamId, encode_head_into};
 
-/// Appends a CONTINUATION frame. `is_last` tells that the field block ends with this frame.
+/// Appends a CONTINUATION frame. `is_last` is whether the field block ends with this frame.
 pub(in crate::http2) fn encode_continuation_into(
     stream_id: StreamId,
     fragment: &[u8],

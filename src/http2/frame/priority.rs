@@ -13,8 +13,8 @@ pub(in crate::http2) fn check(head: &FrameHead, payload: &[u8]) -> Result<(), Fr
     Ok(())
 }
 
-/// Returns the stream dependency of a priority. A priority is four octets, with a flag in the first bit and the stream
-/// dependency in the other bits, and then the weight.
+/// Returns the stream dependency of a priority. A priority has five octets. The first four octets contain a flag in the
+/// first bit and the stream dependency in the other bits. The fifth octet is the weight.
 #[inline]
 pub(super) fn dependency(priority: &[u8; 5]) -> StreamId {
     let &[id3, id2, id1, id0, _weight] = priority;

@@ -1,4 +1,4 @@
-//! All streams of a connection. A stream is found by its id or its key. The write queue has the streams that can
+//! All streams of a connection. A stream is found by its id or its key. The write queue contains the streams that can
 //! continue to send.
 
 mod queue;

@@ -1,10 +1,10 @@
 //! A FIFO queue of slots, as a linked list in an array beside the slab. An entry needs no allocation, and any slot can
 //! be removed from the middle.
 
-/// The queue. A slot is in it at most once.
+/// The queue. It contains each slot at most once.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// Indexed by slot.
+    /// Link of each slot, indexed by slot.
     links: Vec<Link>,
     first: u32,
     last: u32,

@@ -7,8 +7,8 @@ use slab::Slab;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The key of a stream: its slot and its id. A slot is never reused with the same id. So the key of a closed stream
-/// finds nothing.
+/// The key of a stream: its slot and its id. A slot is never reused with the same id. So no other stream gets the key
+/// of a closed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     slot: u32,

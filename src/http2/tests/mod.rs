@@ -24,9 +24,9 @@ pub(super) const END_STREAM: u8 = 0x1;
 pub(super) const ACK: u8 = 0x1;
 pub(super) const END_HEADERS: u8 = 0x4;
 
-/// `GET / http` without an authority, of the static table alone.
+/// Field block of `GET / http` without an authority. It consists only of indexes of the static table.
 pub(super) const GET: &[u8] = &[0x82, 0x84, 0x86];
-/// `POST / http`.
+/// Field block of `POST / http`.
 pub(super) const POST: &[u8] = &[0x83, 0x84, 0x86];
 
 /// An event with its own copy of the data.

@@ -1,5 +1,5 @@
-//! The Leases without their content: keys and versions. They show which Lease a change affects, and whether the change
-//! was applied.
+//! [`Known`]: the keys and versions of the Leases, without the rest of the Leases. They show which Lease a change
+//! affects, and whether the change was applied.
 
 use crate::journal::entry::{Origin, StoredChange};
 use crate::journal::record::Record;

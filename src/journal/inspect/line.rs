@@ -1,4 +1,4 @@
-//! One change as a line of JSON.
+//! Formats a change, or damage, as a line of JSON.
 
 use super::known::Key;
 use crate::codec::json::encode_lease_into;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Display;
 
-/// The fields that all changes of an entry share.
+/// The fields that the output lines of all changes of one entry share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryLine {
     pub(super) position: Position,

@@ -1,4 +1,4 @@
-//! Inspects a store for an operator while no server runs. The inspection reads the store as far as possible.
+//! Inspects a store for an operator while no server runs. The inspection reads as much of the store as it can.
 //!
 //! The inspection never writes. It records damage as a complaint and continues to read. After damage, it is unknown
 //! which changes were applied. So every later change counts as applied. The header of the next entry corrects the
@@ -20,24 +20,25 @@ use line::{EntryLine, change_line, damage_line};
 use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};
 
-/// The content of a store.
+/// The result of an inspection: a summary of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of the newest format that this release reads; `None` if the manifest cannot be read.
     pub format: Option<u32>,
-    /// Snapshots in the manifest. The base, from which a server loads, comes first.
+    /// Snapshots that the manifest names. The base snapshot, from which a server loads its table, comes first.
     pub snapshots: Vec<SnapshotSummary>,
-    /// Number of snapshots that are not in the manifest.
+    /// Number of snapshots in the store that the manifest does not name.
     pub stray_snapshots: usize,
-    /// Version of the table before the first change that the store still holds.
+    /// Version of the table in the base; 0 if the manifest cannot be read. The store still contains all changes after
+    /// this version.
     pub first_version: u64,
-    /// Version of the last change.
+    /// Version of the table after the last change.
     pub last_version: u64,
     /// Whether nothing is damaged. If so, a server would load the Leases at `last_version`.
     pub is_exact: bool,
-    /// Number of Leases after the last change.
+    /// Number of Leases in the table after the last change.
     pub leases: usize,
-    /// Number of entries, including the entries that the base already contains.
+    /// Number of entries in the store, including the entries that the base already contains.
     pub entries: u64,
     /// Size of the entries, in bytes.
     pub entry_bytes: u64,
@@ -45,11 +46,11 @@ pub struct Summary {
     pub first_position: Option<u64>,
     /// Position of the last entry.
     pub last_position: Option<u64>,
-    /// Number of changes after the base that were applied.
+    /// Number of changes in the entries after the base that were applied.
     pub applied: u64,
-    /// Number of changes after the base that were rejected.
+    /// Number of changes in the entries after the base that were rejected.
     pub rejected: u64,
-    /// Descriptions of the damage, each with its place.
+    /// Descriptions of the damage in the store, each with its place.
     pub complaints: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ impl Summary {
     }
 }
 
-/// A snapshot in a manifest.
+/// A snapshot that the manifest names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotSummary {
     /// Number of the snapshot.
@@ -89,11 +90,11 @@ pub struct SnapshotSummary {
     pub version: u64,
     /// Position of the last entry in the snapshot.
     pub position: u64,
-    /// Number of Leases.
+    /// Number of Leases in the snapshot.
     pub leases: u64,
-    /// Number of chunks.
+    /// Number of chunks of the snapshot.
     pub chunks: u32,
-    /// Size of the chunks, in bytes.
+    /// Size of the snapshot's chunks, in bytes.
     pub bytes: u64,
     /// Wall-clock time when the snapshot was begun, in microseconds.
     pub begun_us: i64,
@@ -105,7 +106,7 @@ pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
     summary: Summary,
     known: Known,
-    /// Position of the last entry in the base.
+    /// Position of the last entry that the base of the store contains.
     base: Position,
     version: ResourceVersion,
     queue: VecDeque<Entry>,
@@ -118,7 +119,7 @@ pub struct Inspection<'e> {
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl<'e> Inspection<'e> {
-    /// Reads the manifest and the base.
+    /// Reads the manifest and the base of the store.
     #[must_use]
     pub fn begin(engine: &'e mut dyn Engine) -> Self {
         let mut inspection = Self {

@@ -30,7 +30,8 @@ fn every_lease_comes_back_as_it_was() {
         let mut reader = Reader::new(&bytes, 0);
         assert_eq!(read_lease(&mut reader).as_ref(), Ok(&lease), "round {round}");
         assert_eq!(reader.finish(), Ok(()), "round {round}");
-        // The comparison of Leases ignores cached knowledge about `managedFields`. So it is compared here.
+        // The comparison of Leases ignores the cached fields of the spec in `managedFields`. So the test compares these
+        // fields.
         let read = read_lease(&mut Reader::new(&bytes, 0)).expect("a Lease");
         assert_eq!(spec_bits(&read), spec_bits(&lease), "round {round}");
         for end in [bytes.len() / 2, bytes.len() - 1] {

@@ -1,4 +1,4 @@
-//! After a crash at any moment, the next startup has every acknowledged change.
+//! After a crash at any moment, the next startup restores every acknowledged change.
 
 use super::super::Limits;
 use super::super::testing::{Store, Stored};
@@ -34,7 +34,7 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Version that was acknowledged after each number of commits.
+    /// Highest acknowledged version, by number of commits.
     acknowledged: Vec<u64>,
 }
 

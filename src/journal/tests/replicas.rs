@@ -10,7 +10,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 use fastrand::Rng;
 
-/// One of several processes.
+/// One of several processes that share a store.
 #[derive(Debug)]
 struct Replica {
     table: Table,
@@ -206,7 +206,7 @@ fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
     replicas[1].turn();
     store.change_last(|payload| {
         payload.truncate(payload.len() - SEAL_BYTES);
-        // The byte of the chain in the header.
+        // The first byte of `chain` in the entry's header.
         payload[34] ^= 1;
         seal::seal(payload);
     });

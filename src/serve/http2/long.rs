@@ -71,15 +71,15 @@ impl Http2 {
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
-    /// Serves the first long request, unless this turn has served other requests. Their responses would have to wait
-    /// for the long request.
+    /// Serves the first long request, unless this turn has served other requests. The responses to those requests would
+    /// have to wait for the long request.
     pub(super) fn serve_long(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
         while cx.output.len() < budget.output_bytes_max
             && !budget.has_answers
             && !cx.service.pace.check_end()
             && let Some(first) = self.long.queue.pop_front()
         {
-            // A request that was reset takes no time.
+            // A request whose stream was reset takes no time, so the next long request may be served.
             budget.has_answers = self.serve_one(first, cx);
             self.long.turns_waited = 0;
         }
@@ -105,11 +105,12 @@ impl Http2 {
     }
 }
 
-/// Number of turns of the event loop that a long request leaves to other requests. Each turn may serve a hundred other
-/// requests.
+/// Number of turns of the event loop for which a long request waits at most, while other requests are served. Each turn
+/// may serve a hundred other requests.
 const TURNS_WAITED_MAX: u32 = 16;
 
-/// The queue is scanned after this many resets plus half its length.
+/// Number of resets, beyond half the length of the queue, above which the queue is scanned for requests of reset
+/// streams.
 const RESETS_MIN: usize = 16;
 
 #[inline]

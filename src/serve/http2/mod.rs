@@ -2,7 +2,7 @@
 //!
 //! This module runs a connection in each turn of the event loop, and implements its deadlines and its shutdown.
 //! [`receive`] handles the requests, and [`long`] handles requests that take long. [`send`] handles the responses, and
-//! [`streams`] keeps the state of each stream.
+//! [`streams`] stores the state of each stream.
 
 mod long;
 mod receive;
@@ -36,9 +36,9 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Http2 {
     connection: Connection,
-    /// State of the streams, by slot.
+    /// The request or response in progress on each stream, by the slot of the stream's key.
     streams: Vec<Option<StreamWork>>,
-    /// Streams with a runnable job.
+    /// Streams with a runnable job (list or collection deletion).
     jobs: VecDeque<StreamKey>,
     /// Number of streams with a job, runnable or not.
     jobs_open: usize,
@@ -49,11 +49,12 @@ pub struct Http2 {
     whole: VecDeque<Whole>,
     /// Complete requests that take long.
     long: Long,
-    /// Requests that wait or waited for their body, each with the arrival time of its head in ms; oldest first.
+    /// Requests that wait or waited for the rest of their body, each with the arrival time of its head in ms; oldest
+    /// first.
     receiving: VecDeque<(u64, StreamKey)>,
     /// Responses that wait or waited for a flow-control window, each with the start of the wait in ms; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
-    /// Bytes of unserved requests: header fields and received bodies.
+    /// Bytes of requests that the server has not served yet: header fields and received bodies.
     received_bytes: usize,
     /// Bytes of the complete requests among them.
     complete_bytes: usize,
@@ -135,7 +136,7 @@ impl Http2 {
         }
         self.check_invariants();
         self.send_more(cx);
-        // Streams for which the output was full have open windows, so no WINDOW_UPDATE will resume them.
+        // Streams that stopped because the output was full have open windows, so no WINDOW_UPDATE will resume them.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
@@ -162,7 +163,7 @@ impl Http2 {
         }
     }
 
-    /// Appends events to the watch `key` on `stream`. Returns `None` if it is not open.
+    /// Appends events to the watch `key` on `stream`. Returns `None` if the watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -181,8 +182,8 @@ impl Http2 {
         }
         let window = self.connection.send_window(stream);
         if !unsent.is_empty() || window == 0 {
-            // Events are appended to the watch again when its window opens. Until then the watch is left alone, up to
-            // a deadline.
+            // The event loop appends events to the watch again when the window of its stream opens. Until then the
+            // watch is parked, up to a deadline.
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {
@@ -222,7 +223,7 @@ impl Http2 {
         Some(fill)
     }
 
-    /// Whether a request has begun and is incomplete.
+    /// Whether the first bytes of a request have arrived, but not the whole request.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         !input.is_empty() || self.connection.awaits_continuation()
@@ -317,7 +318,7 @@ impl Http2 {
         self.connection.stream_count() == 0 && input.is_empty()
     }
 
-    /// Drops the state of all streams.
+    /// Drops the requests and responses of all streams.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         for stream in self.streams.drain(..).flatten() {
             if let Work::Sending { source: Source::Watch(key), .. } = stream.work {
@@ -378,7 +379,7 @@ impl Http2 {
     }
 }
 
-/// A queue of streams may be this long, plus twice the number of streams, before entries of closed streams are
+/// When a queue of streams is longer than twice the number of streams by this number, the entries of closed streams are
 /// removed.
 const QUEUED_STREAMS_MIN: usize = 64;
 

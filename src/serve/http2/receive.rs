@@ -33,7 +33,7 @@ impl Unserved {
     }
 }
 
-/// The bytes of a waiting request that may have to be served again.
+/// The head and body of a waiting request that the server may have to serve again.
 #[derive(Debug)]
 pub(super) struct Kept {
     head: http2::RequestHead,
@@ -46,7 +46,7 @@ impl Kept {
     }
 }
 
-/// Memory of finished requests, reused for new requests of all connections.
+/// Memory of answered requests: head fields and bodies. New requests of all connections reuse this memory.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Unserved>>,
@@ -71,9 +71,9 @@ impl Spare {
 /// Maximum number of spare buffers. Most buffers are in use by requests that wait for their body. Complete requests
 /// soon return their buffers.
 const SPARE_MAX: usize = 256;
-/// Maximum bytes of a body buffer that is kept; larger bodies are rare.
+/// Maximum size of a body buffer that is kept for reuse, in bytes; larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
-/// Maximum bytes of a field list that is kept; longer lists are rare.
+/// Maximum size of a field list that is kept for reuse, in bytes; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
 
 /// A complete request to serve.
@@ -82,7 +82,7 @@ pub(super) struct Whole {
     key: StreamKey,
     head: http2::RequestHead,
     unserved: Box<Unserved>,
-    /// If the request is served again, what the earlier attempts left for the next one.
+    /// State that earlier attempts to serve the request left for the next attempt; `None` at the first attempt.
     retry: Option<Retry>,
 }
 
@@ -153,7 +153,7 @@ impl Http2 {
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, cx),
             Event::Trailers { stream } => self.on_data(stream, &[], true, cx),
             Event::Reset { stream, .. } => self.on_reset(stream, cx.service),
-            // The peer opens no more streams. Open streams continue.
+            // After its GOAWAY, the peer opens no more streams. Open streams continue.
             Event::Goaway { .. } => {}
             Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
         }
@@ -171,7 +171,7 @@ impl Http2 {
         if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, cx.output);
         }
-        // Header fields count too: a few bytes on the wire can stand for a long field list from the dynamic table.
+        // Header fields count too: a few bytes on the wire can stand for a long field list from HPACK's dynamic table.
         self.received_bytes += fields.list_size();
         let mut unserved = cx.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut cx.service.scratch.fields);
@@ -188,7 +188,7 @@ impl Http2 {
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, cx: &mut Context<'_>) {
-        // If the response was sent early, data on the stream is useless.
+        // If the response was sent before the whole request arrived, further data on the stream is useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), cx);
@@ -253,7 +253,7 @@ impl Http2 {
         is_open
     }
 
-    /// Subtracts a served request from the count and reuses its memory.
+    /// Subtracts a served request from `received_bytes`, and makes its memory available for other requests.
     #[inline]
     fn give_back(&mut self, unserved: Box<Unserved>, cx: &mut Context<'_>) {
         self.received_bytes -= unserved.bytes();
@@ -270,8 +270,8 @@ impl Http2 {
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
-    /// Checks the counts of waiting bytes in both directions. The check is skipped if there are many streams, because
-    /// tests would take minutes.
+    /// Checks the counts of received, waiting and unsent bytes against the streams. The check is skipped if there are
+    /// many streams, because tests would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -325,8 +325,9 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a body of `body_bytes` may wait, if it has to. At least `body_bytes` must remain free,
-    /// so that small requests fit beside large ones. A request without a body is small, and mostly a read.
+    /// Whether a request with a body of `body_bytes` may wait, if it has to. After that, at least `body_bytes` must
+    /// remain free for waiting requests, so that small requests fit beside large ones. A request without a body is
+    /// small, and mostly a read.
     fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
@@ -346,7 +347,8 @@ impl Http2 {
         while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            // During a takeover, a request whose own change is settled then waits for built-in storage.
+            // During a takeover, a request whose own change is settled then waits until built-in storage has the change
+            // too.
             if self.resume_one(key, budget, cx) {
                 self.waiting.add_other(key);
             }
@@ -407,7 +409,7 @@ impl Http2 {
             _ => None,
         };
         // Scans the streams only once, however many requests are refused. The limit may have shrunk so much that most
-        // requests must be refused.
+        // incomplete requests must be refused.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
         // Complete requests need not be refused: they are served before the limit is reached.
         while self.received_bytes + more > bytes_max
@@ -426,7 +428,7 @@ impl Http2 {
         ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max }
     }
 
-    /// Refuses a request whose body is incomplete. The rest of the body is not read.
+    /// Refuses a request whose body is incomplete. The server does not read the rest of the body.
     #[cold]
     fn refuse_body(&mut self, key: StreamKey, error: &ApiError, cx: &mut Context<'_>) {
         let Some((head, unserved)) = self.take_receiving(key) else { return };
@@ -460,7 +462,7 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // The response still waits for a window, and this wait has its own deadline.
+                // The response still waits for a flow-control window, and this wait has its own deadline.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }
@@ -470,7 +472,8 @@ impl Http2 {
         is_any
     }
 
-    /// Queues a request that waits for its body. Removes the entries of other requests before there are many.
+    /// Queues a request that waits for its body. Before the queue becomes long, removes the entries of requests that no
+    /// longer wait.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

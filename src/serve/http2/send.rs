@@ -67,8 +67,8 @@ impl Http2 {
         sent.map(|_| ())
     }
 
-    /// Keeps the unsent rest of a response until the windows open. Resets the stream if the connection already keeps
-    /// too much.
+    /// Stores the unsent rest of a response until the flow-control windows open. Resets the stream if the connection
+    /// already stores too many unsent bytes.
     fn put_unsent(&mut self, key: StreamKey, rest: Bytes, cx: &mut Context<'_>) {
         if !self.reset_if_unread(key, rest.len(), cx) {
             self.put_sending(key, rest, Source::End);
@@ -76,8 +76,8 @@ impl Http2 {
         }
     }
 
-    /// Resets the stream if keeping `bytes` more of its response would exceed the limit. Returns whether the stream
-    /// was reset.
+    /// Resets the stream if `bytes` more of unsent responses would exceed the limit of the connection. Returns whether
+    /// the stream was reset.
     fn reset_if_unread(&mut self, key: StreamKey, bytes: usize, cx: &mut Context<'_>) -> bool {
         let is_unread = !self.make_room_for_unsent(bytes, cx.service, cx.output);
         if is_unread {
@@ -132,8 +132,8 @@ impl Http2 {
         head_only: bool,
         cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
-        // The first step makes no more bytes than the windows allow, but at least [`PIECE_BYTES_MIN`]. So a client
-        // with closed windows makes the server keep little.
+        // The first step makes no more bytes than the windows allow, but at least [`PIECE_BYTES_MIN`]. So a client with
+        // closed windows makes the server store few bytes.
         let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, cx.service, cx.now, bytes_max) {
             Begun::Nothing => {
@@ -228,7 +228,7 @@ impl Http2 {
                 self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // Only enough sent octets extend the deadline.
+                    // The deadline is extended only if enough octets were sent.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
                         self.stall(key, cx.now);
                     }
@@ -263,7 +263,7 @@ impl Http2 {
         let stepped = job_steps::go_on(job, cx.service, cx.now, &mut piece, window.min(QUEUED_BYTES_HIGH));
         match stepped {
             Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, cx),
-            // The body cannot be completed. The reset tells the peer so.
+            // The body cannot be completed. The reset of the stream shows this to the peer.
             Err(_) => self.cancel(key, cx.service, cx.output),
         }
         cx.service.scratch.body = piece;
@@ -295,7 +295,7 @@ impl Http2 {
         }
     }
 
-    /// Keeps the unsent rest of a piece until the windows open.
+    /// Stores the unsent rest of a piece until the flow-control windows open.
     pub(super) fn keep(&mut self, key: StreamKey, rest: Bytes, now: Now) {
         if let Some(Work::Sending { unsent, .. }) = work_mut(&mut self.streams, key) {
             keep_unsent(unsent, rest, &mut self.unsent_bytes);
@@ -303,7 +303,7 @@ impl Http2 {
         }
     }
 
-    /// Notes that a response begins to wait for a window now.
+    /// Notes that a response begins to wait for a flow-control window now.
     pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
         if let Some(Work::Sending { stalled_ms, gone_bytes, .. }) = work_mut(&mut self.streams, key) {
             (*stalled_ms, *gone_bytes) = (Some(now.ms), 0);
@@ -311,7 +311,8 @@ impl Http2 {
         }
     }
 
-    /// Queues a stream that stalls, once for each stall. Removes the entries of ended stalls before there are many.
+    /// Queues a stream whose response waits for a flow-control window, once for each wait. Before the queue becomes
+    /// long, removes the entries of ended waits.
     fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
@@ -324,8 +325,8 @@ impl Http2 {
     }
 }
 
-/// Bytes of a list that a step may make even if the window is smaller. This is so few that several such pieces may
-/// wait under the low output limit.
+/// Number of bytes of a list that a step may make even if the flow-control window is smaller. Several such pieces fit
+/// below [`QUEUED_BYTES_LOW`].
 const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");

@@ -18,27 +18,27 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request was served and waits.
+    /// The request was served once, and now waits for an event.
     Waiting {
         waiting: Waiting,
-        /// Size of the request in bytes, counted even if the request is not kept.
+        /// Size of the request in bytes, counted even if the head and body are not stored.
         bytes: usize,
-        /// The request, if it may have to be served again.
+        /// The head and body of the request, if the server may have to serve it again.
         kept: Option<Box<Kept>>,
     },
     /// The head of the request is received. Its body is incomplete.
     Receiving(http2::RequestHead, Box<Unserved>),
-    /// The request is a job whose response has no head yet. The flag tells whether the method is HEAD.
+    /// The request is a job whose response has no head yet. The flag is whether the method is HEAD.
     Begun(Box<Job>, bool),
     /// The head of the response is sent.
     Sending {
-        /// The unsent piece.
+        /// The piece of the body that is not sent yet.
         unsent: Bytes,
-        /// Source of the next piece.
+        /// Source of the next piece of the body.
         source: Source,
-        /// When a piece began to wait for a window, in ms; `None` if no piece waits.
+        /// Time at which a piece began to wait for a flow-control window, in ms; `None` if no piece waits.
         stalled_ms: Option<u64>,
-        /// Body bytes sent since `stalled_ms`.
+        /// Number of body bytes sent since `stalled_ms`.
         gone_bytes: usize,
     },
 }
@@ -100,7 +100,7 @@ impl Http2 {
         }
     }
 
-    /// Subtracts a removed request or response from the connection's counts.
+    /// Subtracts a removed request or response from the connection's byte and job counts.
     fn let_go(&mut self, stream: StreamWork) {
         match stream.work {
             Work::Receiving(_, unserved) => {

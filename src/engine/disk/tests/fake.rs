@@ -114,9 +114,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Ends all faults. A test calls this after the disk engine has handled a full disk: it has erased a record and
-    /// opened the database again. So writes to the log and to the database's header never fail. Their places on the
-    /// disk are already allocated.
+    /// Ends all faults. A test calls this function after the disk engine has handled a full disk, that is, after it has
+    /// erased a record and reopened the database. This work only writes to the log and to the database's header, and
+    /// these writes never fail. Their places on the disk are already allocated.
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }
