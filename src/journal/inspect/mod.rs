@@ -8,12 +8,14 @@ mod known;
 mod line;
 
 use crate::engine::{Engine, Entry, Position};
+use crate::journal::applied::{Agreement, Applied, EntryName, Order, Rejections, Writers};
 use crate::journal::chunk;
-use crate::journal::entry::{EntryReader, StoredChange};
+use crate::journal::entry::{EntryReader, Header, StoredChange};
 use crate::journal::manifest::{Base, Manifest, SnapshotInfo};
+use crate::journal::port::End;
 use crate::journal::record::RecordReader;
 use crate::journal::replay::name;
-use crate::journal::seal::FORMAT;
+use crate::journal::seal::{self, Kind};
 use crate::resource::ResourceVersion;
 use known::Known;
 use line::{EntryLine, change_line, damage_line};
@@ -23,7 +25,7 @@ use std::fmt::{Display, Write as _};
 /// The result of an inspection: a summary of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Number of the newest format that this release reads; `None` if the manifest cannot be read.
+    /// Number of the manifest's format; `None` if the manifest cannot be read.
     pub format: Option<u32>,
     /// Snapshots that the manifest names. The base snapshot, from which a server loads its table, comes first.
     pub snapshots: Vec<SnapshotSummary>,
@@ -106,13 +108,23 @@ pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
     summary: Summary,
     known: Known,
-    /// Position of the last entry that the base of the store contains.
-    base: Position,
+    /// The entries applied so far. After damage, it is no longer kept up to date.
+    applied: Applied,
     version: ResourceVersion,
     queue: VecDeque<Entry>,
-    reading: Option<(EntryLine, EntryReader)>,
+    reading: Option<Reading>,
     read: Position,
     has_ended: bool,
+}
+
+/// An entry whose changes are being read.
+#[derive(Debug)]
+struct Reading {
+    line: EntryLine,
+    reader: EntryReader,
+    /// Index of the next change.
+    index: u64,
+    rejections: Rejections,
 }
 
 /// Approximate size of the entries that one read returns, in bytes.
@@ -126,7 +138,7 @@ impl<'e> Inspection<'e> {
             engine,
             summary: Summary { is_exact: true, ..Summary::default() },
             known: Known::default(),
-            base: Position::default(),
+            applied: Applied::default(),
             version: ResourceVersion::default(),
             queue: VecDeque::new(),
             reading: None,
@@ -154,7 +166,10 @@ impl<'e> Inspection<'e> {
 
     fn read_manifest(&mut self) {
         let manifest = match self.engine.manifest() {
-            Ok(Some(sealed)) => Manifest::decode(&sealed).map_err(|error| error.to_string()),
+            Ok(Some(sealed)) => {
+                self.summary.format = seal::open(Kind::Manifest, &sealed).ok().map(|opened| opened.format.into());
+                Manifest::decode(&sealed).map_err(|error| error.to_string())
+            }
             Ok(None) => Err("it is not there".to_owned()),
             Err(error) => Err(error.to_string()),
         };
@@ -162,7 +177,6 @@ impl<'e> Inspection<'e> {
             Ok(manifest) => manifest,
             Err(error) => return self.complain("manifest", &error),
         };
-        self.summary.format = Some(FORMAT.into());
         self.summary.snapshots = manifest.snapshots().map(summary_of).collect();
         match self.engine.snapshots() {
             Ok(stored) => {
@@ -176,11 +190,16 @@ impl<'e> Inspection<'e> {
             self.read_snapshot(newer, &mut Known::default());
         }
         match manifest.base {
-            Base::Empty(version) => self.version = version,
+            Base::Empty(version) => {
+                self.version = version;
+                self.applied = Applied::at(End::default(), version, 0, Writers::default());
+            }
             Base::Snapshot(info) => {
                 let mut known = Known::default();
                 self.read_snapshot(&info, &mut known);
-                (self.known, self.version, self.base) = (known, info.version, info.position);
+                (self.known, self.version) = (known, info.version);
+                let SnapshotInfo { position, entries, version, chain, writers, .. } = info;
+                self.applied = Applied::at(End { position, entries }, version, chain, writers);
             }
         }
     }
@@ -222,18 +241,15 @@ impl<'e> Inspection<'e> {
     /// Reads the next change. The line is empty unless `wants_line`.
     fn next_change(&mut self, wants_line: bool) -> Option<String> {
         loop {
-            if let Some((entry, reader)) = &mut self.reading {
-                match reader.next() {
+            if let Some(mut reading) = self.reading.take() {
+                match reading.reader.next() {
                     Ok(Some(change)) => {
-                        let entry = *entry;
-                        return Some(self.on_change(entry, &change, wants_line));
+                        let line = self.on_change(&mut reading, &change, wants_line);
+                        self.reading = Some(reading);
+                        return Some(line);
                     }
-                    Ok(None) => self.reading = None,
-                    Err(error) => {
-                        let position = entry.position;
-                        self.reading = None;
-                        return Some(self.on_damage(position, &error));
-                    }
+                    Ok(None) => self.on_end(&reading),
+                    Err(error) => return Some(self.on_damage(reading.line.position, &error)),
                 }
                 continue;
             }
@@ -243,14 +259,15 @@ impl<'e> Inspection<'e> {
             };
             let position = entry.position;
             self.count(&entry);
-            if position <= self.base {
+            if position <= self.applied.position {
                 continue;
             }
             match EntryReader::open(entry.payload) {
                 Ok(reader) => {
-                    let line = EntryLine::new(position, &reader.header);
-                    self.on_entry(position, reader.header.base);
-                    self.reading = Some((line, reader));
+                    if self.on_entry(position, &reader.header) {
+                        let line = EntryLine::new(position, &reader.header);
+                        self.reading = Some(Reading { line, reader, index: 0, rejections: Rejections::default() });
+                    }
                 }
                 Err(error) => return Some(self.on_damage(position, &error)),
             }
@@ -282,15 +299,31 @@ impl<'e> Inspection<'e> {
         damage_line(position, error)
     }
 
-    fn on_entry(&mut self, position: Position, base: ResourceVersion) {
-        if base != self.version && self.summary.is_exact {
-            let what = format!("it was made at version {base}, and the changes before it lead to {}", self.version);
-            self.complain(&name(position), &what);
+    /// Handles the header of an entry. Returns whether a server would apply the entry.
+    fn on_entry(&mut self, position: Position, header: &Header) -> bool {
+        if self.summary.is_exact {
+            match (self.applied.order(header), self.applied.agreement(header)) {
+                (Order::Duplicate | Order::Stale, _) => {
+                    self.applied.skip(position, self.version);
+                    return false;
+                }
+                (Order::Next, Agreement::Agrees) => return true,
+                (Order::Gap { expected }, _) => {
+                    let what = format!("it has sequence {} of its writer in the place of {expected}", header.sequence);
+                    self.complain(&name(position), &what);
+                }
+                (Order::Next, Agreement::Differs) => {
+                    let (base, version) = (header.base, self.version);
+                    let what = format!("it was made at version {base}, and the changes before it lead to {version}");
+                    self.complain(&name(position), &what);
+                }
+            }
         }
-        self.version = base;
+        self.version = header.base;
+        true
     }
 
-    fn on_change(&mut self, entry: EntryLine, change: &StoredChange, wants_line: bool) -> String {
+    fn on_change(&mut self, reading: &mut Reading, change: &StoredChange, wants_line: bool) -> String {
         let next = ResourceVersion(self.version.0.wrapping_add(1));
         let key = self.known.key_of(change);
         let is_applied = self.known.apply(change, next, self.summary.is_exact);
@@ -299,8 +332,20 @@ impl<'e> Inspection<'e> {
             self.summary.applied += 1;
         } else {
             self.summary.rejected += 1;
+            reading.rejections.push(reading.index);
         }
-        if wants_line { change_line(entry, change, key, is_applied.then_some(next)) } else { String::new() }
+        reading.index += 1;
+        if wants_line { change_line(reading.line, change, key, is_applied.then_some(next)) } else { String::new() }
+    }
+
+    /// Handles the end of an entry, after its last change.
+    fn on_end(&mut self, reading: &Reading) {
+        if self.summary.is_exact {
+            let Reading { line, reader, rejections, .. } = reading;
+            let Header { writer, sequence, .. } = reader.header;
+            let entry = EntryName { writer, sequence, checksum: reader.checksum };
+            self.applied.record(line.position, entry, *rejections, self.version);
+        }
     }
 }
 

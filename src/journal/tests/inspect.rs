@@ -1,9 +1,13 @@
 //! Inspection of intact and damaged stores.
 
+use super::super::FORMAT;
+use super::super::applied::Applied;
+use super::super::entry::{EntryWriter, Header};
 use super::super::inspect::{Inspection, Summary};
 use super::super::testing::{Store, Stored};
 use super::rig::{Rig, create, small_limits};
 use crate::engine::Position;
+use crate::timestamp::MicroTime;
 use serde_json::Value;
 
 /// Creates a store with a base, optionally a newer snapshot, and some entries.
@@ -59,6 +63,30 @@ fn a_whole_store_is_told_as_it_would_be_loaded() {
     let renewal = lines.iter().rfind(|line| line["kind"] == "renew").expect("a renewal");
     assert_eq!(renewal["renewTime"], "1970-01-01T00:00:00.000007Z");
     assert!(renewal["number"].as_u64() < renewal["from"].as_u64());
+}
+
+/// Two writers that had applied the same entries append at the same time. One entry stands in the store twice.
+#[test]
+fn a_store_of_several_writers_is_told_as_it_would_be_loaded() {
+    let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);
+    rig.write(create("n", "a"));
+    let mut stored = rig.store.stored();
+    let Applied { position, chain, .. } = rig.journal.applied.clone();
+    let base = rig.table.version();
+    let entry = |writer, names: &[&str]| {
+        let header = Header { writer, sequence: 1, after: position, base, chain, time: MicroTime(0) };
+        let mut entry = EntryWriter::new(header, FORMAT);
+        assert!(names.iter().all(|name| entry.try_push(&create("n", name), usize::MAX)));
+        entry.finish().0
+    };
+    let entries = [entry(2, &["x"]), entry(3, &["x", "y"]), entry(2, &["x"])];
+    stored.entries.extend((position.0 + 1..).map(Position).zip(entries));
+    let (summary, lines) = look(&stored);
+    assert!(summary.is_exact && summary.complaints.is_empty(), "{:?}", summary.complaints);
+    assert_eq!((summary.leases, summary.entries), (3, 4));
+    assert_eq!((summary.applied, summary.rejected, summary.last_version), (3, 1, base.0 + 2));
+    let versions: Vec<_> = lines.iter().map(|line| line["version"].as_u64()).collect();
+    assert_eq!(versions, [Some(base.0), Some(base.0 + 1), None, Some(base.0 + 2)]);
 }
 
 #[test]
