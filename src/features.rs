@@ -1,4 +1,4 @@
-//! Feature gates. A gate names behaviour of kube-apiserver that is off unless the operator switches it on.
+//! Feature gates. A gate is the name of behaviour of kube-apiserver that is off until the operator switches it on.
 
 /// The feature gates, with kube-apiserver's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,11 +8,11 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Parses settings such as `ShardedListAndWatch=true`. The last setting of a gate counts. Empty settings are
-    /// ignored.
+    /// Parses settings of gates, such as `ShardedListAndWatch=true`. The last setting of each gate counts. Empty
+    /// settings are ignored.
     ///
     /// # Errors
-    /// An error message about the first wrong setting, as in kube-apiserver (component-base `featuregate`, `Set`).
+    /// kube-apiserver's error message about the first wrong setting (component-base `featuregate`, `Set`).
     pub fn parse(settings: &[impl AsRef<str>]) -> Result<Self, String> {
         let mut gates = Self::default();
         for setting in settings.iter().map(AsRef::as_ref).filter(|setting| !setting.is_empty()) {

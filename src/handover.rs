@@ -1,10 +1,11 @@
-//! The hand-over of Leases between kube-apiserver's built-in storage and this server. Defines the phases of the
-//! hand-over, and the Lease that stores the current phase.
+//! The hand-over of Leases between built-in storage (kube-apiserver's own storage of Leases) and this server. Defines
+//! the phases of the hand-over, and the Lease that stores the current phase.
 //!
 //! This Lease is in this server's own store. So every replica sees the same phase at the same `resourceVersion`, even
-//! after a restart. The `takeover` and `rollback` commands write the phase. The active replica writes the step that it
-//! has reached. A second Lease holds the replica's progress while clients use both sides. The second Lease changes many
-//! times a second. It is separate so that these writes do not conflict with the write of a command.
+//! after a restart. The commands `takeover` and `rollback` write the phase that they request. The active replica, which
+//! copies the Leases, writes the step that it has reached. A second Lease stores the progress of the active replica
+//! while clients use both storages. The active replica writes the second Lease many times a second. These writes do not
+//! conflict with those of a command, since the second Lease is separate.
 //!
 //! ```text
 //!   takeover   import ─► imported ─► serve ─► serving             APIService names the Service after `imported`
@@ -12,8 +13,8 @@
 //!   rollback   freeze ─► written back                             then the APIService names no Service again
 //! ```
 //!
-//! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then a command keeps clients
-//! from changing built-in Leases, and has other phases:
+//! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then the command restricts
+//! changes of built-in Leases by an admission policy, and requests other phases:
 //!
 //! ```text
 //!   takeover   copy   ─► imported ─► serve, serving               APIService names the Service after `imported`
@@ -23,72 +24,77 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Namespace of the Lease.
+/// Namespace of both Leases of the hand-over.
 pub const NAMESPACE: &str = "kube-system";
-/// Name of the Lease.
+/// Name of the Lease that stores the phase and the step.
 pub const NAME: &str = "coordination-apiserver-handover";
-/// Annotation with the [`Phase`].
+/// Annotation with the current [`Phase`] of the hand-over.
 pub const PHASE: &str = "coordination-apiserver/phase";
-/// Annotation with the [`Step`].
+/// Annotation with the [`Step`] that the current phase has reached.
 pub const STEP: &str = "coordination-apiserver/step";
-/// Annotation with an id that is new for each request of a phase.
+/// Annotation with the id of the command's request for the phase. Each request has a new id.
 pub const ASKED: &str = "coordination-apiserver/asked";
-/// Annotation with a message of the active replica.
+/// Annotation with a message from the active replica to the command.
 pub const MESSAGE: &str = "coordination-apiserver/message";
-/// Name of the Lease with the progress.
+/// Name of the second Lease, which stores the progress of the active replica.
 pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
-/// Annotation with the number of reads of built-in storage whose changes are in this server's store.
+/// Annotation of the second Lease with the number of the last round. In a round, the active replica reads built-in
+/// storage and imports the changes into this server's store.
 pub const ROUND: &str = "coordination-apiserver/round";
-/// Annotation with the `resourceVersion` up to which this server's writes are in built-in storage.
+/// Annotation of the second Lease with the `resourceVersion` up to which this server's writes are in built-in storage.
 pub const WRITTEN: &str = "coordination-apiserver/written";
 
-/// Whether this namespace and name are those of a Lease of the hand-over.
+/// Whether this namespace and name belong to a Lease of the hand-over.
 #[must_use]
 pub fn is_lease(namespace: &str, name: &str) -> bool {
     namespace == NAMESPACE && (name == NAME || name == PROGRESS_NAME)
 }
 
-/// A phase that a command requests.
+/// A phase of the hand-over, which a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// This server copies Leases from built-in storage, which keeps changing. Clients of this server may only renew
-    /// Leases.
+    /// This server copies Leases from built-in storage, which other clients still change. Clients of this server may
+    /// only renew Leases.
     Import,
-    /// Every kube-apiserver forwards Leases to this server.
+    /// Every kube-apiserver forwards requests for Leases to this server, which serves them after its last import.
     Serve,
-    /// A takeover is cancelled. This server copies the writes that it accepted to built-in storage, and accepts no more
-    /// writes.
+    /// A takeover is cancelled. This server copies the writes that it has accepted to built-in storage, and accepts no
+    /// further writes.
     Undo,
-    /// This server copies its Leases back to built-in storage, and accepts no writes from clients.
+    /// The active replica copies this server's Leases back to built-in storage. This server accepts no writes from
+    /// clients.
     Freeze,
-    /// This server copies Leases from built-in storage through kube-apiserver. Clients may only renew Leases, at this
-    /// server and in built-in storage.
+    /// This server copies Leases from built-in storage through kube-apiserver. Clients may only renew Leases, both at
+    /// this server and in built-in storage.
     Copy,
     /// The command copies this server's Leases back through kube-apiserver. This server accepts no writes from clients.
     Hold,
 }
 
-/// The progress of a replica in a [`Phase`].
+/// The step that the active replica, or the command, has reached in a [`Phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every built-in Lease is imported, and later changes of built-in Leases are imported too.
+    /// Every built-in Lease is imported, and the active replica continues to import changes of built-in Leases.
     Imported,
-    /// No more writes can reach built-in storage, and every write is imported.
+    /// No more writes can reach built-in storage, and every earlier write there is imported. This server accepts all
+    /// writes.
     Serving,
-    /// Every replica has stopped accepting writes, and every write is applied.
+    /// Every replica has stopped accepting writes of clients, and every earlier write is applied.
     Held,
-    /// kube-apiserver may serve Leases of its own from now on, which the command writes.
+    /// kube-apiserver may serve built-in Leases from now on. The command writes this server's Leases to built-in
+    /// storage.
     Released,
-    /// Built-in storage has the same Leases as this server.
+    /// Built-in storage has this server's writes: all Leases after `freeze`, and the renewals after `undo`.
     WrittenBack,
-    /// The APIService names no Service. This server must not write to built-in storage, which may hold newer Leases.
+    /// The APIService names no Service, so kube-apiserver serves built-in Leases. This server must not write to
+    /// built-in storage, which may have newer Leases.
     NotOurs,
 }
 
 impl Phase {
     const ALL: [Self; 6] = [Self::Import, Self::Serve, Self::Undo, Self::Freeze, Self::Copy, Self::Hold];
 
-    /// Returns the word in the annotation.
+    /// Returns the word for the phase in its annotation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -106,7 +112,7 @@ impl Step {
     const ALL: [Self; 6] =
         [Self::Imported, Self::Serving, Self::Held, Self::Released, Self::WrittenBack, Self::NotOurs];
 
-    /// Returns the word in the annotation.
+    /// Returns the word for the step in its annotation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,13 +131,13 @@ impl Step {
 pub struct StoredLease {
     /// `namespace/name`
     pub key: String,
-    /// Revision of the last write, which is the `resourceVersion` of the Lease.
+    /// Revision of the last write of the Lease in etcd, which is the `resourceVersion` of the Lease.
     pub revision: u64,
-    /// The object: encoded as kube-apiserver stores it in etcd, or as JSON.
+    /// The Lease, encoded as kube-apiserver stores it in etcd, or as JSON.
     pub value: Vec<u8>,
 }
 
-/// A word that is not a phase or step of this release.
+/// A word in an annotation that is no phase or step of this release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown;
 

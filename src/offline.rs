@@ -1,4 +1,5 @@
-//! Commands on a store while no server runs. They print the content of a store, or move its Leases to another store.
+//! Commands that work on a store while no server runs. They print the content of a store, or copy its Leases to another
+//! store.
 
 use crate::clock::wall_micros;
 use crate::engine::disk::{Disk, FILE, salvage};
@@ -19,11 +20,11 @@ use std::time::Duration;
 pub enum Store {
     /// A data folder.
     Disk(PathBuf),
-    /// A prefix in etcd.
+    /// A prefix of keys in etcd.
     Etcd(etcd::Config),
 }
 
-/// Longest wait for an event of the etcd thread. After the wait, the event queue is checked again.
+/// Maximum wait for an event of the etcd thread. After the wait, the command checks the event queue again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl fmt::Display for Store {
@@ -36,11 +37,11 @@ impl fmt::Display for Store {
 }
 
 impl Store {
-    /// Prints a summary of the store, or the changes of its journal as one JSON object a line, to `out`. A damaged
-    /// store is read as far as possible, and the summary lists the damage.
+    /// Prints a summary of the store, or the changes in its journal as one JSON object a line, to `out`. Reads a
+    /// damaged store as far as possible, and lists the damage in the summary.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read at all. An error of `out` ends the output, but is not returned.
+    /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output, but is not returned.
     pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<Summary, EngineError> {
         let mut complaints = Vec::new();
         let mut engine: Box<dyn Engine> = match self {
@@ -62,7 +63,7 @@ impl Store {
         let mut summary = inspection.finish();
         summary.complaints.splice(0..0, complaints);
         if !changes {
-            // A reader of the output that has disconnected is no error.
+            // It is no error if the reader of the output has disconnected.
             _ = write!(out, "{}", summary.report(self));
         }
         _ = out.flush();
@@ -72,7 +73,7 @@ impl Store {
     /// Copies all Leases to another store, which must be new. Does not change this store.
     ///
     /// # Errors
-    /// Those of [`migrate`].
+    /// The errors of [`migrate`].
     pub fn migrate_to(&self, other: &Self) -> Result<Migrated, EngineError> {
         migrate(self.place(Absent::Refuse)?, other.place(Absent::Create)?)
     }
@@ -99,7 +100,7 @@ impl Store {
                 let waker = Arc::new(Waker::new(poll.registry(), Token(0)).map_err(refused)?);
                 let mut events = Events::with_capacity(1);
                 let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
-                // An error of the wait is ignored, since the event queue is checked again after the wait.
+                // The error of a wait is ignored, since the command checks the event queue after every wait.
                 let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
                 Ok(Place { port, config: Config { is_shared: true, ..config }, wait: Box::new(wait) })
             }
@@ -107,7 +108,7 @@ impl Store {
     }
 }
 
-/// What to do if a store does not exist: create the store, or refuse the command.
+/// What a command does if a store does not exist: create the store, or fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Create,

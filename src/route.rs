@@ -28,10 +28,10 @@ impl Probe {
     }
 }
 
-/// A parsed path: route and API version.
+/// A parsed path: its route and its API version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionedRoute<'a> {
-    /// Version of the group in which Leases are read and shown.
+    /// Version of the API group `coordination.k8s.io` in which the server reads and returns Leases.
     pub version: ApiVersion,
     /// Route of the path.
     pub route: Route<'a>,
@@ -44,7 +44,7 @@ impl<'a> VersionedRoute<'a> {
         if memchr(b'%', path.as_bytes()).is_none() {
             return Self::of_decoded(path);
         }
-        // Escapes are decoded before the path is split, as in kube-apiserver: `%2F` is a slash.
+        // Like kube-apiserver, the server decodes escapes before it splits the path: `%2F` is a slash.
         match percent_decode_str(path).decode_utf8_lossy() {
             Cow::Borrowed(path) => Self::of_decoded(path),
             Cow::Owned(path) => {
@@ -72,7 +72,7 @@ impl<'a> VersionedRoute<'a> {
     }
 }
 
-/// The resource or document that a path names.
+/// The resource or the document that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// `/apis`
@@ -84,18 +84,18 @@ pub enum Route<'a> {
     ApiGroup,
     /// `/apis/coordination.k8s.io/v1`
     ApiResources(ApiVersion),
-    /// `/api`: the legacy API, which has no version in this server.
+    /// `/api`: the legacy API, of which this server has no version.
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below a probe's path. The response tells why the check fails, so this route is not public.
+    /// One check, below a probe's path. The response contains the reason for a failure, so this route is not public.
     HealthCheck {
-        /// The probe.
+        /// The probe to which the check belongs.
         probe: Probe,
-        /// The check's name.
+        /// Name of the check.
         name: Cow<'a, str>,
     },
-    /// Leases of one namespace. The namespace's name may be empty.
+    /// Leases of one namespace. The name of the namespace may be empty.
     Namespace(Cow<'a, str>),
     /// Leases of all namespaces.
     AllNamespaces,
@@ -116,7 +116,8 @@ pub enum Route<'a> {
     OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
-    /// `/watch/…`: a watch of the Leases that the rest of the path names. It is the deprecated form of `watch=true`.
+    /// `/watch/…`: a watch of the Leases that the rest of the path names. Such a path is the deprecated form of
+    /// `watch=true`.
     Watch {
         /// Namespace of the Leases; `None` for all namespaces.
         namespace: Option<Cow<'a, str>>,
@@ -134,14 +135,14 @@ impl<'a> Route<'a> {
         VersionedRoute::of(path).route
     }
 
-    /// Whether the route names Leases, not a document.
+    /// Whether the route names Leases and not a document.
     #[must_use]
     pub fn is_resource(&self) -> bool {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether HEAD is allowed like GET. For resources and most documents, kube-apiserver registers methods one by
-    /// one, and does not register HEAD. The other handlers of kube-apiserver ignore the method.
+    /// Whether this route allows HEAD like GET. For resources and most documents, kube-apiserver registers each method,
+    /// and does not register HEAD. The other handlers of kube-apiserver ignore the method.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(
@@ -157,7 +158,7 @@ impl<'a> Route<'a> {
         )
     }
 
-    /// Whether clients without a certificate may request this route.
+    /// Whether clients without a certificate may send requests to this route.
     #[must_use]
     pub fn is_public(&self) -> bool {
         matches!(self, Self::Health(_) | Self::Version)
@@ -176,8 +177,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns the route of a discovery document. kube-apiserver serves these paths with a router that allows a
-    /// trailing slash.
+    /// Returns the route of a discovery document. kube-apiserver's router for these paths allows a trailing slash.
     fn of_discovery(path: &str) -> Option<Self> {
         let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
         match path.strip_suffix('/').unwrap_or(path) {

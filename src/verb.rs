@@ -21,15 +21,15 @@ pub enum Verb {
     Patch,
     /// PUT.
     Update,
-    /// GET without a name if the query asks to watch, and any method below `/watch/`.
+    /// GET without a name if the query asks for a watch, and any method below `/watch/`.
     Watch,
     /// Any other method.
     Unknown,
 }
 
 impl Verb {
-    /// Returns the verb of a request whose path names a resource. `asks_to_watch` returns whether the query asks to
-    /// watch. It is called only for a GET without a name.
+    /// Returns the verb of a request whose path names a resource; `None` for any other path. `asks_to_watch` returns
+    /// whether the query asks for a watch, and is called only for a GET without a name.
     pub fn of(method: Method, route: &Route<'_>, asks_to_watch: impl FnOnce() -> bool) -> Option<Self> {
         if !route.is_resource() {
             return None;
@@ -54,7 +54,7 @@ impl Verb {
         })
     }
 
-    /// The name of the verb in RBAC rules and refusals.
+    /// Returns the name of the verb in RBAC rules and in refusals.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,8 +70,8 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the object that its path names. Create does not: the name of the new object is in the
-    /// body.
+    /// Whether the verb changes the object that the path names. The verb create does not: the name of the new object is
+    /// in the body.
     #[must_use]
     pub fn changes(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Patch | Self::Update)

@@ -1,8 +1,8 @@
 //! One user attacks a real server, through the aggregator or with a certificate. The server serves all other users as
 //! before.
 //!
-//! A witness renews a Lease during the attack. The bound on the latency of its renewals is 5 ms in a release build. It is
-//! generous in a build without optimization, whose tests share their machine.
+//! A witness renews a Lease during the attack. The bound on the latency of its renewals is 5 ms in a release build. It
+//! is generous in a build without optimization, whose tests share their machine.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

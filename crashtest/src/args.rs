@@ -1,14 +1,14 @@
-//! The command line.
+//! The command line of crashtest.
 
 use crate::fault::Fault;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Kills the server with SIGKILL under full write load, restarts it, and checks that no acknowledged write is lost.
+/// Kills the server with SIGKILL under full write load, starts it again, and checks that no acknowledged write is lost.
 ///
-/// Many clients write and read through real connections, and watchers resume after each kill. A checker compares all
-/// answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed or repeated.
-/// Exit status: 0 no violation; 1 violations, or the run failed; 2 wrong usage.
+/// Many clients write and read through real connections, and watchers resume their watches after each kill. A checker
+/// compares all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
+/// or repeated. Exit status: 0 no violation; 1 violations, or the run failed; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "crashtest", version, max_term_width = 120)]
 pub(crate) struct Args {
@@ -24,11 +24,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub(crate) clients: u32,
 
-    /// Number of Leases for nodes [default: one for each 50 operations, at most 20000]
+    /// Number of Leases in the namespace of the nodes [default: one for each 50 operations, at most 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) leases: Option<u32>,
 
-    /// Events that the server keeps for watches; fewer events lead to more snapshots
+    /// Number of events in the server's event log, for watches; with fewer events the server takes more snapshots
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     pub(crate) watch_window_events: u32,
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
 
-    /// Also stops the server cleanly with SIGTERM sometimes; it must exit with 0
+    /// Sometimes also stops the server cleanly with SIGTERM; the server must exit with status 0
     #[arg(long)]
     pub(crate) faults: bool,
 
@@ -74,17 +74,17 @@ pub(crate) struct Args {
     pub(crate) cheat: Option<Cheat>,
 }
 
-/// A way to make the server lose writes.
+/// A way to make the server lose acknowledged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cheat {
     /// While the server is down, its store is replaced by an older copy.
     LoseJournal,
-    /// The server keeps Leases in memory only.
+    /// The server stores Leases in memory only, so each kill loses them.
     Memory,
 }
 
 impl Args {
-    /// Returns the number of Leases for nodes.
+    /// Returns the number of Leases in the namespace of the nodes.
     pub(crate) fn node_leases(&self) -> u32 {
         self.leases.unwrap_or_else(|| u32::try_from(self.operations / 50).unwrap_or(u32::MAX).min(20_000)).max(1)
     }
@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-/// With fewer operations there would be no load during a kill.
+/// Minimum number of operations for each kill. With fewer operations, a kill could come without any load.
 const OPERATIONS_PER_KILL_MIN: u64 = 200;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The checker's thread. It waits until all watchers have reached the end of an epoch, and checks the epoch.
+//! The thread of the checker. For each epoch, it waits until all watchers have received the epoch's events, and checks
+//! the epoch.
 
 use crate::checker::{Checker, Epoch, Kind};
 use crate::watcher::Watcher;
@@ -7,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Checks epochs until the channel is closed. The first violation sets `has_failed` and ends the checks, since it would
-/// cause the later violations.
+/// Checks the epochs of the channel until the channel is closed. The first violation sets `has_failed` and ends the
+/// checks, since a violation mostly causes others.
 pub(crate) fn check_all(
     mut checker: Checker,
     watchers: &[Arc<Watcher>],

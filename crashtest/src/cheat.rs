@@ -1,11 +1,11 @@
-//! A deliberate loss of acknowledged writes: the server's store is replaced by an older copy while the server is down.
-//! It shows that the checker detects a loss.
+//! A deliberate loss of acknowledged writes: while the server is down, its store is replaced by an older copy. A run
+//! with this loss shows that the checker detects it.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A folder, and the place of its copy.
+/// The folder of the server's store, and the place for a copy of this folder.
 #[derive(Debug)]
 pub(crate) struct Copy {
     data: PathBuf,
@@ -13,14 +13,14 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Names the folder and the place of its copy. Copies nothing yet.
+    /// Stores the names of the folder and of the place for its copy. Nothing is copied yet.
     pub(crate) fn of(data: &Path, kept: &Path) -> Self {
         Self { data: data.to_owned(), kept: kept.to_owned() }
     }
 
-    /// Copies the folder. No process may write to it meanwhile.
+    /// Copies the folder. No process may write to the folder during the copy.
     pub(crate) fn keep(&self) {
-        // A failed copy leads to a run without violations, and then the test fails.
+        // If the copy fails, the run has no violations, and then the test of the checker fails.
         _ = copy_files(&self.data, &self.kept);
     }
 

@@ -7,14 +7,14 @@ use crate::request;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A client: see the module.
+/// A client, as the module's description explains.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
     /// Number of the server to which the client connected last.
     server: u32,
     rng: fastrand::Rng,
-    /// Leases for nodes that only this client renews.
+    /// What the client knows of the nodes' Leases that only this client renews.
     own: Vec<Known>,
     locks: Vec<Known>,
     shared: Vec<Known>,
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     complaints: Sender<String>,
 }
 
-/// A client's knowledge of a Lease.
+/// What a client knows of one Lease.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     key: Key,
@@ -37,7 +37,7 @@ enum Knowledge {
 }
 
 impl Client {
-    /// Creates client `number` of `clients`.
+    /// Creates client `number` of `clients`. `nodes` is the number of the nodes' Leases, which the clients share out.
     pub(crate) fn new(number: u32, clients: u32, nodes: u32, seed: u64, complaints: Sender<String>) -> Self {
         let known = |space, number| Known { key: Key { space, number }, state: Knowledge::Absent };
         Self {
@@ -65,8 +65,8 @@ impl Client {
     /// Sends requests while the gate is open and operations are left.
     fn work(&mut self, gate: &Gate) {
         let mut connection: Option<Connection> = None;
-        // When the client noticed that its replica had been killed; `None` without such a kill since the last
-        // acknowledged write.
+        // When the client noticed that its replica had been killed, in nanoseconds since the start of the run. `None`
+        // if no replica was killed since the client's last acknowledged write.
         let mut lost: Option<Nanos> = None;
         while gate.is_open() {
             if gate.servers() > 1 && self.rng.u32(0..MOVES_ONE_IN) == 0 {
@@ -80,7 +80,7 @@ impl Client {
             let (action, from) = self.choose(gate);
             let begin = gate.now();
             let done = request::perform(&mut open, self.number, id, action, from.as_ref());
-            // An operation without a response ends when the server is dead. The run sets that time.
+            // An operation without a response ends when the server is dead. The run sets the end time later.
             let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
             match done {
                 Ok((Ok(answered), keeps)) => {
@@ -100,7 +100,7 @@ impl Client {
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
-                // The replica is not ready, since it loads. A load balancer would not have chosen it.
+                // The replica is loading, busy or full. A load balancer would choose another replica.
                 connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }
@@ -108,13 +108,13 @@ impl Client {
         }
     }
 
-    /// Connects to the next server.
+    /// Connects to the next server, in the order of the servers' numbers.
     fn connect(&mut self, gate: &Gate) -> Option<Connection> {
         self.server = self.server.wrapping_add(1);
         gate.connect(self.server).ok()
     }
 
-    /// Chooses the next operation. For a PUT, also returns the state that it replaces.
+    /// Chooses the next operation at random. For a PUT, also returns the state that the PUT replaces.
     fn choose(&mut self, gate: &Gate) -> (Action, Option<Seen>) {
         let dice = self.rng.u32(0..1_000);
         let (known, space) = match dice {
@@ -151,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Updates the client's knowledge of the Lease.
+    /// Updates what the client knows of the operation's Lease.
     fn learn(&mut self, action: Action, outcome: &Outcome) {
         let Some(key) = action.key() else { return };
         let known = match key.space {
@@ -170,13 +170,13 @@ impl Client {
     }
 }
 
-/// One operation of this many moves the client to a new connection, to the next server.
+/// One in this many operations moves the client to a new connection, to the next server.
 const MOVES_ONE_IN: u32 = 500;
-/// Number of Leases for locks, which all clients renew.
+/// Number of Leases that are locks. All clients take and renew these Leases.
 const LOCKS: u32 = 8;
 /// Number of Leases that all clients patch, create and delete.
 const SHARED: u32 = 32;
-/// The lock with its own watchers.
+/// The lock that some watchers watch alone.
 pub(crate) const LOCK_0: Key = Key { space: Space::Locks, number: 0 };
 /// Time before the next attempt after a failed connection or a refusal.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -1,5 +1,6 @@
-//! A cluster of etcd processes: started, killed, paused, compacted. Only processes that the cluster started are ended.
-//! Replicas connect by TLS with client certificates, this program connects in cleartext.
+//! A cluster of etcd processes, which can be started, killed, paused and compacted. Only processes that this program
+//! started are ended. Replicas connect to the members with TLS and client certificates. This program connects in
+//! cleartext.
 
 use crate::http::Connection;
 use crate::process::{free_port, signal};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running cluster. Dropping it kills the members.
+/// A running cluster of etcd. Dropping this value kills all members.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     binary: PathBuf,
@@ -24,10 +25,10 @@ pub(crate) struct Etcd {
 #[derive(Debug)]
 struct Member {
     client: u16,
-    /// Port for clients with certificates.
+    /// Port for clients that authenticate with certificates.
     secure: u16,
     peer: u16,
-    /// `None` while the member is dead.
+    /// The member's process; `None` while the member is dead.
     child: Option<Child>,
 }
 
@@ -35,7 +36,7 @@ impl Etcd {
     /// Starts a cluster of `members` members, with its data in `folder`.
     ///
     /// # Errors
-    /// A member cannot be started or does not answer in time.
+    /// If a member cannot be started, or does not answer in time.
     pub(crate) fn start(binary: &Path, folder: &Path, members: u32) -> Result<Self, String> {
         let member = |_| -> std::io::Result<Member> {
             Ok(Member { client: free_port()?, secure: free_port()?, peer: free_port()?, child: None })
@@ -50,22 +51,22 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Ports for clients with certificates.
+    /// Returns the members' ports for clients that authenticate with certificates.
     pub(crate) fn ports(&self) -> Vec<u16> {
         self.members.iter().map(|member| member.secure).collect()
     }
 
-    /// Certificates of the cluster. The admin's certificate serves as a client certificate.
+    /// Returns the folder with the cluster's certificates. The certificate of the admin serves as a client certificate.
     pub(crate) fn certs(&self) -> &CertDir {
         &self.certs
     }
 
-    /// Starts a dead member on its old data folder.
+    /// Starts a dead member again, with its old data folder.
     pub(crate) fn revive(&mut self, member: usize) -> Result<(), String> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let cluster: Vec<_> =
@@ -88,7 +89,7 @@ impl Etcd {
             .arg(format!("--key-file={}", self.certs.serving_key().display()))
             .arg(format!("--trusted-ca-file={}", self.certs.ca_cert().display()))
             .arg("--client-cert-auth")
-            // The member's gateway authenticates to the member with these.
+            // The member's gRPC gateway authenticates to the member with this certificate.
             .arg(format!("--client-cert-file={}", self.certs.admin_cert().display()))
             .arg(format!("--client-key-file={}", self.certs.admin_key().display()))
             .args([
@@ -111,7 +112,7 @@ impl Etcd {
         }
     }
 
-    /// Pauses or resumes a member.
+    /// Pauses a member with SIGSTOP, or resumes it with SIGCONT.
     pub(crate) fn pause(&self, member: usize, is_paused: bool) -> Result<(), String> {
         match &self.members[member].child {
             Some(child) => signal(child.id(), if is_paused { Signal::STOP } else { Signal::CONT }),
@@ -119,7 +120,7 @@ impl Etcd {
         }
     }
 
-    /// Returns the leader's index, if a member knows it.
+    /// Returns the index of the cluster's leader, if the leader itself knows that it leads.
     pub(crate) fn leader(&self) -> Option<usize> {
         let status = |member: &Member| {
             member.child.as_ref()?;
@@ -142,7 +143,7 @@ impl Etcd {
         }
     }
 
-    /// Compacts etcd up to the newest revision.
+    /// Compacts etcd at its newest revision.
     pub(crate) fn compact(&self) {
         let port = self.members.iter().find(|member| member.child.is_some()).map(|member| member.client);
         let range = port.and_then(|port| ask(port, "kv/range", r#"{"key":"AA=="}"#));
@@ -183,7 +184,7 @@ fn certificates(folder: &Path) -> Result<CertDir, PkiError> {
     Ok(certs)
 }
 
-/// Sends a request to a member's gateway (etcd's API as JSON).
+/// Sends a request to the gRPC gateway of a member (etcd's API in JSON), and returns the response.
 fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
     ask_within(Duration::from_secs(2), port, path, body)
 }

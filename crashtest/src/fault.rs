@@ -3,12 +3,12 @@
 use clap::ValueEnum;
 use std::fmt;
 
-/// A temporary fault.
+/// A temporary fault of a replica, of etcd, or of the connections between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Fault {
     /// A replica gets SIGKILL.
     ReplicaKilled,
-    /// A replica gets SIGSTOP for up to 20 s.
+    /// A replica receives SIGSTOP and, up to 20 s later, SIGCONT.
     ReplicaPaused,
     /// A replica gets SIGTERM.
     ReplicaStopped,
@@ -16,11 +16,11 @@ pub(crate) enum Fault {
     MemberKilled,
     /// The leader of etcd gets SIGKILL.
     LeaderKilled,
-    /// The leader of etcd gets SIGSTOP for up to 5 s.
+    /// The leader of etcd receives SIGSTOP and, up to 5 s later, SIGCONT.
     LeaderPaused,
-    /// Two members of etcd get SIGKILL.
+    /// Two members of etcd receive SIGKILL. With three members, etcd then has no quorum.
     QuorumLost,
-    /// The connections between a replica and etcd break.
+    /// The connections between a replica and etcd are cut.
     ConnectionsCut,
     /// The connections between a replica and etcd are slow.
     ConnectionsDelayed,
@@ -28,12 +28,12 @@ pub(crate) enum Fault {
     RequestsSwallowed,
     /// Bytes from etcd to a replica are dropped.
     AnswersSwallowed,
-    /// The history of etcd is compacted.
+    /// The revisions of etcd are compacted.
     Compacted,
 }
 
 impl Fault {
-    /// Draws a random fault.
+    /// Draws the kind of the next fault at random.
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let all = Self::value_variants();
         all[rng.usize(..all.len())]

@@ -7,22 +7,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The gate: see the module.
+/// The gate that clients pass before they send requests, with the state that they share.
 #[derive(Debug)]
 pub(crate) struct Gate {
     begun: Instant,
     /// Ports of the servers.
     ports: Vec<u16>,
-    /// Time after which a connection to a silent server fails.
+    /// Time after which a connection fails if the server sends nothing.
     patience: Duration,
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
-    /// Whether clients may send requests. False once the server is dead.
+    /// Whether clients may send requests. The gate is closed after the server was ended, and while all Leases are
+    /// listed.
     is_open: AtomicBool,
-    /// Whether the last fault was the kill of a replica.
+    /// Whether the last fault that began was the kill of a replica.
     replica_is_killed: AtomicBool,
-    /// Time of the last acknowledged write.
+    /// When a client last received the acknowledgement of a write, in nanoseconds since the start of the run.
     last_write: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -35,8 +36,8 @@ struct State {
     /// Number of clients that have entered the gate and not parked since.
     working: u32,
     ops: Vec<Op>,
-    /// Times from the kill of a replica, as its client noticed it, until another replica acknowledged a write of this
-    /// client.
+    /// Times of taking over after the kill of a replica. Each is from the moment when a client noticed the kill until
+    /// the next acknowledged write of this client.
     takeovers: Vec<Duration>,
 }
 
@@ -65,28 +66,29 @@ impl Gate {
         Connection::open(port, self.patience)
     }
 
-    /// Number of servers.
+    /// Returns the number of servers.
     pub(crate) fn servers(&self) -> usize {
         self.ports.len()
     }
 
-    /// Time since the run began.
+    /// Returns the time since the start of the run, in nanoseconds.
     pub(crate) fn now(&self) -> Nanos {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the number of the next operation, or `None` after the last one.
+    /// Returns the number of the next operation; `None` if the run has no more operations.
     pub(crate) fn next_operation(&self) -> Option<u64> {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         (number < self.operations_max).then_some(number)
     }
 
-    /// Returns the number of a new Lease.
+    /// Returns the number of a Lease in the namespace [`Sweep`](crate::history::Space::Sweep) that no client has
+    /// created yet.
     pub(crate) fn next_sweep_name(&self) -> u32 {
         u32::try_from(self.sweep_names.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Number of operations that have begun.
+    /// Returns the number of operations that have begun.
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed).min(self.operations_max)
     }
@@ -96,33 +98,34 @@ impl Gate {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Sets whether the current fault is the kill of a replica.
+    /// Records whether the fault that now begins is the kill of a replica.
     pub(crate) fn set_replica_is_killed(&self, is_killed: bool) {
         self.replica_is_killed.store(is_killed, Ordering::Release);
     }
 
-    /// Whether the last fault was the kill of a replica.
+    /// Whether the last fault that began was the kill of a replica.
     pub(crate) fn replica_is_killed(&self) -> bool {
         self.replica_is_killed.load(Ordering::Acquire)
     }
 
-    /// Records an acknowledged write.
+    /// Records that a client has just received the acknowledgement of a write.
     pub(crate) fn wrote(&self) {
         self.last_write.fetch_max(self.now(), Ordering::AcqRel);
     }
 
-    /// Time of the last acknowledged write.
+    /// Returns when a client last received the acknowledgement of a write.
     pub(crate) fn last_write(&self) -> Nanos {
         self.last_write.load(Ordering::Acquire)
     }
 
-    /// Records the time since `lost`, when a client noticed the kill of its replica, until its next acknowledged write.
+    /// Records the time since `lost`. A client noticed the kill of its replica at `lost`, and now has an acknowledged
+    /// write again.
     pub(crate) fn took_over(&self, lost: Nanos) {
         let took = Duration::from_nanos(self.now().saturating_sub(lost));
         self.lock().takeovers.push(took);
     }
 
-    /// Takes the times that [`took_over`](Self::took_over) has recorded.
+    /// Removes and returns the times that [`took_over`](Self::took_over) has recorded.
     pub(crate) fn takeovers(&self) -> Vec<Duration> {
         std::mem::take(&mut self.lock().takeovers)
     }
@@ -131,7 +134,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the gate is open in a generation after `last`, and returns the generation. `None` ends the client.
+    /// Waits until the gate is open in a later generation than `last`, and returns this generation. `None` ends the
+    /// client.
     pub(crate) fn enter(&self, last: u64) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -146,7 +150,7 @@ impl Gate {
         }
     }
 
-    /// Leaves the gate for this generation, and takes the client's records.
+    /// Leaves the gate until the next generation, and moves the client's records to the shared ones.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();
         state.ops.append(ops);
@@ -162,13 +166,14 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Closes the gate. Clients inside stop after their current operation. Clients that wait at the gate do not enter.
+    /// Closes the gate. Clients that work stop after their current operation. Clients that wait at the gate do not
+    /// enter.
     pub(crate) fn close(&self) {
         let _state = self.lock();
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Waits until all clients are parked, and takes their records. The gate must be closed.
+    /// Waits until all clients have parked. Removes and returns their records. The gate must be closed.
     pub(crate) fn wait_parked(&self) -> Vec<Op> {
         let mut state = self.lock();
         while state.working > 0 {
@@ -177,7 +182,7 @@ impl Gate {
         std::mem::take(&mut state.ops)
     }
 
-    /// Ends all clients, once they wait at the gate.
+    /// Ends all clients when they next wait at the gate.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();

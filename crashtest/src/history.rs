@@ -1,12 +1,12 @@
-//! The records of a run: operations with their times and outcomes, and the events of watchers. Clients and watchers
-//! write them; the checker reads them.
+//! The records of a run: the operations of clients with their times and outcomes, and the events of watchers. Clients
+//! and watchers write these records, and the checker reads them.
 
 use std::fmt;
 
-/// Time since the run began, in ns.
+/// A time, in nanoseconds since the start of the run.
 pub(crate) type Nanos = u64;
 
-/// A Lease: its namespace and the number in its name.
+/// The key of a Lease: its namespace, and the number in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) space: Space,
@@ -18,11 +18,11 @@ pub(crate) struct Key {
 pub(crate) enum Space {
     /// Each Lease belongs to one client, which renews it.
     Nodes,
-    /// All clients take and renew the Leases.
+    /// Leases that are locks: all clients take and renew them.
     Locks,
     /// All clients patch, create and delete the Leases.
     Shared,
-    /// Each Lease is created once. `deletecollection` deletes the Leases.
+    /// Each Lease is created once. Deletions of the collection (`deletecollection`) delete all of them.
     Sweep,
 }
 
@@ -30,7 +30,7 @@ impl Space {
     /// All namespaces.
     pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Locks, Self::Shared, Self::Sweep];
 
-    /// Name of the namespace on the server. The namespace of the nodes has no quota.
+    /// Returns the namespace's name on the server. In the namespace of the nodes, the server applies no quota.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodes => "kube-node-lease",
@@ -42,14 +42,14 @@ impl Space {
 }
 
 impl Key {
-    /// Returns the Lease of these names, if this program can have created it.
+    /// Returns the Lease with this namespace and name; `None` if this program cannot have created it.
     pub(crate) fn parse(namespace: &str, name: &str) -> Option<Self> {
         let space = Space::ALL.into_iter().find(|space| space.name() == namespace)?;
         let number = name.strip_prefix("lease-")?.parse().ok()?;
         Some(Self { space, number })
     }
 
-    /// Name of the Lease.
+    /// Returns the name of the Lease.
     pub(crate) fn name(self) -> String {
         format!("lease-{}", self.number)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A state of a Lease in a response or an event.
+/// A state of a Lease, as a response or an event shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) key: Key,
@@ -69,26 +69,26 @@ pub(crate) struct Seen {
     pub(crate) version: u64,
     /// `metadata.uid`.
     pub(crate) uid: u128,
-    /// Number of the operation that wrote the state, from `spec.renewTime`.
+    /// Number of the operation that wrote the state; `spec.renewTime` encodes this number.
     pub(crate) op: u64,
     /// Number of the client in `spec.holderIdentity`.
     pub(crate) holder: u32,
-    /// Hash of the bytes of `metadata` and `spec`.
+    /// Hash of the JSON of `metadata` and `spec`.
     pub(crate) hash: u64,
 }
 
-/// Request of a client.
+/// The request of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Create(Key),
-    /// A PUT with `metadata.resourceVersion`.
+    /// A PUT with `metadata.resourceVersion`, the version `from`.
     Put {
         key: Key,
         from: u64,
     },
-    /// A merge patch of `spec.renewTime`, without a version.
+    /// A merge patch of `spec.renewTime`, without a resourceVersion.
     Patch(Key),
-    /// A DELETE with a uid as precondition, and optionally a version.
+    /// A DELETE with a uid as precondition, and optionally also a resourceVersion.
     Delete {
         key: Key,
         uid: u128,
@@ -96,12 +96,12 @@ pub(crate) enum Action {
     },
     DeleteCollection(Space),
     Get(Key),
-    /// A list of one namespace, or of all.
+    /// A list of one namespace, or of all namespaces.
     List(Option<Space>),
 }
 
 impl Action {
-    /// The Lease that the request names, if any.
+    /// Returns the Lease that the request names; `None` for a list or a deletion of a collection.
     pub(crate) fn key(self) -> Option<Key> {
         match self {
             Self::Create(key)
@@ -119,12 +119,12 @@ impl Action {
     }
 }
 
-/// Outcome of an operation.
+/// The outcome of an operation, by the response's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// 2xx with a Lease.
+    /// 2xx with a Lease in the body.
     Lease(Seen),
-    /// 2xx for a deletion.
+    /// 2xx for the deletion of a Lease or of a collection.
     Deleted,
     /// 200 for a list.
     List { version: u64, items: Vec<Seen> },
@@ -132,19 +132,19 @@ pub(crate) enum Outcome {
     NotFound,
     /// 409.
     Conflict,
-    /// Another status, which says that the request had no effect.
+    /// Another status, which means that the request had no effect.
     Refused(u16),
     /// The connection was lost, or the server does not know the outcome.
     Unknown,
 }
 
-/// An operation that has ended.
+/// One operation of a client, with its times and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Op {
     pub(crate) id: u64,
     pub(crate) client: u32,
     pub(crate) action: Action,
-    /// When the request was sent.
+    /// When the request was sent, in nanoseconds since the start of the run.
     pub(crate) begin: Nanos,
     /// When the response arrived. If the outcome is unknown, when the server was dead.
     pub(crate) end: Nanos,
@@ -152,7 +152,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Number of every list that ends an epoch.
+    /// Number of each operation that lists all Leases at the end of an epoch.
     pub(crate) const BOUNDARY: u64 = u64::MAX;
 
     /// Whether the server acknowledged the operation.
@@ -169,7 +169,7 @@ pub(crate) enum EventKind {
     Deleted,
 }
 
-/// An event of a watch.
+/// An event of a watch, with the time of its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
@@ -178,11 +178,12 @@ pub(crate) struct Event {
     pub(crate) at: Nanos,
 }
 
-/// A record of a watcher.
+/// A record of a watcher: an event, a list, or a wrong response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Event(Event),
-    /// A list: the first one, or one after 410.
+    /// A list: the watcher's first list, or a list after a 410 (`is_gone`). `last` is the version that the watcher had
+    /// before.
     Listed {
         last: u64,
         version: u64,
@@ -201,7 +202,7 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// Whether the Lease is in the scope.
+    /// Whether the scope contains the Lease.
     pub(crate) fn has(self, key: Key) -> bool {
         match self {
             Self::All => true,

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection. It is unusable after an error.
+/// A connection to a server. It cannot be used after an error.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -13,18 +13,18 @@ pub(crate) struct Connection {
     buf: Vec<u8>,
 }
 
-/// A status and a body.
+/// The status and the body of a response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// A piece of a response.
+/// The next part of a response that arrives in parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     Status(u16),
-    /// Bytes that were appended to the body.
+    /// Bytes of the body, which were appended to the caller's buffer.
     Body,
     End,
 }
@@ -52,7 +52,7 @@ impl Connection {
         self.stream.write_all(head.as_bytes())
     }
 
-    /// Sends a request and waits for the response. The flag tells whether the connection can be reused.
+    /// Sends a request and waits for the response. The `bool` tells whether the connection can be used again.
     pub(crate) fn ask(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<(Answer, bool)> {
         self.send(method, path, media_type, body)?;
         loop {
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Reads the next piece of a watch and appends its bytes to `body`.
+    /// Receives the next part of a watch's response, and appends its bytes to `body`.
     pub(crate) fn next_chunk(&mut self, body: &mut Vec<u8>) -> io::Result<Chunk> {
         loop {
             let (piece, consumed) = self.parser.poll_piece(&mut self.buf, false).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Kills the real server repeatedly under full write load and checks that no acknowledged write is lost.
+//! Kills the real server repeatedly under full write load, and checks that no acknowledged write is lost.
 //!
 //! ```text
 //!   plan ──► run ──► process      starts and kills the server
@@ -8,8 +8,8 @@
 //!             └────► audit     └─► history ──► checker
 //! ```
 //!
-//! [`history`] has the records, [`gate`] the state that clients share, [`fault`] the kinds of faults. [`checker`] knows
-//! neither sockets nor the clock.
+//! [`history`] defines the records of a run, [`gate`] the state that clients share, and [`fault`] the kinds of faults.
+//! [`checker`] uses neither sockets nor the clock.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +63,8 @@ fn main() -> ExitCode {
 
 /// Runs the test and prints the report. Returns true if there is no violation.
 fn run(args: Args) -> Result<bool, String> {
-    // The first Ctrl-C ends the run with its results; the second one ends it at once.
+    // The first Ctrl-C ends the run and prints its results. The second Ctrl-C ends the program at once, without
+    // results.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())

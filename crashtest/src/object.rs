@@ -1,7 +1,7 @@
-//! Leases as JSON: the bodies of requests, and the records of responses.
+//! Leases as JSON: builds the bodies of requests, and parses the bodies of responses.
 //!
-//! Each write has a unique `renewTime`, made from the operation's number. A state therefore identifies the operation
-//! that wrote it.
+//! Each write has a unique `renewTime`, which encodes the number of its operation. So each state identifies the
+//! operation that wrote it.
 
 use crate::history::{Event, EventKind, Key, Nanos, Seen};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
 
-/// An object, before its parts are parsed.
+/// A Kubernetes object whose `metadata` and `spec` are not parsed yet.
 #[derive(Deserialize)]
 struct Object<'a> {
     #[serde(borrow)]
@@ -61,15 +61,15 @@ struct Status {
     code: u16,
 }
 
-/// Namespace in which replicas keep their own Leases. In events of these, the checks use only the growing version.
+/// Namespace of the replicas' own Leases. Events of these Leases are only checked for growing versions.
 const IDENTITIES: &str = "kube-system";
 
-/// A line of a watch.
+/// One event in the body of a watch's response.
 #[derive(Debug)]
 pub(crate) enum Line {
     Event(Event),
     Bookmark(u64),
-    /// The watch has ended with this status code.
+    /// An ERROR event with this status code, which ends the watch.
     Error(u16),
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn lease(body: &[u8]) -> Result<Seen, String> {
     seen(&serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?)
 }
 
-/// Parses the version and the Leases of a list.
+/// Parses a list. Returns its resourceVersion and its Leases, without the replicas' own Leases.
 pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
     let list: List<'_> = serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?;
     let is_identity = |object: &&Object<'_>| meta(object).is_ok_and(|meta| meta.namespace == IDENTITIES);
@@ -86,7 +86,7 @@ pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
     Ok((version(&list.metadata)?, items))
 }
 
-/// Parses a line of a watch that arrived at `at`.
+/// Parses one line of a watch's response, which arrived at `at`.
 pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
     let read = |e: serde_json::Error| wrong(body, &e.to_string());
     let line: WatchLine<'_> = serde_json::from_slice(body).map_err(read)?;
@@ -148,7 +148,8 @@ pub(crate) fn uid_text(uid: u128) -> String {
     parts.join("-")
 }
 
-/// Formats the `renewTime` of an operation: its number in microseconds after midnight, over the days of a month.
+/// Formats the `renewTime` of an operation: the operation's number as microseconds since the start of 2030, modulo 28
+/// days.
 fn time_text(op: u64) -> String {
     let (seconds, micros) = (op / 1_000_000, op % 1_000_000);
     let (day, second) = (seconds / 86_400 % 28 + 1, seconds % 86_400);
@@ -163,7 +164,7 @@ fn parse_time(text: &str) -> Option<u64> {
     Some(seconds * 1_000_000 + number(12..18)?)
 }
 
-/// Builds the body of a POST, or of a PUT that replaces the state `from`.
+/// Builds the body of a POST or of a PUT. For a PUT, `from` is the state that it replaces.
 pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> String {
     let owned = from.map_or_else(String::new, |seen| {
         format!(r#","uid":"{}","resourceVersion":"{}""#, uid_text(seen.uid), seen.version)
@@ -181,19 +182,19 @@ pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> Strin
     )
 }
 
-/// Builds a merge patch of the time.
+/// Builds the merge patch that writes the operation's `renewTime`.
 pub(crate) fn patch(op: u64) -> String {
     format!(r#"{{"spec":{{"renewTime":"{}"}}}}"#, time_text(op))
 }
 
-/// Builds `DeleteOptions` with preconditions.
+/// Builds `DeleteOptions` with the uid, and optionally the resourceVersion, as preconditions.
 pub(crate) fn delete_options(uid: u128, from: Option<u64>) -> String {
     let version = from.map_or_else(String::new, |version| format!(r#","resourceVersion":"{version}""#));
     format!(r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"{}"{version}}}}}"#, uid_text(uid))
 }
 
 fn wrong(body: &[u8], why: &str) -> String {
-    /// Bytes of a body that a message shows.
+    /// Maximum number of bytes of a body that a message shows.
     const SHOWN_BYTES: usize = 600;
     let shown = String::from_utf8_lossy(body.get(..SHOWN_BYTES).unwrap_or(body));
     format!("{why}: {shown}")

@@ -4,20 +4,20 @@ use crate::gate::Gate;
 use crate::process::Server;
 use std::time::{Duration, Instant};
 
-/// The moment of a kill.
+/// The moment at which the server is killed or stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Under full load, after a number of operations.
+    /// SIGKILL under full load, after a number of operations.
     Load,
-    /// Soon after a start, when the server may still load its store.
+    /// SIGKILL soon after a start, when the server may still load its store.
     Start,
-    /// While a snapshot is written.
+    /// SIGKILL while the server writes a snapshot.
     Snapshot,
-    /// SIGTERM under full load.
+    /// SIGTERM under full load, for a clean stop.
     Stop,
 }
 
-/// Draws the moment of the next kill. The first kill comes after some load.
+/// Draws the moment of the next kill. Before the first kill, some load must have run.
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -27,8 +27,8 @@ pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) ->
     }
 }
 
-/// Waits for the moment of the kill. `kills_left` kills share the remaining operations. A kill during a snapshot waits
-/// for at most twice its share.
+/// Waits for the moment of the kill. `kills_left` kills share the remaining operations. If the server takes no
+/// snapshot, [`Moment::Snapshot`] waits for twice its share of the operations.
 pub(crate) fn wait(
     moment: Moment,
     gate: &Gate,
@@ -58,13 +58,13 @@ pub(crate) fn wait(
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
 }
 
-/// Maximum time from a start to the kill, in µs. With few Leases the start takes less time.
+/// Maximum time from a start of the server to the kill, in µs. With few Leases the start takes less time.
 const START_US_MAX: u64 = 80_000;
 /// Maximum time from the beginning of a snapshot to the kill, in µs. A snapshot of 20,000 Leases takes ten times this
 /// long on a busy machine. A snapshot of a thousand Leases takes a tenth of this time.
 const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
-/// Interval between two checks of the progress.
+/// Interval between two checks of the number of operations and of the server's log.
 const LOOK: Duration = Duration::from_millis(2);
 /// Maximum wait for the moment of the kill. A server without progress is killed after this time.
 const WAIT_MAX: Duration = Duration::from_secs(300);

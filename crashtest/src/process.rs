@@ -1,4 +1,4 @@
-//! The server as a process: started, probed, killed. Only processes that this program started are ended.
+//! A server as a process, which can be started, probed and killed. Only processes that this program started are ended.
 
 use crate::http::Connection;
 use coordination_apiserver::pki::CertDir;
@@ -10,40 +10,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Command line of a server.
+/// What the command line of a server consists of.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) file: PathBuf,
     pub(crate) port: u16,
     pub(crate) storage: Storage,
     pub(crate) log: PathBuf,
-    /// `--watch-window-events`.
+    /// Value of `--watch-window-events`.
     pub(crate) window: u32,
 }
 
-/// Storage of a server.
+/// The storage of a server's Leases.
 #[derive(Clone, Debug)]
 pub(crate) enum Storage {
     Memory,
-    /// A journal in this folder.
+    /// A journal on disk, in this folder.
     Disk(PathBuf),
-    /// etcd at these URLs, with the certificates of this folder.
+    /// etcd at these URLs, with the client certificates in this folder.
     Etcd(String, CertDir),
 }
 
-/// A running server. Dropping it kills the process.
+/// A running server. Dropping this value kills the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     started: Instant,
     port: u16,
     log: PathBuf,
-    /// Length of the log at this start, in bytes. The log of earlier starts comes before it.
+    /// Length of the log file at this start, in bytes. The lines of earlier starts come before this offset.
     log_start: u64,
 }
 
 impl Program {
-    /// Starts the server, but does not wait until it is ready. Signals from the terminal do not reach the server.
+    /// Starts the server, without waiting until it is ready. Signals from the terminal do not reach the server.
     pub(crate) fn start(&self) -> Result<Server, String> {
         let told = |e: std::io::Error| format!("{}: {e}", self.log.display());
         let mut log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(told)?;
@@ -71,7 +71,7 @@ impl Program {
 }
 
 impl Server {
-    /// Waits until `/readyz` responds with 200, and returns the time since the start.
+    /// Waits until `/readyz` answers with 200. Returns the time since the start of the process.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
         loop {
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Process id of the server.
+    /// Returns the process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -99,7 +99,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Whether the log shows a snapshot that has begun and has not finished.
+    /// Whether the log of this start shows a snapshot that has begun and not finished.
     pub(crate) fn is_taking_snapshot(&self) -> bool {
         let text = self.log_text();
         text.matches("snapshot begun").count() > text.matches("snapshot finished").count()
@@ -114,7 +114,7 @@ impl Server {
         Ok(self.is_taking_snapshot())
     }
 
-    /// Stops the server with SIGTERM and waits for its end.
+    /// Stops the server with SIGTERM and waits until it has ended. Returns its exit status.
     pub(crate) fn terminate(&mut self) -> Result<ExitStatus, String> {
         signal(self.child.id(), Signal::TERM)?;
         let begun = Instant::now();
@@ -127,7 +127,7 @@ impl Server {
         Err(format!("the server still runs {TERM_MAX:?} after SIGTERM"))
     }
 
-    /// Returns the log line about the store from this start.
+    /// Returns the line that this start logged about its store; empty if there is none yet.
     pub(crate) fn store_line(&self) -> String {
         let text = self.log_text();
         text.lines().find(|line| STORE_WORDS.iter().any(|word| line.contains(word))).unwrap_or_default().to_owned()
@@ -139,7 +139,7 @@ impl Server {
         lines.get(lines.len().saturating_sub(3)..).unwrap_or_default().join("; ")
     }
 
-    /// Returns the log of this start.
+    /// Returns the lines that the server has logged in this start.
     fn log_text(&self) -> String {
         log_from(&self.log, self.log_start).unwrap_or_default()
     }
@@ -178,9 +178,9 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval between two probes.
 const READY_EVERY: Duration = Duration::from_millis(1);
-/// Maximum duration of a start.
+/// Maximum time from the start of a server until it is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Maximum duration of a clean stop.
+/// Maximum time from SIGTERM until a server has ended.
 const TERM_MAX: Duration = Duration::from_secs(30);
-/// Words in the log lines about the store at a start.
+/// Words in the log lines that a start writes about its store.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

@@ -4,7 +4,7 @@ use crate::args::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 
-/// The progress bar.
+/// The progress bar on standard error, with the number of kills.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -12,7 +12,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Creates the bar. It is hidden with `--quiet` and without a terminal.
+    /// Creates the progress bar. It is hidden with `--quiet`, and if standard error is no terminal.
     pub(crate) fn new(args: &Args) -> Self {
         let hidden = args.quiet || !std::io::stderr().is_terminal();
         let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -23,7 +23,7 @@ impl Progress {
         Self { bar, kills: args.kills }
     }
 
-    /// Shows the progress of the run.
+    /// Shows the number of operations that have begun, and the number of kills.
     pub(crate) fn show(&self, operations: u64, kills: u32) {
         if !self.bar.is_hidden() {
             self.bar.set_position(operations);
@@ -31,7 +31,7 @@ impl Progress {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar from the terminal.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The network of one replica to all members of etcd.
+/// The network from one replica to all members of etcd, with its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Network(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Delay of each piece in ms.
+    /// Delay of each piece of data, in milliseconds.
     delay_ms: AtomicU64,
-    /// Whether the replica's bytes are dropped.
+    /// Whether bytes from the replica to etcd are dropped.
     swallows_requests: AtomicBool,
-    /// Whether etcd's bytes are dropped.
+    /// Whether bytes from etcd to the replica are dropped.
     swallows_answers: AtomicBool,
-    /// Both ends of each open connection.
+    /// Sockets at both ends of each open connection.
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -38,7 +38,7 @@ impl Network {
         let shared = self.0.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A dead member refuses the connection.
+                // A dead member refuses the connection, and then the client's connection is closed.
                 if let Ok(server) = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, target))) {
                     _ = shared.connect(&client, &server);
                 }
@@ -47,7 +47,7 @@ impl Network {
         Ok(port)
     }
 
-    /// Sets the faults: the delay in ms, and whether requests and responses are dropped.
+    /// Sets the faults of the network: the delay in milliseconds, and whether requests and responses are dropped.
     pub(crate) fn set(&self, delay_ms: u64, swallows_requests: bool, swallows_answers: bool) {
         self.0.delay_ms.store(delay_ms, Ordering::Relaxed);
         self.0.swallows_requests.store(swallows_requests, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// Ends all faults. Connections that may have lost bytes are cut.
+    /// Ends all faults of the network. If bytes may have been dropped, the connections are cut.
     pub(crate) fn heal(&self) {
         let was_hurt =
             self.0.swallows_requests.load(Ordering::Relaxed) || self.0.swallows_answers.load(Ordering::Relaxed);

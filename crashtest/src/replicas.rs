@@ -12,16 +12,17 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The processes of a run.
+/// The processes of a run with replicas: etcd and the servers.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     etcd: Etcd,
     replicas: Vec<Replica>,
-    /// Number of faults so far, by kind.
+    /// Number of faults that have begun so far, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Time from the first start of each replica until it was ready.
+    /// For each replica, the time from its first start until it was ready.
     pub(crate) starts: Vec<Duration>,
-    /// Time from each kill of etcd's leader until etcd accepted a write, and until a replica acknowledged a write.
+    /// For each kill of etcd's leader, two times since the kill: until etcd accepted a write, and until a replica
+    /// acknowledged a write.
     pub(crate) leaders_lost: Vec<(Duration, Duration)>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Replicas {
 struct Replica {
     program: Program,
     network: Network,
-    /// `None` while the replica is dead.
+    /// The server's process; `None` while the replica is dead.
     server: Option<Server>,
 }
 
@@ -37,7 +38,7 @@ impl Replicas {
     /// Starts etcd and all replicas, and waits until they are ready.
     ///
     /// # Errors
-    /// A process cannot be started, or is not ready in time.
+    /// If a process cannot be started, or is not ready in time.
     pub(crate) fn start(args: &Args, server: &Path, etcd: &Path, folder: &Path) -> Result<Self, String> {
         let etcd = Etcd::start(etcd, folder, args.etcd_members)?;
         let mut replicas = Vec::new();
@@ -60,7 +61,7 @@ impl Replicas {
         Ok(all)
     }
 
-    /// Ports of the replicas.
+    /// Returns the ports of the replicas.
     pub(crate) fn ports(&self) -> Vec<u16> {
         self.replicas.iter().map(|replica| replica.program.port).collect()
     }
@@ -68,7 +69,7 @@ impl Replicas {
     /// Ends all faults, and waits until every replica is ready.
     ///
     /// # Errors
-    /// A replica is not ready in time, or has ended by itself.
+    /// If a replica is not ready in time, or has ended by itself.
     pub(crate) fn await_all(&mut self) -> Result<(), String> {
         for member in 0..self.etcd.len() {
             self.etcd.pause(member, false)?;
@@ -81,7 +82,8 @@ impl Replicas {
                 replica.server = Some(replica.program.start()?);
             }
         }
-        // Only first starts are measured. A replica that restarted during a fault may have been ready before this wait.
+        // Only the first start of each replica is measured. A replica that was started again during a fault may have
+        // been ready before this wait.
         let is_first = self.starts.is_empty();
         for server in self.replicas.iter_mut().filter_map(|replica| replica.server.as_mut()) {
             let ready = server.wait_ready()?;
@@ -90,16 +92,17 @@ impl Replicas {
         Ok(())
     }
 
-    /// Returns the log line about the store from the start of a replica.
+    /// Returns the line that the first running replica logged about its store at its start.
     pub(crate) fn store_line(&self) -> String {
         let server = self.replicas.iter().find_map(|replica| replica.server.as_ref());
         server.map(Server::store_line).unwrap_or_default()
     }
 
-    /// Runs one fault from beginning to end: `only`, or a random one. Calls `show` repeatedly.
+    /// Runs one fault from its begin to its end: a fault of the kind `only`, or of a random kind. Calls `show`
+    /// repeatedly.
     ///
     /// # Errors
-    /// A process cannot be started, or has ended by itself.
+    /// If a process cannot be started, or has ended by itself.
     pub(crate) fn fault(
         &mut self,
         only: Option<Fault>,
@@ -215,8 +218,8 @@ impl Replicas {
     }
 }
 
-/// Waits after a kill of etcd's leader until writes succeed. Returns the time until etcd accepted a write, and until a
-/// replica acknowledged a write.
+/// After a kill of etcd's leader, waits until writes succeed again. Returns two times since the kill: until etcd
+/// accepted a write, and until a replica acknowledged a write.
 fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
     let (begun, begun_nanos) = (Instant::now(), gate.now());
     thread::scope(|scope| {

@@ -1,14 +1,14 @@
-//! One operation over one connection: encodes the request and decodes the response.
+//! One operation of a client on one connection: builds the request and interprets the response.
 
 use crate::history::{Action, Outcome, Seen, Space};
 use crate::http::{Answer, Connection};
 use crate::object;
 use std::io;
 
-/// Sends a request. Returns the outcome, and whether the connection can be reused.
+/// Sends the request of an operation. Returns the outcome, and whether the connection can be used again.
 ///
 /// # Errors
-/// The connection was lost.
+/// If the connection was lost.
 pub(crate) fn perform(
     connection: &mut Connection,
     client: u32,
@@ -32,7 +32,7 @@ pub(crate) fn perform(
     Ok((outcome(action, &answer), keeps))
 }
 
-/// Returns the path of a collection.
+/// Returns the path of the Leases of one namespace, or of all namespaces.
 pub(crate) fn leases(space: Option<Space>) -> String {
     match space {
         Some(space) => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", space.name()),
@@ -40,7 +40,7 @@ pub(crate) fn leases(space: Option<Space>) -> String {
     }
 }
 
-/// Decodes a response. An error describes a response that no correct server sends.
+/// Interprets a response. The error describes a response that no correct server sends.
 fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
     let wrong = || format!("{action:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(match answer.status {
@@ -56,7 +56,7 @@ fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
         409 => Outcome::Conflict,
         // The server was busy, not ready or full: the request had no effect.
         status @ (429 | 503 | 507) => Outcome::Refused(status),
-        // The request may have taken effect.
+        // The server had an error, so the request may have taken effect.
         500..=599 => Outcome::Unknown,
         _ => return Err(wrong()),
     })

@@ -1,5 +1,5 @@
-//! A run: starts the server, the clients, the watchers and the checker, kills the server repeatedly, and makes the
-//! summary.
+//! A run of the test: starts the server, the clients, the watchers and the checker, kills the server repeatedly, and
+//! fills the summary.
 
 use crate::args::{Args, Cheat};
 use crate::cheat::Copy;
@@ -28,19 +28,19 @@ struct Run {
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
     complaints: Receiver<String>,
-    /// Operations since the last epoch.
+    /// Operations of all clients since the last epoch.
     ops: Vec<Op>,
     summary: Summary,
     progress: Progress,
     interrupted: Arc<AtomicBool>,
-    /// Whether the checker has found a violation. The checker sets it.
+    /// Whether the checker has found a violation. The checker's thread sets this flag.
     has_failed: Arc<AtomicBool>,
 }
 
-/// Runs the test in `folder`.
+/// Runs the test, with the store and the log of the server in `folder`.
 ///
 /// # Errors
-/// The run could not complete. Violations of the server are in the summary instead.
+/// If the run could not be completed. Violations by the server are in the summary instead.
 pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<AtomicBool>) -> Result<Summary, String> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
     let mut system = System::start(&args, server, folder)?;
@@ -114,7 +114,7 @@ fn spawn_watcher(watcher: &Arc<Watcher>, gate: &Arc<Gate>) -> JoinHandle<()> {
 }
 
 impl Run {
-    /// Kills the server as often as required, and then lets the clients finish.
+    /// Kills the server as often as `--kills` requires, and then lets the clients finish their operations.
     fn drive(&mut self, one: &mut One) -> Result<(), String> {
         self.summary.starts.push(one.server.wait_ready()?);
         self.gate.open();
@@ -156,7 +156,8 @@ impl Run {
         self.write_sentinels()
     }
 
-    /// Causes faults of all kinds while clients work. Between epochs all faults end, and all Leases are listed.
+    /// Causes faults of all kinds while the clients work. At the end of each epoch all faults end, and all Leases are
+    /// listed.
     fn drive_replicas(&mut self, replicas: &mut Replicas) -> Result<(), String> {
         let epochs = (self.args.operations / OPERATIONS_PER_EPOCH).clamp(1, EPOCHS_MAX);
         for epoch in 1..=epochs {
@@ -192,7 +193,7 @@ impl Run {
         is_told || self.gate.operations() >= self.args.operations
     }
 
-    /// Ends the server and starts it again.
+    /// Kills or stops the server, and starts it again.
     fn end_server(&mut self, one: &mut One, moment: Moment) -> Result<(), String> {
         if moment == Moment::Stop {
             self.summary.stops += 1;
@@ -214,13 +215,14 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the clients' records. Operations without a response end at `dead`, when the server was dead.
+    /// Takes the records of all clients. The server was dead at `dead`, which is the end of operations without a
+    /// response.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);
     }
 
-    /// Takes these operations. Operations without a response end at `dead`.
+    /// Moves these operations to the epoch's operations. `dead` is the end of operations without a response.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
@@ -232,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Lists all Leases while no client works, and passes the epoch to the checker.
+    /// Lists all Leases while no client works, and passes the operations of the epoch to the checker.
     fn end_epoch(&mut self, log_line: String) -> Result<(), String> {
         let begin = self.gate.now();
         let action = Action::List(None);
@@ -249,7 +251,8 @@ impl Run {
         Ok(())
     }
 
-    /// Writes after the last boundary, so that each watcher receives one more event. These events are not checked.
+    /// Sends writes after the last epoch, so that each watcher receives one more event and ends. These events are not
+    /// checked.
     fn write_sentinels(&mut self) -> Result<(), String> {
         let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
@@ -270,7 +273,7 @@ impl Run {
 enum System {
     One(Box<One>),
     Replicas(Box<Replicas>),
-    /// No server, because the run has failed.
+    /// No server runs, because the run has failed.
     Ended,
 }
 
@@ -309,14 +312,14 @@ impl System {
     }
 }
 
-/// Time after which a silent server counts as stuck. A server abandons a write after 10 s, and sends a bookmark each
-/// minute.
+/// Time after which a server that sends nothing counts as stuck. A server abandons a write after 10 s, and sends a
+/// bookmark each minute.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Time after which a client with several servers moves to the next one.
+/// In a run with several servers, time after which a client without a response moves to the next server.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
 /// Approximate number of operations between two lists of all Leases.
 const OPERATIONS_PER_EPOCH: u64 = 50_000;
-/// Maximum number of lists of all Leases in a run with replicas.
+/// Maximum number of epochs, each with a list of all Leases, in a run with replicas.
 const EPOCHS_MAX: u64 = 20;
 /// Time in which a pending transaction of etcd takes effect or is lost.
 const SETTLE: Duration = Duration::from_secs(3);

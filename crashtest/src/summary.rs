@@ -17,17 +17,18 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// Time from each start until the server was ready. Starts that a kill ended earlier are left out.
+    /// For each start of the server, the time until it was ready. Starts that a kill ended before that are left out.
     pub(crate) starts: Vec<Duration>,
-    /// Faults of a run with replicas, by kind.
+    /// Number of faults in a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Time from the kill of a replica until another replica acknowledged a write of each of its clients.
+    /// For each client of a killed replica, the time from noticing the kill until its next acknowledged write.
     pub(crate) takeovers: Vec<Duration>,
-    /// Time from each kill of etcd's leader until etcd accepted a write, and until a replica acknowledged a write.
+    /// For each kill of etcd's leader, two times since the kill: until etcd accepted a write, and until a replica
+    /// acknowledged a write.
     pub(crate) leaders_lost: Vec<(Duration, Duration)>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
-    /// Refusals by status code.
+    /// Number of refused requests, by status code.
     pub(crate) refused: BTreeMap<u16, u64>,
     pub(crate) resumed: u64,
     pub(crate) gone: u64,
@@ -36,7 +37,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Counts an outcome.
+    /// Counts the outcome of an operation.
     pub(crate) fn count(&mut self, outcome: &Outcome) {
         let status = match outcome {
             Outcome::Lease(_) | Outcome::Deleted | Outcome::List { .. } => {
@@ -54,7 +55,7 @@ impl Summary {
         *self.refused.entry(status).or_default() += 1;
     }
 
-    /// Formats the summary.
+    /// Formats the summary as lines of text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         let mut line = |name: &str, text: String| _ = writeln!(out, "{name:14} {text}");
@@ -113,7 +114,7 @@ impl Summary {
     }
 }
 
-/// Returns the median, the 99th percentile and the maximum, in ms.
+/// Returns the median, the 99th percentile and the maximum of some times, in milliseconds.
 fn spread_ms(times: &[Duration]) -> [f64; 3] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! A watcher: a thread that lists once and then watches, as a reflector does. After a lost connection it resumes from
-//! its last version.
+//! A watcher: a thread that lists once and then watches, as a reflector does. After a lost connection the watch resumes
+//! from the last version that the watcher received.
 
 use crate::gate::Gate;
 use crate::history::{Nanos, Scope, Watched};
@@ -16,26 +16,26 @@ use std::time::Duration;
 pub(crate) struct Watcher {
     pub(crate) scope: Scope,
     bookmarks: bool,
-    /// Number of the server for the next connection.
+    /// Number of the server to which the watcher connects next.
     server: AtomicU32,
-    /// Version of the last event or bookmark; 0 before the first list.
+    /// Version of the last list, event or bookmark; 0 before the first list.
     progress: AtomicU64,
-    /// Number of watches that resumed after a restart of the server and received events.
+    /// Number of watches that resumed on a new connection and received an event.
     pub(crate) resumed: AtomicU64,
-    /// Number of watches with status 410.
+    /// Number of watches that ended with 410.
     pub(crate) gone: AtomicU64,
     records: Mutex<Vec<Watched>>,
     is_over: AtomicBool,
 }
 
-/// How a watch ended.
+/// Why a watch ended.
 enum End {
     Lost,
     Gone,
 }
 
 impl Watcher {
-    /// Creates a watcher.
+    /// Creates a watcher of these Leases. `bookmarks` is true if it requests bookmarks.
     pub(crate) fn new(scope: Scope, bookmarks: bool) -> Self {
         Self {
             scope,
@@ -54,12 +54,12 @@ impl Watcher {
         self.progress.load(Ordering::Acquire)
     }
 
-    /// Takes the records since the last call.
+    /// Removes and returns the records since the last call.
     pub(crate) fn take(&self) -> Vec<Watched> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the watcher when its connection ends.
+    /// Ends the watcher's thread when its present connection ends.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -68,10 +68,10 @@ impl Watcher {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
-    /// Watches until the run ends.
+    /// Lists and watches until the run ends.
     pub(crate) fn run(&self, gate: &Gate) {
         let mut last = None;
-        // Whether the watch resumes an earlier watch. The first watch after a list does not.
+        // Whether the next watch resumes an earlier watch. The first watch after a list does not.
         let mut is_resume = false;
         while !self.is_over.load(Ordering::Acquire) {
             let ended = match last {
@@ -99,7 +99,7 @@ impl Watcher {
         }
     }
 
-    /// Connects to the next server.
+    /// Connects to the next server, in the order of the servers' numbers.
     fn connect(&self, gate: &Gate) -> io::Result<Connection> {
         gate.connect(self.server.fetch_add(1, Ordering::Relaxed))
     }

@@ -1,14 +1,15 @@
-//! Short runs with real processes: a correct server has no violation, and a faulty one is detected.
+//! Short runs of crashtest with real processes: a correct server has no violation, and violations of a faulty server
+//! are found.
 //!
-//! The tests need the server beside this program. `cargo test --workspace` builds it; `cargo test -p crashtest` alone
-//! does not. Without it they print a message and test nothing.
+//! The tests need the program coordination-apiserver in the same folder as crashtest. `cargo test --workspace` builds
+//! it; `cargo test -p crashtest` alone does not. Without that program, the tests print a message and test nothing.
 
 #![allow(clippy::print_stderr, reason = "a test that does nothing must say so")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the program with these flags; `None` if there is no server.
+/// Runs crashtest with these flags. Returns `None` if coordination-apiserver is not built.
 fn run(flags: &[&str]) -> Option<Output> {
     let program = Path::new(env!("CARGO_BIN_EXE_crashtest"));
     let server = program.with_file_name("coordination-apiserver");

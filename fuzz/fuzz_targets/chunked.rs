@@ -1,4 +1,5 @@
-//! A chunked body has the same payload whole, in pieces with a gap, and in pieces as a stream.
+//! Fuzzes the decoder of chunked bodies. The payload is the same for the whole input, for pieces in one buffer, and for
+//! pieces in separate buffers.
 #![no_main]
 
 use coordination_apiserver::http1::chunked::{ChunkError, ChunkedDecoder};
@@ -7,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BODY_BYTES_MAX: usize = 1024;
 
-/// Payload, whether it is complete, and the number of consumed bytes.
+/// Payload of the body, whether it is complete, and the number of consumed bytes.
 type Outcome = Result<(Vec<u8>, bool, usize), ChunkError>;
 
 fn whole(input: &[u8]) -> Outcome {

@@ -1,4 +1,5 @@
-//! Field blocks: decoding stays within its limits. Decoded fields are the same after an encoding and another decoding.
+//! Fuzzes HPACK field blocks. Decoding stays within its limits. Decoded fields that are encoded and decoded again stay
+//! the same.
 #![no_main]
 
 use coordination_apiserver::hpack::{Decoded, Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Indexing};
@@ -12,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     let mut second_decoder = Decoder::new(4096, LIMITS);
     let (mut fields, mut second_fields) = (FieldBuf::new(), FieldBuf::new());
     let mut rest = data;
-    // Blocks, each after a byte with its length. A length of 255 changes the limit of the encoder's table.
+    // The input is a series of field blocks. Each has its length in the byte before it. The length 255 also changes the
+    // size limit of the encoder's dynamic table.
     while let Some((&length, after)) = rest.split_first() {
         let (block, after) = after.split_at(usize::from(length).min(after.len()));
         rest = after;

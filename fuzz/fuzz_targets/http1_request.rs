@@ -1,4 +1,5 @@
-//! Requests are the same whether their bytes arrive at once or in pieces, and they stay within the limits.
+//! Fuzzes HTTP/1.1 requests. The parser returns the same requests whether their bytes arrive at once or in pieces.
+//! Bodies stay within their limit.
 #![no_main]
 
 use coordination_apiserver::buffer::{ByteBuf, Pool};
@@ -8,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BODY_BYTES_MAX: usize = 1024;
 
-/// Returns a description of each parsed request.
+/// Parses `pieces`. Returns a description of each request, and the error that ended the parsing.
 fn requests<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Vec<String>, Option<RequestError>) {
     let (mut buf, mut pool) = (ByteBuf::default(), Pool::default());
     let mut parser = RequestParser::new(BODY_BYTES_MAX);
@@ -49,6 +50,6 @@ fuzz_target!(|data: &[u8]| {
     let (whole, error) = requests(std::iter::once(input));
     let (cut, cut_error) = requests(cuts);
     assert_eq!(whole, cut);
-    // The bytes so far may decide which of two faults is found first.
+    // If the input has two errors, the pieces may decide which error is found first.
     assert_eq!(error.is_some(), cut_error.is_some(), "{error:?} {cut_error:?}");
 });

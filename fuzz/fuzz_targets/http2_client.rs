@@ -1,5 +1,5 @@
-//! The client's end of an HTTP/2 connection with some open requests: the result does not depend on how the bytes are
-//! cut.
+//! Fuzzes the client's end of an HTTP/2 connection with some open requests. The result does not depend on how the input
+//! is cut into pieces.
 #![no_main]
 
 use coordination_apiserver::hpack::{FieldBuf, Indexing};
@@ -7,7 +7,7 @@ use coordination_apiserver::http2::{Config, Connection, ConnectionError, Request
 use coordination_apiserver_fuzz::Cuts;
 use libfuzzer_sys::fuzz_target;
 
-/// Events, output, and the error that ended the connection.
+/// Events of the connection, its output, and the error that ended it.
 type Outcome = (Vec<String>, Vec<u8>, Option<ConnectionError>);
 
 fn feed<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> Outcome {

@@ -1,5 +1,5 @@
-//! The server's end of an HTTP/2 connection: the result does not depend on how the bytes are cut. The output has whole
-//! frames only, and not many for each received frame.
+//! Fuzzes the server's end of an HTTP/2 connection. The result does not depend on how the input is cut into pieces. The
+//! output consists of whole frames, and each received frame causes only a few of them.
 #![no_main]
 
 use coordination_apiserver::hpack::{FieldBuf, FieldName};
@@ -8,13 +8,13 @@ use coordination_apiserver_fuzz::Cuts;
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-/// A connection, and a caller that answers every request.
+/// The server's end of a connection, and a caller that answers every request.
 struct Server {
     connection: Connection,
     fields: FieldBuf,
     out: Vec<u8>,
     seen: Vec<String>,
-    /// Bytes of each response that wait for a window.
+    /// For each response that waits for a flow-control window, the number of bytes sent so far.
     unsent: HashMap<StreamKey, usize>,
 }
 
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-/// Counts the frames in `out`. All must be complete.
+/// Returns the number of frames in `out`. All frames must be complete.
 fn count_frames(out: &[u8]) -> usize {
     let mut rest = out;
     let mut frames = 0;
@@ -106,10 +106,10 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(whole.seen, cut.seen);
     assert_eq!(whole.out, cut.out);
-    // A wrong frame head is detected before its payload arrives.
+    // An error in a frame's head is detected before the frame's payload arrives, so both errors are equal.
     assert_eq!(whole_error, cut_error);
 
-    // A real caller also has timeouts, windows and a graceful shutdown.
+    // A real caller also handles timeouts, flow-control windows and a graceful shutdown.
     let mut live = Server::new();
     let (mut pending, mut now_ms) = (Vec::new(), 0);
     while let Some(piece) = cuts.next() {

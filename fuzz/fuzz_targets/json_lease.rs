@@ -1,4 +1,4 @@
-//! A Lease in JSON is decoded or refused. A valid one is the same after an encoding and another decoding.
+//! Fuzzes the decoder of Leases in JSON. A valid Lease that is encoded and decoded again stays the same.
 #![no_main]
 
 use coordination_apiserver::codec::json::{Decoder, encode_lease_into};

@@ -1,4 +1,4 @@
-//! Patches of a Lease: each is applied or refused, with bounded work. The result is JSON.
+//! Fuzzes patches of a Lease. Each patch is applied or refused, with a bounded amount of work. The result is JSON.
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;

@@ -1,4 +1,4 @@
-//! A Lease in protobuf is decoded or refused. A valid one is the same after an encoding and another decoding.
+//! Fuzzes the decoder of Leases in protobuf. A valid Lease that is encoded and decoded again stays the same.
 #![no_main]
 
 use coordination_apiserver::codec::protobuf::{decode_delete_options, decode_lease, encode_lease_into};

@@ -1,4 +1,4 @@
-//! Label, field and shard selectors, and the queries that contain them.
+//! Fuzzes label, field and shard selectors, and the queries that contain them.
 #![no_main]
 
 use coordination_apiserver::lease::StringMap;

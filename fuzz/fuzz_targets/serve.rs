@@ -1,5 +1,5 @@
-//! The whole path from a connection's input to its output, over a service in memory: nothing panics, and the output is
-//! bounded.
+//! Fuzzes the whole path from a connection's input to its output, with a service in memory. Nothing panics, and the
+//! size of the output is bounded.
 #![no_main]
 
 use coordination_apiserver::api::Api;
@@ -18,13 +18,14 @@ use libfuzzer_sys::fuzz_target;
 use mio::Token;
 use std::sync::Arc;
 
-/// Bytes of the largest answer in one piece: a discovery document, or a Lease of the input's size.
+/// Size of the largest response that is written in one piece, in bytes: a discovery document, or a Lease of the input's
+/// size.
 const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Maximum number of turns that an input can cause.
+/// Maximum number of turns of the event loop that an input can cause.
 const TURNS_MAX: usize = 10_000;
 
-/// A connection with its service.
+/// A connection and the service that answers its requests.
 struct World {
     service: Service,
     protocol: Protocol,
@@ -33,7 +34,7 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
-    /// Output bytes above which no request is served.
+    /// Size of the output above which no request is served, in bytes.
     room: usize,
     turns: usize,
 }
@@ -109,7 +110,7 @@ impl World {
     }
 }
 
-/// Leases that requests can find.
+/// Leases that exist at the start, so that requests find them.
 const LEASES: &[&str] = &[
     r#"{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"holderIdentity":"h"}}"#,
     r#"{"metadata":{"name":"b","finalizers":["f/g"]}}"#,
@@ -128,7 +129,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(world.service.table.len(), LEASES.len());
     world.protocol = Protocol::Undecided;
     world.turns = 0;
-    // Half of the peers have room for one answer only.
+    // For half of the inputs, the connection's output has room for one response only.
     if cuts.number() % 2 == 0 {
         world.room = 1;
     }
@@ -138,7 +139,7 @@ fuzz_target!(|data: &[u8]| {
         let number = cuts.number();
         world.now.ms += u64::from(number % 50);
         if number % 97 == 0 {
-            // A long pause.
+            // Sometimes the client is silent for 100 s.
             world.now.ms += 100_000;
             is_open = is_open && !world.protocol.on_timeout(&mut world.service, world.now, &mut world.output);
         }

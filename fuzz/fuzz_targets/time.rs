@@ -1,4 +1,5 @@
-//! Times are parsed as Go parses them, or refused. Our own formatting can be parsed.
+//! Fuzzes the parsers of `Time` and `MicroTime`, which accept what Go accepts. The text that the server formats can be
+//! parsed again.
 #![no_main]
 
 use coordination_apiserver::timestamp::{parse_micro_time, parse_time, push_micro_time, push_time};
@@ -10,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(time) = parse_time(text) {
         push_time(&mut out, time);
         let written = std::str::from_utf8(&out).expect("it is ASCII");
-        // An offset can lead to a year without four digits.
+        // A time zone offset can lead to a year that has not four digits. Such a time is not parsed again.
         if written.len() == "2006-01-02T15:04:05Z".len() {
             assert_eq!(parse_time(written), Ok(time), "{written}");
         }

@@ -1,4 +1,4 @@
-//! YAML bodies are decoded or refused, with bounded work.
+//! Fuzzes the decoder of YAML bodies. A body is decoded or refused, with a bounded amount of work.
 #![no_main]
 
 use coordination_apiserver::codec::yaml::decode;

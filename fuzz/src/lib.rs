@@ -1,6 +1,6 @@
-//! Shared code of the fuzz targets: the input decides where it is cut.
+//! Code that the fuzz targets share: it cuts an input into pieces, as the input itself decides.
 
-/// Cuts an input into pieces, as a network might. The last four bytes of the data are the seed of the cuts.
+/// Cuts an input into pieces, as a network might. The last four bytes of the data are the seed of the pieces' lengths.
 #[derive(Clone, Debug)]
 pub struct Cuts<'i> {
     rest: &'i [u8],
@@ -8,7 +8,8 @@ pub struct Cuts<'i> {
 }
 
 impl<'i> Cuts<'i> {
-    /// Returns the input without its seed, and the pieces. `None` if the data is too short.
+    /// Returns the input without its seed, and the iterator of its pieces. Returns `None` if the data is shorter than
+    /// the seed.
     #[must_use]
     pub fn of(data: &'i [u8]) -> Option<(&'i [u8], Self)> {
         let (input, seed) = data.split_last_chunk::<4>()?;
@@ -32,7 +33,7 @@ impl<'i> Iterator for Cuts<'i> {
         if self.rest.is_empty() {
             return None;
         }
-        // Mostly a few bytes, sometimes many.
+        // Most pieces have a few bytes. Some pieces have many.
         let number = self.number();
         let length = 1 + (number >> 8) as usize % (1 << (number % 12));
         let (piece, rest) = self.rest.split_at(length.min(self.rest.len()));

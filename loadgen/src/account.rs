@@ -1,34 +1,34 @@
-//! Resource use of processes, read from the kernel's `/proc`. The load generator and `perf/run` report the server's
-//! resource use.
+//! Processor time and memory of processes, read from Linux's `/proc`. The load generator and `perf/run` report these
+//! figures of the server.
 //!
-//! `schedstat` counts processor time in nanoseconds, if the kernel has it. `stat` counts clock ticks of 10 ms, too
-//! coarse for costs of microseconds over seconds. Systems other than Linux get `None`.
+//! `schedstat` counts processor time in nanoseconds, if the kernel supports it. `stat` counts clock ticks of 10 ms,
+//! which are too coarse for costs of microseconds. On systems other than Linux, the functions return `None`.
 
 use std::fs;
 
-/// Memory of some processes, in KiB.
+/// Memory of some processes together, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Present resident memory (`VmRSS`), in KiB.
+    /// Present resident memory (`VmRSS`) of the processes, in KiB.
     pub resident_kib: u64,
-    /// Highest resident memory so far (`VmHWM`), in KiB.
+    /// Highest resident memory so far (`VmHWM`) of the processes, in KiB.
     pub peak_kib: u64,
 }
 
-/// Returns the processor time of all threads of these processes so far, in user and kernel mode, in nanoseconds. `None`
-/// if the system does not report it, or a process has ended.
+/// Returns the processor time of all threads of these processes so far, in user and kernel mode, in nanoseconds.
+/// Returns `None` if the system does not report the processor time, or if a process has ended.
 #[must_use]
 pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// Returns a process id that occurs more than once: its resource use would count repeatedly.
+/// Returns a process id that occurs more than once in `pids`. The resource use of that process would count repeatedly.
 #[must_use]
 pub fn repeated(pids: &[u32]) -> Option<u32> {
     pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
 }
 
-/// Returns the memory of these processes. A page that several of them share counts for each.
+/// Returns the memory of these processes together. A page that several processes share counts for each of them.
 #[must_use]
 pub fn memory(pids: &[u32]) -> Option<Memory> {
     pids.iter().try_fold(Memory::default(), |sum, pid| {
@@ -43,17 +43,17 @@ pub fn memory(pids: &[u32]) -> Option<Memory> {
 fn process_cpu_ns(pid: u32) -> Option<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        // A thread may end before its file is read.
+        // A thread may end before its `schedstat` file is read.
         let Ok(text) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
         sum += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
     }
     if sum == 0 { ticks_ns(pid) } else { Some(sum) }
 }
 
-/// Reads fields 14 and 15 of `stat`, if the kernel has no `schedstat`.
+/// Returns the processor time from fields 14 and 15 of `stat`, in nanoseconds. Needed if the kernel has no `schedstat`.
 fn ticks_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in brackets, which may hold any characters.
+    // The second field of `stat` is the program's name in brackets. The name may contain any characters.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

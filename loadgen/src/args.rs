@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `loadgen`, without the subcommand `bench`.
 
 use crate::bench::BenchArgs;
 use crate::flags::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// Simulates the Leases of a large Kubernetes cluster, and checks the server's answers.
 ///
-/// Each node creates its Lease in kube-node-lease and renews it every period, as a kubelet does. A reader reads each
-/// Lease as often. A watcher of all Leases stands for the node-lifecycle controller. Versions must never go back, no
-/// update may be lost, and every watcher must see every write once and in order.
+/// Each node creates its Lease in kube-node-lease and renews the Lease every period, as a kubelet does. Another client
+/// reads each Lease as often. A watcher of all Leases stands for the node-lifecycle controller. Versions must never go
+/// back, no update may be lost, and every watcher must see every write once and in order.
 ///
 /// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags. Exit status 0: all
 /// went well. Exit status 1: an error or a violation, nothing was measured, or a file could not be written. Exit status
@@ -19,11 +19,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Another kind of load.
+    /// Another kind of load than the simulated nodes.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// The server.
+    /// The address of the server, and the credentials for it.
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
@@ -39,12 +39,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) period: Duration,
 
-    /// Time that is measured; creation and one period of settling come before it (500ms, 20s, 2m)
+    /// Measured time; the creation of Leases and one period of settling come before it (500ms, 20s, 2m)
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Connections that the nodes share; watchers have others. A real kubelet has its own, and kube-apiserver puts all
-    /// kubelets on a few [default: 8; with --http1 64]
+    /// Connections that the nodes share; watchers have other connections. A real kubelet has its own connection, and
+    /// kube-apiserver puts all kubelets on a few [default: 8; with --http1 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
@@ -91,7 +91,7 @@ impl Args {
         self.told.check()
     }
 
-    /// Returns the HTTP version of requests.
+    /// Returns the version of HTTP that requests use.
     pub(crate) fn version(&self) -> Version {
         self.server.version()
     }
@@ -115,8 +115,8 @@ impl Args {
         self.streams.unwrap_or(streams)
     }
 
-    /// Returns the maximum number of watchers on one connection. It is low enough that every replica gets a watcher if
-    /// there are enough watchers.
+    /// Returns the maximum number of watchers on one connection. The number is low enough that every replica gets a
+    /// watcher, if there are enough watchers.
     pub(crate) fn watchers_per_connection(&self) -> u32 {
         match self.version() {
             Version::Http1 => 1,

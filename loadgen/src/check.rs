@@ -1,13 +1,15 @@
-//! The invariants that a server must keep, checked against all its responses and events.
+//! The invariants of the API that a server must keep, checked against all responses and events of the server.
 //!
 //! - No object's resourceVersion goes back, from one response or one event to the next.
-//! - No write is lost: every later response and event shows the acknowledged write, and only the node writes it.
+//! - No write is lost: every later response and event shows the acknowledged write, since only the node writes its
+//!   Lease.
 //! - A renewal changes only an object's times and its version.
 //! - Every watcher sees every write exactly once, in version order.
 //!
-//! This module owns the violations, and a record of the events that each watcher has received. Callers pass the nodes.
-//! The versions of a watcher's events must strictly grow, so a repeated event is found. A watcher's events of each
-//! Lease are counted and compared with the writes, so a missing event is found.
+//! This module stores the violations, and the versions and numbers of the events that each watcher has received.
+//! Callers pass the nodes. The versions of a watcher's events must strictly grow, so the checks find a repeated event.
+//! The checks also compare a watcher's number of events of each Lease with the number of writes. So they find a missing
+//! event.
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
@@ -17,41 +19,41 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 
-/// A violation of an invariant. `node` is the index of the node that owns the Lease.
+/// A violation of an invariant. `node` is the index of the node that owns the Lease. `watcher` is the watcher's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// A write was refused as stale or as existing, though no other client writes.
+    /// A write was refused with a conflict (409), though no other client writes the Lease.
     Conflict { node: u32, version: u64 },
-    /// An acknowledged Lease is missing.
+    /// An acknowledged Lease is missing: the server answered 404.
     Gone { node: u32, version: u64 },
-    /// A list does not show the last acknowledged write.
+    /// A watcher's list does not show the last acknowledged write of a Lease.
     ListedStale { watcher: usize, node: u32, version: u64, acknowledged: u64 },
-    /// The version of a list is below `seen`: the watcher's last version, or the highest version acknowledged before
-    /// the request.
+    /// The version of a watcher's list is below `seen`. `seen` is the watcher's last version, or the highest version
+    /// acknowledged before the list's request.
     ListWentBack { watcher: usize, version: u64, seen: u64 },
-    /// A watcher's events are out of version order; repeated, if the versions are equal.
+    /// A watcher's events are not in version order; if `version` equals `seen`, an event was repeated.
     OutOfOrder { watcher: usize, node: Option<u32>, version: u64, seen: u64 },
-    /// A watcher did not receive an acknowledged write.
+    /// A watcher did not receive the event of an acknowledged write.
     MissedEvent { watcher: usize, node: u32, version: u64, seen: u64 },
-    /// A watcher saw an object's last write, but its number of events differs from the number of writes.
+    /// A watcher received the event of a Lease's last write, but fewer or more events than there were writes.
     EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
-    /// A watcher received a creation or deletion for a renewed Lease, or the reverse.
+    /// The event of a renewal says that the Lease was created or deleted, or a creation's event says MODIFIED.
     WrongKind { watcher: usize, node: u32, version: u64, kind: Kind },
-    /// An event differs from the object that the node sent.
+    /// The Lease in an event differs from the Lease that the node sent.
     EventDiffers { watcher: usize, node: u32, version: u64 },
-    /// A response differs from the object that the node sent.
+    /// The Lease in a response differs from the Lease that the node sent.
     NotWhatWasSent { node: u32, version: u64 },
     /// A response shows a lower version than `known`, the highest version that the node knew when it sent the request.
     WentBack { node: u32, version: u64, known: u64 },
-    /// An object has a version that its node did not write.
+    /// A response or an event shows a version that the node did not write.
     UnknownWrite { node: u32, version: u64, acknowledged: u64 },
 }
 
-/// An object as shown by a response or an event.
+/// A Lease as a response or an event shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) fields: Fields,
-    /// The part that all objects of this form share.
+    /// The template that the rest of the object fits, or [`Form::Whole`].
     pub(crate) form: Form,
 }
 
@@ -69,7 +71,7 @@ impl Shown {
         (self.fields, self.form) == (node.object, node.form)
     }
 
-    /// Whether the node's object may have had these fields. The node remembers the last acknowledged object, and the
+    /// Whether the node's object can have had these fields. The node stores only its last acknowledged object, and the
     /// `renewTime` that it has sent since.
     fn can_be_of(&self, node: &Node) -> bool {
         match self.fields.version.cmp(&node.object.version) {
@@ -80,25 +82,25 @@ impl Shown {
     }
 }
 
-/// The events that one watcher has seen.
+/// The events that one watcher has received.
 #[derive(Debug)]
 struct Watched {
-    /// Version of the last event, bookmark or list.
+    /// Version of the last event, bookmark or list that the watcher received.
     last: u64,
-    /// The events that it has seen of each node's Lease.
+    /// For each node's Lease, the events that the watcher has received.
     leases: Vec<Seen>,
 }
 
-/// The events that one watcher has seen of one Lease.
+/// The events of one Lease that one watcher has received.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Version of the last event, or of the Lease in the list.
+    /// Version of the last event of the Lease, or of the Lease in the watcher's list.
     version: u64,
-    /// Number of writes seen, or [`UNCOUNTED`] if it is unknown.
+    /// Number of writes of the Lease that the watcher has seen, or [`UNCOUNTED`] if the number is unknown.
     writes: u32,
 }
 
-/// Marks an unknown number of writes, after a list that may or may not include concurrent writes.
+/// Marks an unknown number of writes: after a list, which may or may not include a write in flight.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.
@@ -111,7 +113,7 @@ pub(crate) struct Checker {
     first: Vec<String>,
     /// Leases whose missing events were reported: watcher and node.
     reported: HashSet<(usize, u32)>,
-    /// Highest acknowledged version.
+    /// Highest version in any acknowledgement of a write.
     acknowledged_max: u64,
 }
 
@@ -138,18 +140,18 @@ impl Checker {
         &self.first
     }
 
-    /// Returns the highest acknowledged version.
+    /// Returns the highest version in any acknowledgement of a write.
     pub(crate) fn acknowledged_max(&self) -> u64 {
         self.acknowledged_max
     }
 
-    /// Whether every watcher has seen all acknowledged writes.
+    /// Whether every watcher has received the events of all acknowledged writes.
     pub(crate) fn watchers_are_level(&self) -> bool {
         self.watched.iter().all(|watched| watched.last >= self.acknowledged_max)
     }
 
-    /// Checks a write and its response, `answer`. `before` is the node before the write. `known` is the highest version
-    /// of the object that the node knew when the request was written.
+    /// Checks the acknowledgement of a write. `before` is the node before the write, and `answer` the object in the
+    /// response. `known` is the highest version of the object that the node knew when it sent the request.
     pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         self.acknowledged_max = self.acknowledged_max.max(version);
@@ -161,7 +163,8 @@ impl Checker {
         }
     }
 
-    /// Checks a GET and its response, `answer`. `known` is as in [`Self::written`].
+    /// Checks the response to a GET of one Lease. `answer` is the object in the response. `known` is as in
+    /// [`Self::written`].
     pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         if version < known {
@@ -176,7 +179,8 @@ impl Checker {
         }
     }
 
-    /// Checks an event of a watcher. `lease` has the node, and the object in the event; `None` for a Lease of no node.
+    /// Checks an event of a watcher. `lease` is the node, and the object in the event; `None` if no node owns the
+    /// Lease.
     pub(crate) fn event(
         &mut self,
         watcher: usize,
@@ -200,7 +204,8 @@ impl Checker {
         if node.foreign {
             return;
         }
-        // Version of the previous write, as far back as the node remembers. Its event must have come before this one.
+        // Version of the previous write of the Lease, as far back as the node remembers. The event of that write must
+        // have come before this event.
         let due_before = if version > node.object.version {
             node.object.version
         } else if version == node.object.version {
@@ -229,8 +234,8 @@ impl Checker {
         }
     }
 
-    /// Checks a watcher's complete list: its version and the nodes' Leases in it. `known` was the highest acknowledged
-    /// version when the list was requested.
+    /// Checks a watcher's complete list: the version of the list, and the nodes' Leases in the list. `known` is the
+    /// highest version that any acknowledgement had shown when the list was requested.
     pub(crate) fn listed(
         &mut self,
         watcher: usize,
@@ -274,7 +279,8 @@ impl Checker {
         }
     }
 
-    /// Checks at the end of the run that the watchers have seen every write. The caller has waited for late events.
+    /// Checks, at the end of the run, that the watchers have received the events of all writes. The caller has waited
+    /// for late events.
     pub(crate) fn finish(&mut self, nodes: &[Node]) {
         let mut found = Vec::new();
         for (watcher, watched) in self.watched.iter().enumerate() {
@@ -300,7 +306,7 @@ impl Checker {
         }
     }
 
-    /// Counts a violation.
+    /// Counts a violation, and describes it in words if it is one of the first.
     #[cold]
     pub(crate) fn report(&mut self, violation: Violation) {
         self.count += 1;
@@ -380,7 +386,7 @@ mod tests {
         }
     }
 
-    /// An event without an object.
+    /// Passes an event to the checks, without the object in the event.
     fn event(checker: &mut Checker, version: u64, lease: Option<(u32, &Node)>) {
         let kind = match lease {
             Some((index, _)) if checker.watched[0].leases[index as usize].version == 0 => Kind::Added,
@@ -504,7 +510,8 @@ mod tests {
             assert_eq!(checker.count(), words.into_iter().len() as u64, "{kind:?} {renewed}");
             assert!(checker.first().iter().all(|first| first.contains(words.unwrap_or_default())), "{checker:?}");
         }
-        // The write in flight is later than the acknowledged ones.
+        // An event with a higher version than the last acknowledged write must show the `renewTime` of the write in
+        // flight.
         let lease = Node { busy: true, sent_renewed: 8, ..node(0, 5, 1) };
         for (renewed, count) in [(8, 0), (5, 1)] {
             let mut checker = checker();

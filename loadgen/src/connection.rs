@@ -1,7 +1,8 @@
-//! One connection to the server: a non-blocking socket, optional TLS, and the bytes in both directions.
+//! One connection to the server: a non-blocking socket, optional TLS, and buffers for both directions.
 //!
-//! This module owns the socket, the TLS session, received bytes not yet consumed, and bytes to send. It does not know
-//! what the bytes mean. Readiness is edge-triggered and kept as state: a readable socket is read until it is empty.
+//! This module owns the socket, the TLS session, received bytes that are not consumed yet, and bytes to send. It does
+//! not know what the bytes mean. The poll is edge-triggered, so the connection stores the readiness of its socket. A
+//! readable socket is read until a read returns `WouldBlock`, or fewer bytes than there was room for.
 
 use crate::target::Target;
 use mio::net::TcpStream;
@@ -16,17 +17,17 @@ pub(crate) struct Connection {
     tls: Option<Box<ClientConnection>>,
     /// Whether the socket is connected. The TLS handshake may still be in progress.
     connected: bool,
-    /// Whether the handshake was reported.
+    /// Whether [`Connection::take_handshake`] has returned the kind of the TLS handshake.
     handshake_told: bool,
     readable: bool,
     writable: bool,
-    /// Whether the peer has closed its side; reading continues to the end.
+    /// Whether the peer has closed its side of the connection. Reading then continues to the end of the stream.
     read_closed: bool,
-    /// Received bytes: `input[start..end]` is not consumed yet; the space after it is free.
+    /// Received plaintext: `input[start..end]` is not consumed yet; the space after `end` is free.
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// Plaintext to send, of which `sent` bytes are sent.
+    /// Plaintext to send. The first `sent` bytes of it were sent.
     output: Vec<u8>,
     sent: usize,
 }
@@ -38,12 +39,12 @@ pub(crate) enum Received {
     Some,
     /// No more input until the socket becomes readable again.
     Nothing,
-    /// The peer has closed its side, and all its bytes were received.
+    /// The peer has closed its side of the connection, and all bytes from it were received.
     Eof,
 }
 
 impl Connection {
-    /// Begins to connect.
+    /// Begins to connect to the server, and registers the socket under `token`.
     pub(crate) fn open(target: &Target, registry: &Registry, token: Token) -> io::Result<Self> {
         let mut socket = TcpStream::connect(target.address)?;
         // Best effort: the kernel may refuse the option on a socket that is not connected yet.
@@ -78,19 +79,19 @@ impl Connection {
         _ = registry.deregister(&mut self.socket);
     }
 
-    /// Notes the readiness that the poll reported.
+    /// Records the readiness that the poll reported for the socket.
     pub(crate) fn handle_readiness(&mut self, event: &mio::event::Event) {
         self.readable |= event.is_readable() || event.is_error();
         self.writable |= event.is_writable() || event.is_error();
         self.read_closed |= event.is_read_closed();
     }
 
-    /// Whether requests can be sent.
+    /// Whether the TCP connection is open and the TLS handshake done, so that requests can be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    /// Returns the kind of the TLS handshake, once after its end.
+    /// Returns the kind of the TLS handshake (full or resumed), once after the end of the handshake.
     pub(crate) fn take_handshake(&mut self) -> Option<HandshakeKind> {
         let tls = self.tls.as_ref()?;
         if self.handshake_told || tls.is_handshaking() {
@@ -105,7 +106,7 @@ impl Connection {
         self.tls.as_ref()?.alpn_protocol()
     }
 
-    /// Finishes connecting if the socket has become writable.
+    /// Marks the connection as open, if the socket has become writable. Returns the error if connecting has failed.
     pub(crate) fn advance(&mut self) -> io::Result<()> {
         if !self.connected && self.writable {
             if let Some(error) = self.socket.take_error()? {
@@ -120,7 +121,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once from the socket. `scratch` takes the ciphertext.
+    /// Reads once from the socket. `scratch` is the buffer for ciphertext.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
         if !self.connected || !self.readable {
             return Ok(Received::Nothing);
@@ -143,8 +144,8 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::Some),
             Err(error) => return Err(error),
         };
-        // A short read has emptied the socket, and later bytes raise another edge. Only an end that was reported before
-        // raises none.
+        // A read that does not fill its buffer has emptied the socket. Later bytes raise another edge. But if the poll
+        // has reported the end of the stream already, no further edge comes.
         self.readable = len == room || self.read_closed;
         if self.tls.is_some() {
             self.decrypt(scratch.get(..len).unwrap_or_default())?;
@@ -154,14 +155,14 @@ impl Connection {
         Ok(Received::Some)
     }
 
-    /// Passes ciphertext through TLS into the input.
+    /// Decrypts ciphertext, and appends the plaintext to the input.
     fn decrypt(&mut self, mut ciphertext: &[u8]) -> io::Result<()> {
         while !ciphertext.is_empty() {
             let Some(tls) = &mut self.tls else { return Ok(()) };
             tls.read_tls(&mut ciphertext)?;
             let state = tls.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
             if state.is_err() {
-                // The alert names the reason.
+                // The TLS alert tells the server the reason.
                 _ = tls.write_tls(&mut self.socket);
             }
             let mut plaintext_len = state?.plaintext_bytes_to_read();
@@ -247,6 +248,6 @@ impl Connection {
     }
 }
 
-/// Initial size of the input buffer, in bytes. It holds some responses, and grows if responses are larger or come
-/// faster.
+/// Initial size of the input buffer, in bytes. The buffer has room for several responses. It grows if responses are
+/// larger, or arrive faster than they are consumed.
 const INPUT_BYTES_MIN: usize = 16 * 1024;

@@ -9,12 +9,12 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
-//! In the phase Finishing, requests that were due in the measured time are still sent, however late. Otherwise a stall
-//! across its end would hide the requests that it delayed most. A request that cannot be sent before the run ends is an
-//! error.
+//! In the phase Finishing, requests that were due in the measured time are still sent, however late. Without this
+//! phase, a stall at the end of the measured time would hide the requests that it delayed most. A request that cannot
+//! be sent before the run ends is an error.
 //!
-//! With timers, a node's renewals and reads use different connections, so a read shows another connection's write. With
-//! `--max` both use the node's only connection.
+//! With timers, a node's renewals and reads use different connections, so a read shows a write of another connection.
+//! With `--max` both use the same connection.
 
 use crate::args::Args;
 use crate::error_kind::ErrorKind;
@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A run in progress.
+/// A run of the simulated nodes, in progress.
 #[derive(Debug)]
 pub(crate) struct Driver {
     args: Args,
-    /// Servers, at least one.
+    /// Servers that the nodes' connections are spread over, at least one.
     targets: Vec<Target>,
-    /// Index in `targets` of each connection's server: first the lanes, then the watch lanes.
+    /// For each connection, the index of its server in `targets`: first for the lanes, then for the watch lanes.
     servers: Vec<usize>,
     reactor: Reactor,
     fleet: Fleet,
@@ -97,7 +97,8 @@ impl Driver {
         let watch_lanes_len = args.watch_connections() as usize;
         let probes = Probes::new(args.told.probes_len(targets.len()), lanes_len + watch_lanes_len);
         let reactor = Reactor::new(lanes_len + watch_lanes_len + probes.len())?;
-        // A node writes on one lane and reads on the next. With several servers, that is another server.
+        // A node sends writes on one lane and reads on the next lane. With several servers, the next lane has another
+        // server.
         let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
         let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
         let mut fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
@@ -129,7 +130,7 @@ impl Driver {
         })
     }
 
-    /// Runs to the end. Errors are sentences for the user.
+    /// Runs all phases. Errors are sentences for the user.
     pub(crate) fn run(mut self) -> Result<Results, String> {
         let mut runnable = Vec::new();
         while !(self.phase == Phase::Draining && self.is_drained()) {
@@ -153,27 +154,29 @@ impl Driver {
         })?;
         self.fire(self.reactor.now());
         self.reactor.take_runnable(runnable);
-        // Lanes come before watch lanes. If an acknowledgement and the event of its write have both arrived, the
+        // Lanes come before watch lanes. If an acknowledgement and the event of the same write have both arrived, the
         // acknowledgement is read first.
         runnable.sort_unstable();
         for &index in &*runnable {
             if index < self.lanes.len() { self.run_lane(index)? } else { self.run_watch_lane(index)? }
         }
         let now = self.reactor.now();
-        // The phase Creating ends as soon as the last node has its Lease, since the rate of creations uses that time.
+        // The rate of creations is computed from the length of the phase Creating. So this phase ends as soon as the
+        // last node has its Lease.
         let is_created = self.phase == Phase::Creating && self.rota.started() == self.args.nodes;
         if now >= self.next_housekeeping || is_created {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }
-        // Only lists and watches were requested so far. A refusal means a wrong address or missing rights.
+        // In the phase Connecting, only lists and watches are sent. An error of these requests means a wrong address or
+        // missing rights.
         match self.fleet.recorder.first_errors().first() {
             Some(words) if self.phase == Phase::Connecting => Err(unreachable(&urls(&self.targets), words)),
             _ => Ok(()),
         }
     }
 
-    /// Adds due requests to the lanes: a node's writes to one lane, its reads to the next.
+    /// Adds each due request to a lane: a node's writes to one lane, the node's reads to the next lane.
     fn fire(&mut self, now: u64) {
         self.rota.fire(now, |Due { node, duty, due, late_ns }| {
             let index = (node as usize + usize::from(duty == Duty::Read)) % self.lanes.len();
@@ -188,7 +191,7 @@ impl Driver {
         });
     }
 
-    /// Receives, adds requests and sends on one shared connection.
+    /// Receives responses, adds requests and sends them on one lane.
     fn run_lane(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
         let Some(target) = target(&self.targets, &self.servers, index) else { return Ok(()) };
@@ -225,7 +228,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles a broken connection. A connection that breaks before the load ends the run. During the load the
+    /// Handles a broken connection. In the phase Connecting a broken connection ends the run. In later phases the
     /// generator connects again, to another server if there is one.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
@@ -245,8 +248,8 @@ impl Driver {
         if link.is_due(now) { self.connect(index, now) } else { Ok(()) }
     }
 
-    /// Moves a broken connection to a random other server, so that the connections of one server spread over the
-    /// others.
+    /// Moves a broken connection to a random other server. So the connections of a stopped server spread over all other
+    /// servers.
     fn move_away(&mut self, index: usize) {
         let others = self.targets.len() - 1;
         if let Some(server) = self.servers.get_mut(index).filter(|_| others > 0) {
@@ -255,7 +258,7 @@ impl Driver {
         }
     }
 
-    /// Handles timeouts, new connections, phases and progress.
+    /// Handles timeouts, opens new connections, begins the next phase, and draws the progress line.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
             let done = |flight| self.rota.done(flight);
@@ -284,7 +287,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the stage of the run, for people.
+    /// Returns the stage of the run, for the progress line.
     fn stage(&self, now: u64) -> Stage {
         let (since, settling_ns, measured_ns) = (self.phase_since, self.settling_ns(), nanos(self.args.duration));
         let (part, ends_at) = match self.phase {
@@ -309,7 +312,7 @@ impl Driver {
         }
     }
 
-    /// Returns the next phase, if this one is over.
+    /// Returns the next phase, if the present phase is over.
     fn next_phase(&self, now: u64) -> Option<Phase> {
         let in_phase = now - self.phase_since;
         let stop = self.interrupted.load(Ordering::Relaxed) && self.phase < Phase::Finishing;
@@ -372,7 +375,8 @@ impl Driver {
         self.reactor.set_all_runnable();
     }
 
-    /// Returns the settling time: one period in which every node renews once, or a fixed time without a schedule.
+    /// Returns the length of the phase Settling, in nanoseconds: one period, in which every node renews once. Without a
+    /// schedule (`--max`), the length is fixed.
     fn settling_ns(&self) -> u64 {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
     }
@@ -387,7 +391,7 @@ impl Driver {
     }
 }
 
-/// Without timers, fills a lane up to its limit of requests in flight.
+/// With `--max`, adds requests to a lane up to its maximum number of requests in flight.
 fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: u64) {
     let round_len = rota.round_len(index);
     let mut busy = 0;
@@ -407,7 +411,7 @@ fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: 
     }
 }
 
-/// Starts a node's duty that was due at `due`; `None` if the node's renewal is in progress.
+/// Returns the request of a node's duty that was due at `due`. Returns `None` if a renewal of the node is in progress.
 fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     match duty {
         Duty::Read => Some(Fleet::begin_read(node, due)),
@@ -415,7 +419,7 @@ fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     }
 }
 
-/// Returns the connection of a lane or, after those, of a watch lane.
+/// Returns the connection with this index. The watch lanes come after the lanes.
 fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usize) -> Option<&'a mut dyn Connect> {
     let lanes_len = lanes.len();
     if let Some(lane) = lanes.get_mut(index) {
@@ -429,17 +433,17 @@ fn target<'a>(targets: &'a [Target], servers: &[usize], index: usize) -> Option<
     targets.get(*servers.get(index)?)
 }
 
-/// Formats all servers for people.
+/// Returns the URLs of all servers, separated by commas.
 fn urls(targets: &[Target]) -> String {
     targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// Describes why a run cannot begin.
+/// Returns the message for the user if a run cannot begin.
 fn unreachable(url: &str, why: &str) -> String {
     format!("cannot reach {url}: {why}")
 }
 
 /// Interval between checks of timeouts and phases, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 50_000_000;
-/// Settling time without a period, in nanoseconds.
+/// Length of the phase Settling with `--max`, in nanoseconds.
 const SETTLING_MAX_NS: u64 = 2_000_000_000;

@@ -2,29 +2,29 @@
 
 use coordination_apiserver::http2::ErrorCode;
 
-/// The kinds of request errors in the results.
+/// The kinds of errors in the results, of requests, watches and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ErrorKind {
     /// A response with an unexpected status.
     Status(u16),
-    /// The connection ended before the response.
+    /// The connection ended before the response did.
     Reset,
     /// The server reset the stream with this HTTP/2 error code (RFC 9113 §7).
     Stream(u32),
-    /// The server closed the connection with GOAWAY and this code.
+    /// The server closed the connection with GOAWAY and this HTTP/2 error code.
     Goaway(u32),
     /// The server refused the request repeatedly without processing it.
     Refused,
     /// No response within the timeout.
     Timeout,
-    /// The response could not be read.
+    /// The response could not be parsed.
     Malformed,
     /// The run ended before the request could be sent, or before its response.
     Unanswered,
 }
 
 impl ErrorKind {
-    /// Returns the name in the results.
+    /// Returns the name of this kind of error in the results.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Status(status) => status.to_string(),

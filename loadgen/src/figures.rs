@@ -1,4 +1,4 @@
-//! Numbers in results: conversion, rounding, and their texts.
+//! Conversion, rounding and formatting of the numbers in results.
 
 /// Converts a count to a floating-point number.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -6,7 +6,7 @@ pub(crate) fn count(number: u64) -> f64 {
     number as f64
 }
 
-/// Divides `value` by `of`; `None` if `of` is 0.
+/// Divides `value` by `of` and rounds the quotient; `None` if `of` is 0.
 pub(crate) fn per(value: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| round(value / of))
 }
@@ -16,7 +16,7 @@ pub(crate) fn round(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
 }
 
-/// An integer with commas between thousands: `1,234,567`.
+/// Formats an integer with commas between thousands: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -29,24 +29,24 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A number of things: `1 error`, `2 requests in flight`. The plural changes the first word of `thing`.
+/// Formats a number of things: `1 error`, `2 requests in flight`. The plural changes the first word of `thing`.
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     let (noun, rest) = thing.split_at(thing.find(' ').unwrap_or(thing.len()));
     format!("{} {noun}{}{rest}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// A ratio of things: `1 read`, `0.5 reads`.
+/// Formats a ratio of things: `1 read`, `0.5 reads`.
 pub(crate) fn counted_ratio(ratio: f64, thing: &str) -> String {
     format!("{ratio} {thing}{}", if ratio == 1.0 { "" } else { "s" })
 }
 
-/// A rounded, non-negative number as an integer.
+/// Rounds a non-negative number to an integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates and lengths, far below 2^52")]
 pub(crate) fn whole(value: f64) -> u64 {
     value.round().max(0.0) as u64
 }
 
-/// Formats a time with its significant digits: `61 µs`, `1.28 ms`, `2.50 s`.
+/// Formats a time in milliseconds with about three significant digits: `61 µs`, `1.28 ms`, `2.50 s`.
 pub(crate) fn time_text(ms: f64) -> String {
     match ms {
         _ if ms >= 10_000.0 => format!("{:.1} s", ms / 1_000.0),

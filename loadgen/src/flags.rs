@@ -1,4 +1,4 @@
-//! Flags of every kind of load, and the parsers of their values.
+//! Flags that simulated nodes and benches have in common, and the parsers of their values.
 
 use crate::operation::Operation;
 use crate::origin::Version;
@@ -7,7 +7,7 @@ use coordination_apiserver::lease::validation::format::is_dns_label;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The server's address, and how to connect to it.
+/// The server's address, and the credentials for it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Kubeconfig whose current context names the server and the client certificate [default: the admin.kubeconfig that
@@ -15,8 +15,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. With replicas, the URLs of all:
-    /// connections are spread over them, and a connection that breaks moves to another replica
+    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. With several replicas, the URLs of
+    /// all: connections are spread over the replicas, and a broken connection moves to another replica
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(crate) server: Vec<String>,
 
@@ -42,7 +42,7 @@ pub(crate) struct ServerArgs {
     pub(crate) http1: bool,
 }
 
-/// Outputs of the run, and processes whose processor time is counted.
+/// Outputs of the run, and the server processes whose processor time is reported.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ToldArgs {
     /// Form of the results on standard output: a table for people, or one line of JSON
@@ -62,11 +62,11 @@ pub(crate) struct ToldArgs {
     #[arg(long, value_name = "[OPERATION=]FILE", value_parser = parse_distribution)]
     pub(crate) hgrm: Vec<Distribution>,
 
-    /// Writes a time series to this file, as JSON lines: each second of the run, for each operation
+    /// Writes a time series to this file, as JSON lines: one line for each second of the run and each operation
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
 
-    /// Prints no progress line. Without a terminal on standard error there is none either
+    /// Prints no progress line. If standard error is no terminal, there is no progress line either
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
@@ -100,7 +100,7 @@ impl ToldArgs {
 }
 
 impl ToldArgs {
-    /// Returns how many of the servers are asked for their processor time.
+    /// Returns the number of servers whose `/metrics` are read for their processor time.
     pub(crate) fn probes_len(&self, servers_len: usize) -> usize {
         if self.metrics { servers_len } else { 0 }
     }
@@ -113,10 +113,10 @@ impl ToldArgs {
     }
 }
 
-/// A percentile distribution, and the file for it.
+/// A percentile distribution that the user asked for, and the file for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Distribution {
-    /// The operation; `None` is the main operation of the run.
+    /// The operation whose latencies the file shows; `None` is the main operation of the run.
     pub(crate) operation: Option<Operation>,
     pub(crate) path: PathBuf,
 }
@@ -132,7 +132,7 @@ pub(crate) enum Output {
 }
 
 impl ServerArgs {
-    /// Returns the HTTP version of requests.
+    /// Returns the version of HTTP that requests use.
     pub(crate) fn version(&self) -> Version {
         if self.http1 { Version::Http1 } else { Version::Http2 }
     }
@@ -162,7 +162,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
-/// Parses a namespace by the server's rule. It needs no escaping in the target of a request.
+/// Parses the name of a namespace by the rule of kube-apiserver (a DNS label). A DNS label needs no escaping in the
+/// path of a request.
 pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text.as_bytes()) {
         Ok(text.to_owned())
@@ -171,8 +172,8 @@ pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a file for a percentile distribution, with or without an operation before it. Any other text before `=`
-/// belongs to the file's name.
+/// Parses the value of `--hgrm`: a file, with or without `OPERATION=` before the file. If the text before `=` is no
+/// operation, that text belongs to the file's name.
 fn parse_distribution(text: &str) -> Result<Distribution, String> {
     let named = text.split_once('=').and_then(|(name, path)| Some((Operation::by_name(name)?, path)));
     let (operation, path) = named.map_or((None, text), |(operation, path)| (Some(operation), path));

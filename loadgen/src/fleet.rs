@@ -1,7 +1,8 @@
-//! All nodes: the next request of each, and the meaning of its responses.
+//! All simulated nodes: builds the next request of each node, and interprets the responses and events.
 //!
-//! This module owns the nodes and their objects, the checks and the counts. It knows neither connections nor the
-//! schedule: requests are bytes appended to a buffer, responses are slices, the time is an argument.
+//! This module owns the nodes and their Leases, the checks of the invariants, and the counts. It uses neither
+//! connections nor timers: it appends requests to a buffer, parses responses in slices, and gets the time as an
+//! argument.
 
 use crate::check::{Checker, Shown, Violation};
 use crate::error_kind::ErrorKind;
@@ -14,59 +15,59 @@ use crate::stats::Stats;
 use crate::watcher::{self, Event};
 use std::collections::HashMap;
 
-/// All nodes, and the state of the checks and counts.
+/// All nodes, the checks of the API's invariants, and the counts.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// Nodes by index.
     pub(crate) nodes: Vec<Node>,
-    /// The checks of the invariants.
+    /// The checks of the API's invariants.
     pub(crate) checker: Checker,
-    /// Latencies, counts and errors.
+    /// Latencies, counts and errors of all operations.
     pub(crate) recorder: Recorder,
-    /// Counts of connections and watches.
+    /// Counts of connections, TLS handshakes and expired watches.
     pub(crate) stats: Stats,
-    /// Whether the first renewals of all nodes are in progress. A creation in this time counts as a creation, a later
-    /// one as a renewal.
+    /// Whether the first renewals of all nodes are in progress. In this phase a creation of a Lease counts as a
+    /// creation. Later a creation counts as a renewal.
     pub(crate) is_creating: bool,
-    /// Numbers of Leases: created by first renewals; created later, mostly again after a loss; found from an earlier
-    /// run.
+    /// Numbers of Leases: created by first renewals; created later, mostly because the Lease was lost; found at the
+    /// start, from an earlier run.
     pub(crate) created: u32,
     pub(crate) created_later: u32,
     pub(crate) adopted: u32,
     namespace: String,
     templates: Vec<Template>,
-    /// Objects that fit no template, by node.
+    /// Objects that fit no template, by the index of their node.
     whole: HashMap<u32, Box<[u8]>>,
-    /// Microseconds since the Unix epoch at time 0 of the run.
+    /// Start of the run, in microseconds since the Unix epoch.
     epoch_us: u64,
     rng: fastrand::Rng,
-    /// Path of the collection, after which a node's name is written for each request.
+    /// Path of all Leases of the namespace. The name of a node is appended for each request.
     path: String,
     collection_len: usize,
-    /// Scratch buffers: a node's name, a body.
+    /// Scratch buffers: the name of a node, and the body of a request.
     name: String,
     body: Vec<u8>,
 }
 
-/// A request in flight, or about to be sent.
+/// A request that is in flight or waits to be sent, with its history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
-    /// Index of the node.
+    /// Index of the node that the request belongs to.
     pub(crate) node: u32,
-    /// Kind of request.
+    /// Kind of the request, as a step of the node's renewal.
     pub(crate) step: Step,
-    /// Failed attempts of this renewal.
+    /// Number of failed attempts of the same renewal.
     pub(crate) tries: u8,
-    /// Number of times that the server refused to process this request.
+    /// Number of times that the server refused to process this request (RFC 9113 §8.7).
     pub(crate) refusals: u8,
-    /// When the renewal or the read was due, in nanoseconds of the run.
+    /// When the renewal or the read was due, in nanoseconds since the start of the run.
     pub(crate) due: u64,
-    /// When this request could be sent, in nanoseconds of the run: when the renewal was due, or at the previous
-    /// response.
+    /// When this request could first be sent, in nanoseconds since the start of the run: the due time of the renewal,
+    /// or the time of the previous response.
     pub(crate) asked: u64,
-    /// When the request was written, in nanoseconds of the run.
+    /// When the request was sent, in nanoseconds since the start of the run; 0 before.
     pub(crate) written: u64,
-    /// Highest version of the object that the node knew when the request was written.
+    /// Highest version of the node's object that any response or event had shown when the request was sent.
     pub(crate) known: u64,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Flight {
 pub(crate) enum After {
     /// No request: the renewal or the read is over.
     Done,
-    /// This request follows.
+    /// This request of the same renewal follows.
     Follow(Flight),
 }
 
@@ -104,7 +105,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the first request of a renewal that was due at `due`; `None` if a renewal is in progress.
+    /// Returns the first request of a renewal that was due at `due`. Returns `None` if a renewal of the node is in
+    /// progress.
     pub(crate) fn begin_renewal(&mut self, index: u32, due: u64) -> Option<Flight> {
         let node = self.nodes.get_mut(index as usize)?;
         if std::mem::replace(&mut node.busy, true) {
@@ -113,12 +115,12 @@ impl Fleet {
         Some(Flight { step: node.first_step(), ..Self::begin_read(index, due) })
     }
 
-    /// Returns the request of a read that was due at `due`.
+    /// Returns the request for a read of a node's Lease that was due at `due`.
     pub(crate) fn begin_read(index: u32, due: u64) -> Flight {
         Flight { node: index, step: Step::Read, tries: 0, refusals: 0, due, asked: due, written: 0, known: 0 }
     }
 
-    /// Returns the request of `flight`, and records in `flight` the time and the highest known version.
+    /// Encodes the request of `flight`. Stores in `flight` the present time and the node's highest known version.
     pub(crate) fn request_of(&mut self, flight: &mut Flight, now: u64) -> Option<Request<'_>> {
         let node = self.nodes.get_mut(flight.node as usize)?;
         flight.written = now;
@@ -134,8 +136,8 @@ impl Fleet {
         if matches!(flight.step, Step::Get | Step::Read) {
             return Some(Request { method: "GET", target: &self.path, body: None });
         }
-        // A write whose response was lost is repeated unchanged. A later response then shows whether the lost write was
-        // applied.
+        // A write whose response was lost is repeated with the same `renewTime`. So a later response shows whether the
+        // lost write was applied.
         if !node.uncertain {
             node.sent_renewed = (self.epoch_us + now / 1_000).max(node.object.renewed + 1);
         }
@@ -158,7 +160,8 @@ impl Fleet {
                 }
             }
         }
-        // Go's encoder ends a request's or a response's body with a newline, but not an object in an event.
+        // Go's JSON encoder ends the body of a request or response with a newline. The object in an event has no
+        // newline.
         self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
@@ -171,7 +174,7 @@ impl Fleet {
             (Step::Get | Step::Read | Step::Put, 404) => self.handle_gone(flight),
             (Step::Put | Step::Post, 409) => self.handle_conflict(flight),
             _ => {
-                // After an error of the server, the write may have been applied.
+                // If the server reports an error (5xx), the write may have been applied.
                 if status >= 500 && matches!(flight.step, Step::Put | Step::Post) {
                     self.set_uncertain(flight.node);
                 }
@@ -190,7 +193,7 @@ impl Fleet {
         self.after(flight, Outcome::Lost, now)
     }
 
-    /// Handles a refusal to process `flight`. The request is repeated a few times, as in Go's client.
+    /// Handles the server's refusal to process `flight`. The request is sent again a few times, as in Go's HTTP client.
     #[cold]
     pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
         if flight.refusals < REFUSALS_MAX {
@@ -200,7 +203,7 @@ impl Fleet {
         self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
     }
 
-    /// Handles an event of a watcher.
+    /// Handles an event that a watcher has received: checks it and records its latency.
     pub(crate) fn handle_event(&mut self, watcher: usize, event: &Event<'_>, now: u64) {
         let (kind, version, index, object) = match *event {
             Event::Bookmark(version) => return self.checker.bookmark(watcher, version),
@@ -216,8 +219,8 @@ impl Fleet {
         } else if version == node.object.version {
             node.acked_at
         } else {
-            // The watcher is behind: the node has a later acknowledged write. The node no longer has the time at which
-            // this write was acknowledged. The object has the time at which it was sent.
+            // The watcher is behind: the node has a later acknowledged write, and no longer knows when this write was
+            // acknowledged. The object's `renewTime` is the time at which this write was sent.
             let sent_us = watcher::renewed_in(object);
             sent_us.map_or(now, |sent_us| sent_us.saturating_sub(self.epoch_us).saturating_mul(1_000))
         };
@@ -225,12 +228,12 @@ impl Fleet {
         self.recorder.answered(Operation::WatchEvent, acked_at, now);
     }
 
-    /// Handles a watcher's complete list.
+    /// Passes a watcher's complete list to the checks.
     pub(crate) fn handle_list(&mut self, watcher: usize, version: u64, known: u64, leases: &[(u32, u64)]) {
         self.checker.listed(watcher, version, known, leases, &self.nodes);
     }
 
-    /// Handles the object in a successful response.
+    /// Handles the object in a successful response: checks the object, and updates the node.
     fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
         let body = body.strip_suffix(b"\n").unwrap_or(body);
         let Some(shown) = self.shown_in(flight.node, body) else {
@@ -244,7 +247,7 @@ impl Fleet {
         match flight.step {
             Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
-                // This GET belongs to the node's own renewal, which has no write in flight now.
+                // This GET is a step of the node's own renewal. A node in this step has no write in flight.
                 let quiet = Node { busy: false, ..node.clone() };
                 self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
@@ -295,7 +298,7 @@ impl Fleet {
                 self.created += 1;
                 self.recorder.answered(Operation::Create, flight.asked, now);
             }
-            // The Lease was lost. Its creation counts as the renewal that the loss delayed.
+            // The Lease was lost. The new creation counts as the renewal that the loss delayed.
             Step::Post => {
                 self.created_later += 1;
                 self.recorder.answered(Operation::Renew, flight.due, now);
@@ -303,7 +306,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the fields of a node's object, and the form in which the rest of the object is kept.
+    /// Parses the object of a node. Returns its fields, and the template of the rest or [`Form::Whole`].
     fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);
@@ -330,7 +333,7 @@ impl Fleet {
         object::fields_by_parsing(body, &self.name).map(|fields| Shown { fields, form: Form::Whole })
     }
 
-    /// Handles the absence of a Lease that existed.
+    /// Handles a 404 for a Lease that existed before.
     #[cold]
     fn handle_gone(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
@@ -344,7 +347,7 @@ impl Fleet {
         }
     }
 
-    /// Handles a conflict. It is a violation unless an earlier write of this node may have caused it.
+    /// Handles a conflict (409). A conflict is a violation, unless an earlier write of this node may have caused it.
     #[cold]
     fn handle_conflict(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get(flight.node as usize) else { return };
@@ -354,7 +357,7 @@ impl Fleet {
         self.fail(flight, ErrorKind::Status(409), "conflict");
     }
 
-    /// Returns the next step after a response. The caller has updated the node's state.
+    /// Returns the next step after the outcome of `flight`. The caller has updated the node's state.
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
@@ -412,11 +415,11 @@ fn cut(body: &[u8]) -> &[u8] {
 }
 
 const WORDS_BYTES_MAX: usize = 300;
-/// Maximum number of templates, more than the forms of objects in one run.
+/// Maximum number of templates. Objects of one run have fewer different forms.
 const TEMPLATES_MAX: usize = 16;
-/// Maximum number of repetitions of a request that the server refuses to process. One more refusal is an error.
+/// Maximum number of times that a request is sent again after a refusal to process it. One more refusal is an error.
 pub(crate) const REFUSALS_MAX: u8 = 6;
-/// Bits that mark a UUID as random (RFC 9562 §5.4).
+/// Bits of a UUID that hold its version and variant (RFC 9562 §5.4).
 const UUID_VERSION_MASK: u128 = 0xf << 76 | 0x3 << 62;
 const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
 
@@ -429,7 +432,7 @@ mod tests {
         Fleet::new("n", 2, 0, 1_767_323_045_000_000)
     }
 
-    /// Sends a flight's request. Returns the `renewTime` that the node has sent.
+    /// Builds the request of a flight. Returns the `renewTime` in the request, as text.
     fn send(fleet: &mut Fleet, flight: &mut Flight, now: u64) -> String {
         fleet.request_of(flight, now).expect("a node");
         let mut renewed = Vec::new();
@@ -444,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Node 1 reads, creates its Lease at version 5, and renews it at version 6.
+    /// Node 1 reads its Lease, creates it at version 5, and renews it at version 6.
     fn created_and_renewed() -> Fleet {
         let mut fleet = fleet();
         let mut flight = fleet.begin_renewal(1, 0).expect("idle");

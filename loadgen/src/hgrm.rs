@@ -1,11 +1,11 @@
-//! The percentile distribution in HdrHistogram's text format, which its plotter reads.
+//! The percentile distribution in HdrHistogram's text format, which HdrHistogram's plotter reads.
 //!
-//! Values are milliseconds. Each five rows halve the distance to 100 %. The last row is the maximum.
+//! Values are in milliseconds. Every five rows halve the distance to the percentile 100 %. The last row is the maximum.
 
 use crate::latencies::Latencies;
 use std::fmt::Write as _;
 
-/// Returns the distribution of these times.
+/// Returns the percentile distribution of these latencies, as text.
 pub(crate) fn text(latencies: &Latencies) -> String {
     let mut out = format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
     // Writing to a string cannot fail.
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn a_distribution_goes_up_to_its_maximum_and_has_a_footer() {
         let mut latencies = Latencies::new();
-        // The histogram counts in µs, with three significant digits. So times below 1,000 µs are exact.
+        // The histogram's unit is 0.1 µs, with three significant digits. So times below 200 µs are exact.
         (1..=100).for_each(|us| latencies.record(us * 1_000));
         let text = text(&latencies);
         let (head, rest) = text.split_once("\n\n").expect("a head");

@@ -1,33 +1,33 @@
-//! The parts of a kubeconfig file that the load generator needs: the current context's server, its certificate
-//! authority, and the user's client certificate.
+//! The parts of a kubeconfig that the load generator needs. These parts are the server of the current context, its
+//! certificate authorities, and the user's client certificate.
 
 use base64::Engine as _;
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret;
 use std::path::Path;
 
-/// Access to a server, from a kubeconfig or from flags. Byte fields hold PEM.
+/// The address of a server and the credentials for it, from a kubeconfig or from flags. Byte fields are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// `https://host:port`.
+    /// URL of the server: `https://host:port`.
     pub(crate) server: String,
-    /// Name to verify the server's certificate by, if not the one in the URL.
+    /// Name in the server's certificate, if that name differs from the host in the URL.
     pub(crate) tls_server_name: Option<String>,
-    /// Certificate authorities.
+    /// Certificate authorities that may have issued the server's certificate.
     pub(crate) ca: Option<Vec<u8>>,
     /// Client certificate and its key.
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a kubeconfig. Errors are sentences for the user. They name parts of the file but never quote it, since it may
-/// be a key or another private file.
+/// Reads a kubeconfig. Errors are sentences for the user. They name fields of the file, but never quote the file's
+/// content: the file may be a key or another secret.
 pub(crate) fn read(path: &Path) -> Result<Access, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     parse(&text, folder).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Parses the access in a kubeconfig; files that it names are relative to `folder`.
+/// Parses the text of a kubeconfig. Names of other files in it are relative to `folder`.
 fn parse(text: &str, folder: &Path) -> Result<Access, String> {
     let config = Kubeconfig::from_yaml(text).map_err(|error| no_kubeconfig(&error))?;
     let none = |what: &str, name: &str| format!("has no {what} {name:?}");
@@ -72,8 +72,8 @@ fn no_kubeconfig(error: &KubeconfigError) -> String {
     )
 }
 
-/// Returns an unsupported feature that the file asks for. Without it the server would refuse every request, or the
-/// wrong server would get it.
+/// Returns the name of an unsupported setting in the kubeconfig. Without the setting, the server would refuse every
+/// request, or the requests would go to another server.
 fn unused(user: &AuthInfo, cluster: &Cluster) -> Option<&'static str> {
     let entries = [
         ("token", user.token.is_some()),
@@ -87,7 +87,7 @@ fn unused(user: &AuthInfo, cluster: &Cluster) -> Option<&'static str> {
     entries.into_iter().find_map(|(name, is_there)| is_there.then_some(name))
 }
 
-/// Inline data takes precedence over a named file, as in client-go.
+/// Returns the content of a PEM field. Inline data takes precedence over a file, as in client-go.
 fn bytes(folder: &Path, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = data.filter(|d| !d.is_empty()) {
         let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());

@@ -1,6 +1,6 @@
-//! A connection shared by nodes: its waiting requests and its requests in flight.
+//! A lane: one connection that several nodes share, its waiting requests, and its requests in flight.
 //!
-//! This module owns the connection and its requests; the fleet owns their meaning.
+//! This module owns the connection and its requests. The fleet builds the requests and interprets the responses.
 
 use crate::error_kind::ErrorKind;
 use crate::fleet::{After, Fleet, Flight};
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 pub(crate) struct Lane {
     pub(crate) link: Link<Flight>,
     waiting: VecDeque<Flight>,
-    /// Time before which the lane sends no request, in nanoseconds of the run. It is set when the server refuses a
-    /// request.
+    /// Time before which the lane sends no request, in nanoseconds since the start of the run. A refusal of a request
+    /// sets this time.
     not_before: u64,
 }
 
@@ -36,7 +36,7 @@ impl Lane {
         self.link.len() == 0 && self.waiting.is_empty()
     }
 
-    /// Whether requests wait for room or for their time.
+    /// Whether requests wait: for room on the connection, or for the end of a pause.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -46,8 +46,8 @@ impl Lane {
         self.waiting.push_back(flight);
     }
 
-    /// Receives input up to a budget and passes each response to the fleet; `done` gets every finished flight. Returns
-    /// true if the budget ran out before the socket.
+    /// Receives input, up to the limit of one turn, and passes each response to the fleet. Each finished flight is
+    /// passed to `done`. Returns true if the limit was reached before the socket was empty.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -62,7 +62,8 @@ impl Lane {
             let after = match told {
                 Told::Answer { status, body, .. } => fleet.handle_answer(flight, status, body, now),
                 Told::Unserved => {
-                    // Requests that the server did not process go before waiting requests, in their order.
+                    // Requests that the server did not process are sent before the waiting requests, in their old
+                    // order.
                     waiting.insert(unserved, flight);
                     unserved += 1;
                     return Verdict::GoOn;
@@ -83,7 +84,7 @@ impl Lane {
         outcome
     }
 
-    /// Writes the requests that may be in flight, and sends as much as the socket accepts.
+    /// Sends waiting requests, as many as the connection's limits and the socket allow.
     pub(crate) fn send(&mut self, fleet: &mut Fleet, origin: &Origin, now: u64) -> Result<(), Broken> {
         while now >= self.not_before && self.link.has_room() {
             let Some(mut flight) = self.waiting.pop_front() else { break };
@@ -97,7 +98,7 @@ impl Lane {
         if self.link.is_going_away() && self.link.len() == 0 { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests whose response is overdue.
+    /// Cancels requests whose response is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64, done: impl FnMut(Flight)) -> Result<(), Broken> {
         let expired = self.link.expire(now, |flight| flight.written)?;
         self.lose(fleet, expired, ErrorKind::Timeout, TIMED_OUT, now, done);
@@ -108,7 +109,7 @@ impl Lane {
     pub(crate) fn drop_flights(&mut self, fleet: &mut Fleet, broken: &Broken, now: u64, done: impl FnMut(Flight)) {
         let lost = self.link.take_in_flight();
         match broken.kind {
-            // A server may close an unused connection.
+            // A server may close a connection that has no request in flight.
             None | Some(ErrorKind::Reset) if lost.is_empty() => {}
             Some(kind) if lost.is_empty() => fleet.recorder.failed(Operation::Connection, kind, || broken.why.clone()),
             kind => self.lose(fleet, lost, kind.unwrap_or(ErrorKind::Reset), &broken.why, now, done),
@@ -132,8 +133,8 @@ impl Lane {
         }
     }
 
-    /// Ends the run: gives up all requests and passes each to `done`. Returns true if some were in flight, whose
-    /// responses may still come.
+    /// Ends the run: drops all requests, and passes each flight to `done`. Returns true if some requests were in
+    /// flight, since their responses may still arrive.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

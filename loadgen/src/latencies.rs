@@ -1,24 +1,24 @@
-//! Recorded times: latencies, delays of events, lateness.
+//! Histograms of recorded times: latencies of requests, delays of events, and the generator's lateness.
 //!
-//! The unit is a tenth of a microsecond, with three significant digits. The maximum is a day, the longest possible run.
+//! The unit of a histogram is 0.1 µs, with three significant digits. The maximum is a day, the longest possible run.
 //! Results are in milliseconds.
 
 use crate::figures::count;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// A histogram of times.
+/// A histogram of latencies or of other times.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 /// A row of a percentile distribution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Time within which this share of the operations ended, in milliseconds.
+    /// Upper bound of the latencies of this share of the operations, in milliseconds.
     pub(crate) ms: f64,
-    /// Share of the operations, from 0 to 1.
+    /// Share of the operations that ended within `ms`, from 0 to 1.
     pub(crate) quantile: f64,
-    /// Number of operations in this share.
+    /// Number of operations that ended within `ms`.
     pub(crate) count: u64,
 }
 
@@ -42,14 +42,14 @@ impl Latencies {
         })
     }
 
-    /// Returns the mean and the standard deviation, in milliseconds; zeros without any time.
+    /// Returns the mean and the standard deviation of the times, in milliseconds; zeros if no time is recorded.
     pub(crate) fn ms_mean_and_deviation(&self) -> [f64; 2] {
         if self.is_empty() { [0.0; 2] } else { [self.0.mean(), self.0.stdev()].map(|units| units / UNITS_PER_MS) }
     }
 
-    /// Returns the histogram's layout: the number of buckets, and of sub-buckets in each.
+    /// Returns the layout of the histogram: the number of buckets, and the number of sub-buckets in each.
     pub(crate) fn buckets(&self) -> (u8, u32) {
-        // Sub-buckets must distinguish twice 10 to the power of the digits, rounded up to a power of two.
+        // The sub-buckets must distinguish 2 × 10^digits values. Their number is rounded up to a power of two.
         (self.0.buckets(), (2 * 10_u32.pow(self.0.sigfig().into())).next_power_of_two())
     }
 
@@ -73,32 +73,32 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// Returns the 99th percentile, in milliseconds.
+    /// Returns the 99th percentile of the recorded times, in milliseconds.
     pub(crate) fn ms_p99(&self) -> f64 {
         ms(self.0.value_at_quantile(0.99))
     }
 
-    /// Returns p50, p90, p99, p99.9 and the maximum, in milliseconds.
+    /// Returns p50, p90, p99, p99.9 and the maximum of the recorded times, in milliseconds.
     pub(crate) fn ms(&self) -> [f64; 5] {
         let at = |quantile| self.0.value_at_quantile(quantile);
         [at(0.5), at(0.9), at(0.99), at(0.999), self.0.max()].map(ms)
     }
 
-    /// Returns the same as JSON, with the number of times.
+    /// Returns the number of times, p50, p90, p99, p99.9 and the maximum as JSON, in milliseconds.
     pub(crate) fn json(&self) -> Value {
         let [p50, p90, p99, p999, max] = self.ms();
         json!({ "count": self.len(), "ms_p50": p50, "ms_p90": p90, "ms_p99": p99, "ms_p99_9": p999, "ms_max": max })
     }
 }
 
-/// Converts units to milliseconds.
+/// Converts a time in the histogram's unit to milliseconds.
 fn ms(units: u64) -> f64 {
     count(units) / UNITS_PER_MS
 }
 
 const UNIT_NS: u64 = 100;
 const UNITS_PER_MS: f64 = 10_000.0;
-/// Longest time recorded exactly: a day.
+/// Longest time that is recorded exactly, in the histogram's unit: a day.
 const UNITS_MAX: u64 = 24 * 3600 * 10_000_000;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The library of the load generator, which `perf/run` uses too. [`account`] measures the processor time and memory of
-//! server and generator. [`limit`] decides which of the two limited a run. All other modules in this folder belong to
-//! the binary.
+//! The part of the load generator that `perf/run` uses too. [`account`] measures the processor time and the memory of
+//! the server and of the generator. [`limit`] decides which of the two limited the results of a run. All other modules
+//! in this folder belong to the binary `loadgen`.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,24 @@
-//! The process that limits a run: one rule for simulated nodes, for benches and for `perf/run`.
+//! The process that limited a run, the server or the generator. One rule holds for simulated nodes, benches and
+//! `perf/run`.
 
 /// The process that limited a run. The figures of the run mainly show this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The load generator. Under more load the server would reach better figures.
+    /// The load generator. With more load, the server would reach higher rates.
     Generator,
     /// The server.
     Server,
 }
 
 impl Limit {
-    /// Returns the limit; `None` if both processes had time left. Server and generator each have one working thread. A
-    /// share is a share of a core; `None` if it was not measured. `late_ms_p99` is the 99th percentile of the
-    /// generator's own delay of scheduled requests, in milliseconds.
+    /// Returns the process that limited the run; `None` if both processes had time left. Server and generator each have
+    /// one working thread. `server_share` and `generator_share` are processor time as a share of one core; `None` if it
+    /// was not measured. `late_ms_p99` is the 99th percentile of the generator's own delay of scheduled requests, in
+    /// milliseconds.
     #[must_use]
     pub fn of(server_share: Option<f64>, generator_share: Option<f64>, late_ms_p99: Option<f64>) -> Option<Self> {
         let is_busy = |share: Option<f64>| share.is_some_and(|share| share >= BUSY_SHARE);
-        // A late generator measures itself, even if the server was busy too.
+        // If the generator is late, the latencies measure the generator, even if the server was busy too.
         if late_ms_p99.is_some_and(|ms| ms > LATE_MS_MAX) {
             Some(Self::Generator)
         } else if is_busy(server_share) {
@@ -26,7 +28,7 @@ impl Limit {
         }
     }
 
-    /// Returns the name in the results.
+    /// Returns the name of this process in the results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,9 +38,9 @@ impl Limit {
     }
 }
 
-/// Share of a core above which a process counts as busy.
+/// Share of a core above which a process counts as busy, from 0 to 1.
 pub const BUSY_SHARE: f64 = 0.95;
-/// Maximum 99th percentile of the delay at which the generator is not the limit, in milliseconds.
+/// Highest 99th percentile of the generator's own delay at which the generator is not the limit, in milliseconds.
 pub const LATE_MS_MAX: f64 = 10.0;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! A slot for one connection: connection attempts, requests in flight, and timeouts.
+//! A slot for one connection to the server: attempts to connect, requests in flight, and timeouts.
 //!
-//! This module owns the connection and its HTTP; the lanes own the meaning of requests.
+//! This module owns the connection and the state of its HTTP version. The lanes interpret the responses.
 
 use crate::connection::{Connection, Received};
 use crate::error_kind::ErrorKind;
@@ -12,20 +12,21 @@ use mio::{Registry, Token};
 use rustls::{AlertDescription, HandshakeKind};
 use std::io;
 
-/// A slot that holds a connection, or waits for the next attempt.
+/// A slot with one connection, or with none until the next attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
-    /// The connection; `None` between two attempts.
+    /// The connection and its HTTP state; `None` between two attempts.
     line: Option<Line<T>>,
-    /// When the connection was begun, or when the next attempt may begin, in nanoseconds of the run.
+    /// When the connection was opened or, between two attempts, when the next attempt may begin. In nanoseconds since
+    /// the start of the run.
     since: u64,
-    /// Failed attempts since the last response.
+    /// Number of connections that were closed since the last response.
     attempts: u32,
-    /// When input was last received, or the connection was begun, in nanoseconds of the run.
+    /// When input was last received, or when the connection was opened, in nanoseconds since the start of the run.
     heard: u64,
     bodies: Bodies,
     in_flight_max: usize,
-    /// A TLS handshake not counted yet.
+    /// Kind of a finished TLS handshake that is not counted yet.
     handshake: Option<HandshakeKind>,
 }
 
@@ -35,18 +36,19 @@ struct Line<T> {
     http: Http<T>,
 }
 
-/// The driver's operations on a connection of any kind.
+/// The operations on a connection that drivers use, whatever the type of its tags.
 pub(crate) trait Connect {
-    /// Whether there is no connection and the next attempt may begin.
+    /// Whether the slot has no connection, and the next attempt to connect may begin.
     fn is_due(&self, now: u64) -> bool;
     /// Begins to connect.
     fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()>;
-    /// Ends the connection. The pause before the next attempt grows with the number of failed attempts. The caller must
-    /// take the requests in flight first.
+    /// Closes the connection. The pause before the next attempt grows with the number of connections closed since the
+    /// last response. The caller must first take the requests in flight.
     fn close(&mut self, registry: &Registry, now: u64);
-    /// Records the readiness that the poll reported.
+    /// Records the readiness that the poll reported for the socket.
     fn handle_readiness(&mut self, event: &mio::event::Event);
-    /// Returns when input was last received, or the connection was begun.
+    /// Returns when input was last received, or when the connection was opened, in nanoseconds since the start of the
+    /// run.
     fn heard_at(&self) -> u64;
 }
 
@@ -88,12 +90,12 @@ impl<T: Copy> Link<T> {
         Self { line: None, since: 0, attempts: 0, heard: 0, bodies, in_flight_max, handshake: None }
     }
 
-    /// Whether requests can be sent.
+    /// Whether the connection is open, and its TLS and HTTP handshakes are done.
     pub(crate) fn is_ready(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.conn.is_ready() && line.http.is_ready())
     }
 
-    /// Whether another request can be in flight.
+    /// Whether another request can be sent now, within the limits of the generator and of the server.
     pub(crate) fn has_room(&self) -> bool {
         self.is_ready()
             && self.line.as_ref().is_some_and(|line| line.http.len() < self.in_flight_max && line.http.has_room())
@@ -104,7 +106,7 @@ impl<T: Copy> Link<T> {
         self.line.as_ref().map_or(0, |line| line.http.len())
     }
 
-    /// Returns the most requests that may be in flight.
+    /// Returns the maximum number of requests in flight.
     pub(crate) fn in_flight_max(&self) -> usize {
         self.in_flight_max
     }
@@ -114,12 +116,13 @@ impl<T: Copy> Link<T> {
         self.line.as_ref().is_some_and(|line| line.http.is_going_away())
     }
 
-    /// Gives up all requests in flight and returns their tags. The connection must be closed.
+    /// Removes all requests in flight and returns their tags. The caller must close the connection.
     pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
         self.line.as_mut().map(|line| line.http.take_in_flight()).unwrap_or_default()
     }
 
-    /// Receives input up to a budget and reports it. Returns true if the budget ran out before the socket.
+    /// Receives input, up to [`READS_PER_TURN`] reads, and passes each outcome to `tell`. Returns true if the limit was
+    /// reached before the socket was empty.
     pub(crate) fn receive(
         &mut self,
         origin: &Origin,
@@ -155,7 +158,7 @@ impl<T: Copy> Link<T> {
         Ok(true)
     }
 
-    /// Counts the TLS handshake whose end [`receive`](Self::receive) has seen.
+    /// Counts in `stats` the TLS handshake whose end [`receive`](Self::receive) has seen.
     pub(crate) fn count_handshake(&mut self, stats: &mut Stats) {
         if let Some(handshake) = self.handshake.take() {
             stats.handshakes += 1;
@@ -163,7 +166,7 @@ impl<T: Copy> Link<T> {
         }
     }
 
-    /// Queues a request for sending; false if the server accepts no more now.
+    /// Encodes a request into the output; false if the server accepts no more requests now.
     pub(crate) fn send(&mut self, origin: &Origin, request: &Request<'_>, tag: T) -> bool {
         let Some(Line { conn, http }) = &mut self.line else { return false };
         http.send(origin, request, tag, conn.output())
@@ -176,8 +179,9 @@ impl<T: Copy> Link<T> {
         conn.flush().map_err(|e| broken_by(&e, origin))
     }
 
-    /// Gives up requests whose response is overdue and returns their tags; `asked_at` returns the time at which a
-    /// request was sent. A connection without any input in that time is given up as a whole.
+    /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the time at which the
+    /// request with a tag was sent. If the connection received no input within the timeout, the whole connection counts
+    /// as broken.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
         let is_ready = self.is_ready();
         let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };
@@ -204,18 +208,18 @@ fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
     Broken { kind: Some(ErrorKind::Reset), why: error.to_string() }
 }
 
-/// Returns the pause before the next attempt: 0 at first, then 10 ms, 20 ms, up to a second.
+/// Returns the pause before the next attempt, in nanoseconds: 0 after no failure, then 10 ms, 20 ms, up to 1 s.
 pub(crate) fn backoff_ns(attempts: u32) -> u64 {
     if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
 }
 
-/// Timeout for a response: that of a kubelet for Leases, its period of 10 s.
+/// Timeout for a response, in nanoseconds. A kubelet has the same timeout for its Lease: the renewal period of 10 s.
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
-/// Why a request was given up after [`TIMEOUT_NS`].
+/// Error text of a request that had no response within [`TIMEOUT_NS`].
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
-/// Time for requests in flight after the end of the load, and for missing events of watchers.
+/// Time for the last responses after the end of the load, and for missing events of watchers, in nanoseconds.
 pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
-/// Size of one read of ciphertext.
+/// Size of the buffer for one read of ciphertext, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
 /// Maximum number of reads from one socket in a turn of the event loop.
 const READS_PER_TURN: usize = 16;

@@ -1,15 +1,17 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server. It checks all
 //! responses and events against the guarantees of the API.
 //!
-//! The program has one thread and one poll. [`driver`] has the event loop and the phases of a run, on a [`reactor`].
-//! [`rota`] chooses the next node. [`fleet`] has all nodes and interprets their responses; [`check`] has the
-//! invariants. A [`lane`] or a [`watch_lane`] has the requests of one connection, a [`link`] the connection, and
-//! [`http`] both versions of HTTP. Tests run the modules that know neither sockets nor the clock in memory: [`node`],
-//! [`object`], [`schedule`], [`watcher`], [`check`]. [`mod@bench`] is the other kind of load, with fewer checks, on the
-//! same [`reactor`].
+//! The program has one thread and one mio poll, which the [`reactor`] owns. [`driver`] runs the event loop and the
+//! phases of a run. [`rota`] decides which node renews or reads its Lease next. [`fleet`] builds the requests of all
+//! nodes and interprets the responses. [`check`] checks the invariants of the API. A [`lane`] is a connection for the
+//! requests of several nodes, and a [`watch_lane`] is a connection for watches. Both use a [`link`], which opens the
+//! connection and opens it again after a failure. [`http`] implements the client's side of HTTP/1.1 and HTTP/2.
+//! [`node`], [`object`], [`schedule`], [`watcher`] and [`check`] use neither sockets nor the clock, so their tests run
+//! in memory. [`mod@bench`] is another kind of load: one kind of request, with fewer checks, on the same [`reactor`].
 //!
-//! Both loads count in a [`recorder`]. A [`timeline`] divides the run into seconds, for the [`progress`] line and the
-//! time [`series`]. The report ([`html`]) and the percentiles ([`hgrm`]) are made from the [`summary`] of a run.
+//! Both kinds of load record their latencies and errors in a [`recorder`]. A [`timeline`] divides the run into seconds,
+//! for the [`progress`] line and the time [`series`]. The HTML report ([`html`]) and the percentile distributions
+//! ([`hgrm`]) show the [`summary`] of a run.
 
 mod args;
 mod bench;
@@ -93,15 +95,16 @@ fn main() -> ExitCode {
 
 /// The reason for a run without results, as a sentence for the user.
 enum Stop {
-    /// The command line names something that is missing or wrong.
+    /// The command line names something that is missing or wrong. The exit status is 2.
     Usage(String),
-    /// Any other reason.
+    /// Any other reason. The exit status is 1.
     Failed(String),
 }
 
-/// Runs the load and reports; true if everything went well.
+/// Runs the load and prints the results. Returns true if the run measured without errors and violations.
 fn run(args: Args) -> Result<bool, Stop> {
-    // The first Ctrl-C ends the run with its results, the second one without them.
+    // The first Ctrl-C ends the run and prints its results. The second Ctrl-C ends the program at once, without
+    // results.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
@@ -127,7 +130,8 @@ fn run(args: Args) -> Result<bool, Stop> {
     tell(&report, form, outputs)
 }
 
-/// Prints the results and writes the files; true if everything went well.
+/// Prints the results of the run and writes the files of results. Returns true if the run measured without errors
+/// and violations, and the files were written.
 fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bool, Stop> {
     let summary = outcome.summary();
     let printed = print(form, || outcome.table(), || outcome.json_line());
@@ -139,7 +143,7 @@ fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bo
     Ok(outcome.is_fine())
 }
 
-/// Prints the results in this form. A closed pipe is no failure.
+/// Prints the results to standard output as a table or as a line of JSON. A closed pipe is no failure.
 fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> String) -> Result<(), Stop> {
     let mut stdout = std::io::stdout();
     let printed = match output {
@@ -154,15 +158,15 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
     }
 }
 
-/// The message for a run without errors that measured nothing.
+/// The message for a run that was interrupted before it measured anything, without errors.
 const UNMEASURED: &str = "nothing was measured: it was interrupted before that";
 
 fn complain(words: &str) {
     _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));
 }
 
-/// Raises the limit on open files for this number of sockets, as far as the system allows. Sockets beyond it then fail
-/// with the system's own error.
+/// Raises the process's limit on open files to a little more than this number of sockets, as far as the system allows.
+/// If the limit stays too low, opening a socket fails with the system's error.
 fn allow_descriptors(sockets: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,8 @@
-//! A simulated node: its knowledge of its Lease and its next step, like a kubelet's lease controller.
+//! A simulated node: what the node knows of its Lease, and the next step of its renewal, as in a kubelet's lease
+//! controller.
 //!
-//! This module owns a node's state and the steps of its renewal. It knows neither connections nor the clock nor the
-//! checks. A node has at most one write in flight. A million nodes must fit in memory, so each holds its object as
+//! This module owns the state of a node and the steps of its renewal. It uses neither connections, the clock nor the
+//! checks. A node has at most one write in flight. A million nodes must fit in memory, so each node stores its Lease as
 //! [`Fields`].
 //!
 //! ```text
@@ -18,41 +19,44 @@ use crate::object::Fields;
 /// A node's state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    /// The object as last acknowledged; its version is 0 while the node has none.
+    /// Fields of the node's Lease in the last response to a step of a renewal. The version is 0 while the node has no
+    /// Lease.
     pub(crate) object: Fields,
-    /// Version that the last acknowledged write replaced; 0 if none.
+    /// Version of the Lease that the last acknowledged write replaced; 0 if there was none.
     pub(crate) base: u64,
-    /// Highest version of this object that any response or event has shown.
+    /// Highest version of the node's Lease that any response or event has shown.
     pub(crate) highest: u64,
     /// `renewTime` of the write in flight, or of the last write whose response was lost.
     pub(crate) sent_renewed: u64,
-    /// When the last write was acknowledged, in nanoseconds of the run.
+    /// When the last write was acknowledged, in nanoseconds since the start of the run.
     pub(crate) acked_at: u64,
-    /// Number of writes that were acknowledged, or that a later read has shown as applied.
+    /// Number of writes of the Lease that were acknowledged, or that a later read has shown as applied.
     pub(crate) writes: u32,
-    /// Form in which the rest of the object is kept.
+    /// Where the fleet stores the rest of the Lease.
     pub(crate) form: Form,
-    /// Whether the last renewal has settled the object, so that later renewals change only its times.
+    /// Whether a PUT of this node wrote the present object. Later renewals then change only the Lease's times.
     pub(crate) settled: bool,
-    /// Whether a renewal is in progress, from its first request to its last response.
+    /// Whether a renewal of the node is in progress, from its first request to its last response.
     pub(crate) busy: bool,
-    /// Whether the response to a write was lost, so that its outcome is unknown.
+    /// Whether the response to the last write was lost, so that the outcome of this write is unknown.
     pub(crate) uncertain: bool,
-    /// Whether another client wrote this object, or the object was missing. Its writes can then no longer be counted.
+    /// Whether another client wrote the Lease, or the Lease was missing. The Lease's writes can then no longer be
+    /// counted.
     pub(crate) foreign: bool,
 }
 
-/// The form in which a node's object is kept, apart from its [`Fields`].
+/// Where the fleet stores the part of a node's Lease that is not in its [`Fields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The whole object, in the fleet's map. The map has no object of the node before its first response.
+    /// The whole object is in the fleet's map, under the node's index. Before the first response the map has no such
+    /// object.
     #[default]
     Whole,
-    /// The template with this number.
+    /// The rest of the object is the fleet's template with this number.
     Template(u8),
 }
 
-/// The kind of a request.
+/// A step of a node's renewal, or a read: the kind of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// GET, to find the Lease or a newer version.
@@ -74,7 +78,7 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// The step that follows a request.
+/// What follows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The renewal, or the read, is over.
@@ -86,12 +90,12 @@ pub(crate) enum Next {
 }
 
 impl Node {
-    /// Whether the node has an acknowledged Lease.
+    /// Whether the node knows that its Lease exists.
     pub(crate) fn has_lease(&self) -> bool {
         self.object.version != 0
     }
 
-    /// Returns the first step of a renewal.
+    /// Returns the first step of a renewal: PUT, or GET if the node has no Lease yet.
     pub(crate) fn first_step(&self) -> Step {
         if self.has_lease() { Step::Put } else { Step::Get }
     }
@@ -124,7 +128,7 @@ pub(crate) fn name_of(index: u32) -> String {
     format!("{NAME_PREFIX}{index}")
 }
 
-/// Returns the index of a node's name; `None` for a name that [`push_name`] does not make.
+/// Returns the index of the node with this name; `None` for a name that [`push_name`] does not make.
 pub(crate) fn index_of(name: &[u8]) -> Option<u32> {
     let digits = name.strip_prefix(NAME_PREFIX.as_bytes())?;
     if digits.is_empty() || (digits.first() == Some(&b'0') && digits.len() > 1) {
@@ -142,7 +146,7 @@ const NAME_PREFIX: &str = "node-";
 mod tests {
     use super::*;
 
-    /// Returns the steps of one renewal with these outcomes.
+    /// Returns the steps of a renewal that begins with `first` and whose requests have these outcomes.
     fn steps(first: Step, outcomes: &[Outcome]) -> (Vec<Step>, Next) {
         let (mut step, mut tries, mut taken) = (first, 0, vec![first]);
         for &outcome in outcomes {

@@ -1,18 +1,19 @@
-//! A node's Lease as the server wrote it, in some forty bytes instead of seven hundred bytes.
+//! A node's Lease as the server wrote it, stored in some 40 bytes instead of 700.
 //!
-//! A kubelet returns its object with a new `renewTime`, so a node must keep the object byte for byte. The objects of
-//! all nodes have the same text except for a few values. A [`Template`] is that text with holes, learned from a
-//! response. [`Fields`] are one object's values for the holes. A template is accepted only if it reproduces the
-//! response exactly. Other objects are kept whole, such as one with several managers.
+//! A kubelet sends its Lease back with a new `renewTime`. So a node must reproduce its Lease byte for byte. The Leases
+//! of all nodes have the same text except for a few values. A [`Template`] is that text with a hole for each value,
+//! made from one response. [`Fields`] are the values of one Lease for these holes. A template is accepted only if
+//! template and fields reproduce the response exactly. If a Lease fits no template, for example because it has several
+//! field managers, its whole text is stored.
 //!
-//! The template is also the cheapest check that a response holds only what was sent: one comparison of bytes. For whole
-//! objects only the fields are compared.
+//! The comparison with the template is also the cheapest check that a response contains only what was sent. For Leases
+//! that fit no template, only the fields are compared.
 
 use crate::time_text;
 use memchr::memmem;
 use serde::Deserialize;
 
-/// Values that differ between nodes' objects, besides the name.
+/// Values that differ between the Leases of different nodes, besides the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     /// `metadata.uid`.
@@ -25,11 +26,11 @@ pub(crate) struct Fields {
     pub(crate) renewed: u64,
     /// `metadata.creationTimestamp`, seconds since the Unix epoch.
     pub(crate) created: u32,
-    /// The one time in `metadata.managedFields`, seconds since the Unix epoch.
+    /// The only `time` in `metadata.managedFields`, seconds since the Unix epoch.
     pub(crate) managed: u32,
 }
 
-/// The content of a hole in a [`Template`].
+/// The value that fills a hole in a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Created,
@@ -41,17 +42,18 @@ enum Slot {
     Version,
 }
 
-/// The text that objects share, cut at the holes: `literal slot literal slot ... literal`.
+/// The text that the Leases share, cut at the holes: `literal slot literal slot ... literal`.
 #[derive(Debug)]
 pub(crate) struct Template {
-    /// The literal before each hole, and the hole.
+    /// For each hole, the literal before the hole and the kind of its value.
     parts: Vec<(Box<[u8]>, Slot)>,
     /// The literal after the last hole.
     tail: Box<[u8]>,
 }
 
 impl Template {
-    /// Learns template and fields from `object` of the node `name`. `None` if they would not reproduce it.
+    /// Builds a template and fields from `object`, the Lease of the node `name`. `None` if they would not reproduce
+    /// `object`.
     #[cold]
     pub(crate) fn learn(object: &[u8], name: &str) -> Option<(Self, Fields)> {
         let parsed = Parsed::of(object)?;
@@ -95,7 +97,7 @@ impl Template {
         (again == object).then_some((template, fields))
     }
 
-    /// Returns the fields of `object` if it is this template with the name `name`.
+    /// Returns the fields of `object`, if `object` consists of this template and the name `name`.
     pub(crate) fn fields_of(&self, object: &[u8], name: &str) -> Option<Fields> {
         let mut fields = Fields::default();
         let mut rest = object;
@@ -123,7 +125,7 @@ impl Template {
         (rest == self.tail.as_ref()).then_some(fields)
     }
 
-    /// Appends the object.
+    /// Appends the text of the Lease with this name and these fields.
     pub(crate) fn render_into(&self, out: &mut Vec<u8>, name: &str, fields: &Fields) {
         for (literal, slot) in &self.parts {
             out.extend_from_slice(literal);
@@ -141,7 +143,7 @@ impl Template {
     }
 }
 
-/// Parses the fields of any Lease that has what the checks need: for objects that fit no template.
+/// Parses the fields of a Lease that fits no template. Returns `None` if a value that the checks need is missing.
 #[cold]
 pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     let parsed = Parsed::of(object)?;
@@ -156,7 +158,7 @@ pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     })
 }
 
-/// Appends a whole object with a new `renewTime`.
+/// Appends the Lease `object` with a new `renewTime`.
 #[cold]
 pub(crate) fn push_renewed(out: &mut Vec<u8>, object: &[u8], renewed: u64) {
     let key = b"\"renewTime\":\"";
@@ -166,7 +168,7 @@ pub(crate) fn push_renewed(out: &mut Vec<u8>, object: &[u8], renewed: u64) {
     out.extend_from_slice(object.get(at + time_text::MICROS_LEN..).unwrap_or_default());
 }
 
-/// Appends the object that a kubelet creates.
+/// Appends the JSON of the Lease that a kubelet creates.
 pub(crate) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid: u128, renewed: u64) {
     for part in [
         r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":""#,
@@ -187,7 +189,8 @@ pub(crate) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
     out.extend_from_slice(b"\"}}");
 }
 
-/// Sets a field that is 0, or checks that it has this value already: several holes may have one value.
+/// Sets a field that is 0. If the field has a value already, checks that this value equals `value`: several holes may
+/// have the same value.
 fn set_once<T: Copy + Default + PartialEq>(field: &mut T, value: T) -> Option<()> {
     let before = std::mem::replace(field, value);
     (before == T::default() || before == value).then_some(())
@@ -197,7 +200,7 @@ fn parse_seconds(text: &[u8]) -> Option<u32> {
     u32::try_from(time_text::parse_seconds(text)?).ok()
 }
 
-/// Parses a version that reads back as written: digits without a leading zero.
+/// Parses a resourceVersion: digits without a leading zero.
 pub(crate) fn parse_version(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.first() == Some(&b'0') {
         return None;
@@ -243,7 +246,7 @@ const UUID_LEN: usize = 36;
 const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The parts of a Lease that this module reads.
+/// The fields of a Lease that this module reads.
 #[derive(Deserialize)]
 struct Parsed {
     metadata: ParsedMetadata,
@@ -291,7 +294,7 @@ impl Parsed {
 pub(crate) mod tests {
     use super::*;
 
-    /// An object as in a response of kube-apiserver.
+    /// Returns the JSON of a Lease as in a response of kube-apiserver.
     pub(crate) fn object_text(name: &str, version: u64, renewed: &str) -> String {
         format!(
             r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{{"name":"{name}","namespace":"n","uid":"0a000000-0000-4000-8000-00000000000b","resourceVersion":"{version}","creationTimestamp":"2026-01-02T03:04:05Z","ownerReferences":[{{"apiVersion":"v1","kind":"Node","name":"{name}","uid":"11111111-2222-3333-4444-555555555555"}}],"managedFields":[{{"manager":"x","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{{"f:metadata":{{"f:ownerReferences":{{".":{{}},"k:{{\"uid\":\"11111111-2222-3333-4444-555555555555\"}}":{{}}}}}},"f:spec":{{"f:holderIdentity":{{}}}}}}}}]}},"spec":{{"holderIdentity":"{name}","leaseDurationSeconds":40,"renewTime":"{renewed}"}}}}"#

@@ -5,23 +5,23 @@
 pub(crate) enum Operation {
     /// POST of a Lease.
     Create,
-    /// PUT. Its latency starts when the renewal is due, ends with its acknowledgement, and includes all attempts. A
-    /// POST of a lost Lease counts too.
+    /// PUT that renews a Lease. Its latency starts when the renewal is due, ends with the acknowledgement, and includes
+    /// all attempts. A POST that creates a lost Lease again counts as a renewal too.
     Renew,
     /// GET of one Lease.
     Read,
-    /// A list, or a page of one.
+    /// GET of all Leases, or of a page of a list.
     List,
     /// DELETE of all Leases of a namespace.
     DeleteCollection,
-    /// PUT to a server that sends the body back.
+    /// PUT to a test server that sends the request's body back.
     Echo,
-    /// An event of a watch. Its latency starts when its write is acknowledged. A bench starts it when the write is
-    /// sent.
+    /// An event of a watch. Its latency starts at the acknowledgement of the write that caused the event. In a bench,
+    /// its latency starts when that write was sent.
     WatchEvent,
-    /// A watch: errors only.
+    /// A watch. The results contain only its errors.
     Watch,
-    /// A connection with no request in flight: errors only.
+    /// A connection that has no request in flight. The results contain only its errors.
     Connection,
 }
 
@@ -39,7 +39,7 @@ impl Operation {
         Self::Connection,
     ];
 
-    /// Returns the name in results.
+    /// Returns the name of this operation in the results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",

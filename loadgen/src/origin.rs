@@ -1,4 +1,4 @@
-//! The common parts of all requests of a run: the version of HTTP, the media type, the server's name.
+//! What all requests of a run have in common: the version of HTTP, the media type, the server's name.
 
 /// The version of HTTP that a run speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum MediaType {
     Protobuf,
 }
 
-/// The common parts of all requests of a run.
+/// What all requests of a run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The HTTP version.
@@ -27,14 +27,14 @@ pub(crate) struct Origin {
     pub(crate) media_type: MediaType,
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
-    /// `Host`, or `:authority`: name and port as in the URL.
+    /// Value of `Host` or `:authority`: host and port as in the URL.
     pub(crate) authority: String,
-    /// HTTP/1.1: the rest of the request line, and the fields that every request has.
+    /// In HTTP/1.1: the rest of the request line, and the header fields of every request.
     pub(crate) fields: String,
 }
 
 impl Version {
-    /// The protocol's name in ALPN.
+    /// Returns the protocol's name in ALPN.
     pub(crate) fn alpn(self) -> &'static [u8] {
         match self {
             Self::Http1 => b"http/1.1",
@@ -42,7 +42,7 @@ impl Version {
         }
     }
 
-    /// Returns the name for people.
+    /// Returns the name of this version in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",
@@ -52,7 +52,7 @@ impl Version {
 }
 
 impl MediaType {
-    /// Returns the value of `Accept` and `Content-Type`.
+    /// Returns the media type's name, for `Accept` and `Content-Type`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -62,7 +62,7 @@ impl MediaType {
 }
 
 impl Origin {
-    /// Creates the origin of a URL.
+    /// Creates the origin for a server with this authority.
     pub(crate) fn new(version: Version, secure: bool, authority: &str, media_type: MediaType) -> Self {
         let accept = media_type.name();
         let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\n");

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Outputs {
     out: Option<Output>,
     report: Option<Output>,
-    /// Percentile distributions with their operations; `None` is the main operation of the run.
+    /// Files for percentile distributions, each with its operation; `None` is the main operation of the run.
     distributions: Vec<(Option<Operation>, Output)>,
 }
 
@@ -29,7 +29,7 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the files on the command line, and creates the timeline of the run. Errors are sentences for the user.
+    /// Opens the files that the flags name, and creates the timeline of the run. Errors are sentences for the user.
     pub(crate) fn open(told: &ToldArgs) -> Result<(Self, Timeline), String> {
         let distributions = told.hgrm.iter().map(|of| Ok((of.operation, Output::open(&of.path)?)));
         let outputs = Self {
@@ -39,7 +39,8 @@ impl Outputs {
         };
         let series = told.series.as_deref().map(Output::open).transpose()?;
         let series = series.map(|Output { path, file }| {
-            // The series is written during the run; the other files are replaced at the end.
+            // The series is written during the run, so its old content is removed now. The other files are replaced at
+            // the end.
             empty(&file).map_err(|e| cannot_write(&path, &e))?;
             Ok::<_, String>(Series::new(path, file))
         });
@@ -48,7 +49,7 @@ impl Outputs {
         Ok((outputs, timeline))
     }
 
-    /// Writes all files, even after one has failed. The first error is a sentence for the user.
+    /// Writes the results to all files, even after one file has failed. The first error is a sentence for the user.
     pub(crate) fn write(&mut self, summary: &Summary<'_>, json_line: &str) -> Result<(), String> {
         let mut written = vec![summary.history.series.clone()];
         if let Some(out) = &mut self.out {

@@ -1,7 +1,7 @@
-//! Reads the server's processor time from its `/metrics` once a second.
+//! Reads the processor time of each server from its `/metrics`, once a second.
 //!
-//! This module owns the connections for that, one to each server, and the last two responses of each server. A server
-//! that lacks or denies the metric is asked once. The results count neither these responses nor their errors.
+//! This module owns one connection to each server for these reads, and the last two values of each server. A server
+//! that lacks or denies the metric is asked only once. The results count neither these responses nor their errors.
 
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Connect as _, Link};
@@ -12,46 +12,47 @@ use mio::event::Event;
 use mio::{Registry, Token};
 use std::time::Duration;
 
-/// The connections, one to each server.
+/// Connections for `/metrics`, one to each server.
 #[derive(Debug)]
 pub(crate) struct Probes {
     probes: Vec<Probe>,
-    /// Number of the first connection.
+    /// Number of the first of these connections among all connections of the run.
     first: usize,
 }
 
-/// A connection to one server.
+/// The connection for `/metrics` of one server.
 #[derive(Debug)]
 struct Probe {
-    /// The connection. Its tags are the times at which requests were sent.
+    /// The connection. The tag of a request is its send time, in nanoseconds since the start of the run.
     link: Link<u64>,
     account: Account,
-    /// When the server is asked again, in nanoseconds of the run.
+    /// When the next request may be sent, in nanoseconds since the start of the run.
     next: u64,
 }
 
 /// Processor time that a server reports.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    /// Processor time in seconds in the last response, and the time of its request in nanoseconds of the run.
+    /// Processor time in seconds in the last response, and the send time of its request in nanoseconds since the start
+    /// of the run.
     last: Option<(f64, u64)>,
-    /// Share of a core between the last two responses; `None` if it is unknown.
+    /// Processor time between the last two responses, as a share of a core; `None` if it is unknown.
     share: Option<f64>,
 }
 
 impl Account {
-    /// Notes a response whose request was sent at `now`.
+    /// Records the processor time in a response whose request was sent at `now`.
     fn note(&mut self, seconds: Option<f64>, now: u64) {
         let told = seconds.map(|seconds| (seconds, now));
         self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
             let elapsed = Duration::from_nanos(at.saturating_sub(since)).as_secs_f64();
-            // A restarted server counts from 0 again.
+            // The processor time of a server that was restarted begins at 0 again.
             (elapsed > 0.0 && seconds >= before).then(|| (seconds - before) / elapsed)
         });
         self.last = told;
     }
 
-    /// Returns the share at `now`; `None` if the last response is too old.
+    /// Returns the processor time at `now` as a share of a core; `None` if the last response is too old.
     fn share(&self, now: u64) -> Option<f64> {
         let (_, told_at) = self.last?;
         self.share.filter(|_| now.saturating_sub(told_at) <= AGE_MAX_NS)
@@ -59,7 +60,7 @@ impl Account {
 }
 
 impl Probes {
-    /// Creates `servers_len` probes without connections, numbered from `first` on.
+    /// Creates a probe for each server, without connections. The connections are numbered from `first` on.
     pub(crate) fn new(servers_len: usize, first: usize) -> Self {
         Self { probes: std::iter::repeat_with(Probe::new).take(servers_len).collect(), first }
     }
@@ -69,7 +70,7 @@ impl Probes {
         self.probes.len()
     }
 
-    /// Notes the readiness of the connection with this number, if it is a probe's.
+    /// Records the readiness of the connection with this number, if the connection is a probe's.
     pub(crate) fn handle_readiness(&mut self, index: usize, event: &Event) {
         if let Some(probe) = index.checked_sub(self.first).and_then(|place| self.probes.get_mut(place)) {
             probe.link.handle_readiness(event);
@@ -89,8 +90,8 @@ impl Probes {
         }
     }
 
-    /// Returns the share of a core of all servers together, between their last two responses. `None` if a server has no
-    /// share at `now`.
+    /// Returns the processor time of all servers together, as a share of a core, between their last two responses.
+    /// `None` if the share of a server is not known at `now`.
     pub(crate) fn share(&self, now: u64) -> Option<f64> {
         let (first, others) = self.probes.split_first()?;
         others.iter().try_fold(first.account.share(now)?, |sum, probe| Some(sum + probe.account.share(now)?))
@@ -109,7 +110,8 @@ impl Probe {
                 Told::Answer { status, body, .. } => (status, cpu_seconds_in(body).filter(|_| status == 200)),
                 Told::Unserved | Told::Refused | Told::Lost { .. } => return Verdict::GoOn,
             };
-            // The server read its processor time soon after the request.
+            // The server reads its processor time soon after the request arrives, so the request's send time is
+            // recorded.
             account.note(seconds, asked_at);
             if seconds.is_none() && is_final(status) {
                 *next = u64::MAX;
@@ -126,23 +128,23 @@ impl Probe {
     }
 }
 
-/// Whether the server will never report the metric. Its response with this status lacked the metric.
+/// Whether a server that gave a response without the metric, with this status, will never report the metric.
 fn is_final(status: u16) -> bool {
     matches!(status, 200 | 401 | 403 | 404)
 }
 
-/// Returns the processor time in the text of `/metrics`, in seconds.
+/// Returns the processor time in a response to `/metrics`, in seconds.
 fn cpu_seconds_in(body: &[u8]) -> Option<f64> {
     let at = memmem::find(body, METRIC)? + METRIC.len();
     let rest = body.get(at..)?;
     std::str::from_utf8(rest.get(..memchr::memchr(b'\n', rest)?)?).ok()?.trim().parse().ok()
 }
 
-/// Start of the sample of a metric that all servers of Kubernetes have.
+/// Start of a sample of `process_cpu_seconds_total`, which all servers of Kubernetes have.
 const METRIC: &[u8] = b"\nprocess_cpu_seconds_total ";
 /// Time between two requests, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Maximum age of the last response of a known share, in nanoseconds.
+/// Maximum age of the last response at which the share is still known, in nanoseconds.
 const AGE_MAX_NS: u64 = 2 * INTERVAL_NS;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The progress line on a terminal: the stage of the run, and figures of the last second.
+//! The progress line on a terminal: the stage of the run, and the figures of the last second.
 //!
-//! The line fits the terminal's width: the least important parts are left out first. If standard error is not a
-//! terminal, there is no line, so that a log of it has only errors.
+//! The line is no wider than the terminal: the least important parts are left out first. If standard error is not a
+//! terminal, no progress line is written. So a log of standard error contains only errors.
 
 use crate::figures::{counted, grouped, time_text, whole};
 use crate::stage::Stage;
@@ -12,20 +12,20 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_hidden: bool,
-    /// Whether there is a line to clear.
+    /// Whether the terminal shows a progress line, which must be cleared at the end.
     is_shown: bool,
-    /// When the line is drawn again, in nanoseconds of the run.
+    /// When the line is drawn again, in nanoseconds since the start of the run.
     next: u64,
 }
 
-/// Figures of the last second.
+/// Figures of the last second, and counts of the whole run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Live {
-    /// Requests answered per second.
+    /// Number of requests answered per second.
     pub(crate) requests: f64,
     /// p50 and p99 of the latencies of these requests, in milliseconds.
     pub(crate) ms: Option<[f64; 2]>,
-    /// Events per second, if there are watchers.
+    /// Number of events per second that all watchers received; `None` without watchers.
     pub(crate) events: Option<f64>,
     /// Errors and violations of the whole run.
     pub(crate) errors: u64,
@@ -33,38 +33,38 @@ pub(crate) struct Live {
 }
 
 impl Progress {
-    /// Creates a line, unless the user disabled it or standard error is not a terminal.
+    /// Creates the progress line. It is never shown if the user disabled it or standard error is not a terminal.
     pub(crate) fn new(is_quiet: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self { is_hidden: is_quiet || is_dumb || !io::stderr().is_terminal(), ..Self::hidden() }
     }
 
-    /// Creates a line that is never shown.
+    /// Creates a progress line that is never shown.
     pub(crate) fn hidden() -> Self {
         Self { is_hidden: true, is_shown: false, next: 0 }
     }
 
-    /// Whether the line is never shown.
+    /// Whether the progress line is never shown.
     pub(crate) fn is_hidden(&self) -> bool {
         self.is_hidden
     }
 
-    /// Draws the line again, if its time has come.
+    /// Draws the progress line again, if [`DRAW_NS`] have passed since the last drawing.
     pub(crate) fn show(&mut self, stage: &Stage, live: &Live, now: u64) {
         if self.is_hidden || now < self.next {
             return;
         }
         self.next = now + DRAW_NS;
         self.is_shown = true;
-        // Some terminals wrap after the last column.
+        // One column stays free, since some terminals wrap the line after the last column.
         let line = line(stage, live, now, columns().saturating_sub(1));
-        // A line that cannot be written is no error.
+        // A failure to write the progress line is no error.
         _ = write!(io::stderr(), "\r{line}{CLEAR_TO_END}");
     }
 }
 
 impl Drop for Progress {
-    /// Removes the line.
+    /// Removes the progress line from the terminal.
     fn drop(&mut self) {
         if self.is_shown {
             _ = write!(io::stderr(), "\r{CLEAR_TO_END}");
@@ -72,9 +72,9 @@ impl Drop for Progress {
     }
 }
 
-/// Returns the line in at most `columns` columns.
+/// Returns the text of the progress line, in at most `columns` columns.
 fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
-    // The parts in order, with ranks. The part with the highest rank is left out first.
+    // The parts of the line in order, each with its rank. The part with the highest rank is left out first.
     let mut parts = vec![(0, stage.name.to_owned())];
     if let Some(ends_at) = stage.ends_at {
         parts.push((1, time_left(ends_at.saturating_sub(now))));
@@ -109,14 +109,14 @@ fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(GAP)
 }
 
-/// Returns a bar with this number of places.
+/// Returns a bar that shows `done` of `of`, in this number of columns between its brackets.
 fn bar(done: u64, of: u64, places: usize) -> String {
     // The result is at most `places`.
     let full = usize::try_from(u128::from(done.min(of)) * places as u128 / u128::from(of)).unwrap_or(0);
     format!("[{}{}]", "=".repeat(full), " ".repeat(places - full))
 }
 
-/// Formats the time left, for people.
+/// Formats the remaining time for the progress line.
 fn time_left(ns: u64) -> String {
     let seconds = Duration::from_nanos(ns).as_secs_f64().ceil();
     match whole(seconds) {
@@ -134,12 +134,12 @@ fn columns() -> usize {
 
 /// Text between the parts of the line.
 const GAP: &str = "  ";
-/// Places of the bar.
+/// Minimum and maximum width of the bar, in columns.
 const BAR_MIN: usize = 8;
 const BAR_MAX: usize = 30;
 /// Time between two drawings, in nanoseconds.
 const DRAW_NS: u64 = 200_000_000;
-/// Clears to the end of the line (ECMA-48, EL).
+/// Escape sequence that clears the terminal's line from the cursor to the end (ECMA-48, EL).
 const CLEAR_TO_END: &str = "\x1b[K";
 
 #[cfg(test)]

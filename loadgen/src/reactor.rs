@@ -1,9 +1,9 @@
-//! The core of the event loop, for any load: the wait for readiness or a due time, the clock, and the queue of runnable
-//! connections.
+//! The core of the event loop, for simulated nodes and benches: the wait for readiness or for a due time, the clock,
+//! and the queue of runnable connections.
 //!
-//! This module owns the poll, its timer, the start of the run and the queue. It knows connections only by their
-//! numbers, which are their tokens. The poll is edge-triggered, so a connection with unfinished work must be made
-//! runnable. The next wait then returns at once.
+//! This module owns the poll, its timer, the start time of the run, and the queue. It knows connections only by their
+//! numbers, which are their mio tokens. The poll is edge-triggered. So a connection that has unfinished work must be
+//! made runnable; the next wait then returns at once.
 
 use crate::wake::Wake;
 use mio::event::Event;
@@ -11,7 +11,7 @@ use mio::{Events, Poll, Registry, Token};
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The poll, its timer, the clock of the run, and the queue.
+/// The poll, its timer, the clock of the run, and the queue of runnable connections.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     poll: Poll,
@@ -22,7 +22,7 @@ pub(crate) struct Reactor {
     queue: Queue,
 }
 
-/// Runnable connections, each once.
+/// The runnable connections. Each is in the queue at most once.
 #[derive(Debug)]
 struct Queue {
     indexes: Vec<usize>,
@@ -30,7 +30,8 @@ struct Queue {
 }
 
 impl Reactor {
-    /// Creates the reactor for `connections_len` connections and starts the run. Errors are sentences for the user.
+    /// Creates the reactor for `connections_len` connections. The clock of the run starts. Errors are sentences for the
+    /// user.
     pub(crate) fn new(connections_len: usize) -> Result<Self, String> {
         let poll = Poll::new().map_err(|e| format!("cannot make a poll: {e}"))?;
         let wake = Wake::new(poll.registry(), Token(connections_len)).map_err(|e| format!("no timer: {e}"))?;
@@ -45,23 +46,23 @@ impl Reactor {
         })
     }
 
-    /// Returns the time in nanoseconds of the run.
+    /// Returns the time in nanoseconds since the start of the run.
     pub(crate) fn now(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    /// Returns the microseconds since the Unix epoch at time 0 of the run.
+    /// Returns the start of the run, in microseconds since the Unix epoch.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch_us
     }
 
-    /// Returns the registry, where each connection registers under its number.
+    /// Returns the registry, in which each connection registers with its number as the token.
     pub(crate) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
-    /// Waits until a connection is ready, or until this time of the run. Returns at once if a connection is runnable.
-    /// Ready connections are reported and become runnable.
+    /// Waits until a connection is ready, or until the time `until` of the run. Returns at once if a connection is
+    /// runnable. Each ready connection is passed to `on_ready` and becomes runnable.
     pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {
@@ -96,8 +97,8 @@ impl Reactor {
         }
     }
 
-    /// Moves the runnable connections to `turn`, replacing its content. Connections that become runnable later are for
-    /// the next turn of the event loop.
+    /// Moves the runnable connections to `turn`, and removes the old content of `turn`. Connections that become
+    /// runnable later belong to the next turn of the event loop.
     pub(crate) fn take_runnable(&mut self, turn: &mut Vec<usize>) {
         turn.clear();
         std::mem::swap(&mut self.queue.indexes, turn);
@@ -119,7 +120,7 @@ impl Queue {
     }
 }
 
-/// Converts a duration to nanoseconds, the run's unit.
+/// Converts a duration to nanoseconds.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -156,7 +157,7 @@ mod tests {
             reactor.wait(until, |index, _| panic!("{index} is ready")).expect("a wait");
             turns += 1;
         }
-        // One turn, and a few more if a wait ends early.
+        // The wait takes one turn of the event loop, or a few turns if the poll returns early.
         assert!(turns <= 5, "{turns} turns in 5 ms");
         let mut turn = Vec::new();
         reactor.take_runnable(&mut turn);

@@ -1,9 +1,9 @@
-//! The measurements of a run, for every kind of load: latencies and counts by operation, errors by kind, and the
-//! generator's own lateness.
+//! The measurements of a run, for simulated nodes and benches: latencies and counts by operation, errors by kind, and
+//! the generator's own lateness.
 //!
-//! This module owns the measured time, and two sets of counts: over the measured time, and over the current second. It
-//! knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. A delay by the
-//! server or the generator therefore shows in all requests that it delayed.
+//! This module owns the limits of the measured time, and two sets of counts: of the measured time, and of the current
+//! second. It knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. A delay
+//! by the server or by the generator therefore shows in the latencies of all requests that it delayed.
 
 use crate::error_kind::ErrorKind;
 use crate::latencies::Latencies;
@@ -12,43 +12,43 @@ use coordination_apiserver::cli::one_line;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The counts of a run.
+/// The latencies, counts and errors of a run.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// The measured time, in nanoseconds of the run; empty before it begins.
+    /// The measured time, in nanoseconds since the start of the run; empty before it begins.
     window: Range<u64>,
     /// Operations that count outside of the measured time too.
     always: &'static [Operation],
-    /// Counts by operation.
+    /// Counts and latencies of the measured time, by operation.
     totals: [Count; Operation::ALL.len()],
-    /// The generator's own delay: from a request's due time until the event loop processes the request. Requests that
-    /// had to wait for room are left out.
+    /// The generator's own delay: from a request's due time until the event loop processes the request. The wait for
+    /// room on a connection is not part of this delay.
     lateness: Latencies,
     /// Number of requests due in the measured time that had to wait for room on a connection.
     crowded: u64,
-    /// Errors of the whole run.
+    /// Number of errors of the whole run, by operation and kind.
     errors: BTreeMap<(Operation, ErrorKind), u64>,
     /// The first errors, one line of text each.
     first_errors: Vec<String>,
-    /// Counts of the current second; `None` if no output needs them.
+    /// Counts of the current second; `None` if no output shows seconds.
     second: Option<Second>,
 }
 
-/// Count and latencies of one kind of operation in a span of time.
+/// Count and latencies of one kind of operation in some time: the measured time or a second.
 #[derive(Debug)]
 pub(crate) struct Count {
-    /// Operations that ended in the span.
+    /// Number of operations that ended in this time.
     pub(crate) answered: u64,
-    /// Latencies; of watch events in a bench, only of some.
+    /// Latencies of these operations; of watch events in a bench, only some latencies.
     pub(crate) latencies: Latencies,
 }
 
-/// Counts of a second.
+/// Counts of one second of the run.
 #[derive(Debug)]
 pub(crate) struct Second {
     /// Counts of operations that ended in this second, by operation. Their due times do not matter.
     pub(crate) counts: [Count; Operation::ALL.len()],
-    /// Errors.
+    /// Number of errors, by operation and kind.
     pub(crate) errors: BTreeMap<(Operation, ErrorKind), u64>,
 }
 
@@ -70,7 +70,7 @@ impl Second {
         Self { counts: std::array::from_fn(|_| Count::new()), errors: BTreeMap::new() }
     }
 
-    /// Begins the next second.
+    /// Sets all counts to 0, for the next second.
     pub(crate) fn clear(&mut self) {
         self.counts.iter_mut().for_each(Count::clear);
         self.errors.clear();
@@ -78,7 +78,8 @@ impl Second {
 }
 
 impl Recorder {
-    /// Creates counts of zero without a measured time. The operations in `always` count outside of it too.
+    /// Creates a recorder with counts of 0, before the measured time. The operations in `always` also count outside of
+    /// it.
     pub(crate) fn new(always: &'static [Operation]) -> Self {
         Self {
             window: u64::MAX..u64::MAX,
@@ -92,12 +93,12 @@ impl Recorder {
         }
     }
 
-    /// Begins to count by seconds as well.
+    /// Begins to count each second of the run separately, too.
     pub(crate) fn count_seconds(&mut self) {
         self.second = Some(Second::new());
     }
 
-    /// Returns the counts of the current second, if seconds are counted.
+    /// Returns the counts of the current second; `None` if seconds are not counted separately.
     pub(crate) fn second(&mut self) -> Option<&mut Second> {
         self.second.as_mut()
     }
@@ -112,29 +113,30 @@ impl Recorder {
         self.window.end = until;
     }
 
-    /// Returns the measured time; until it ends, its end is `u64::MAX`.
+    /// Returns the begin and end of the measured time. Until the measured time ends, its end is `u64::MAX`.
     pub(crate) fn window(&self) -> Range<u64> {
         self.window.clone()
     }
 
-    /// Whether this time of the run is in the measured time.
+    /// Whether the time `at` is in the measured time.
     pub(crate) fn is_measured(&self, at: u64) -> bool {
         self.window.contains(&at)
     }
 
-    /// Whether the measured time has ended, and ended after `at`.
+    /// Whether the measured time has ended, and `at` is before its end.
     pub(crate) fn is_over(&self, at: u64) -> bool {
         self.window.end < u64::MAX && at < self.window.end
     }
 
-    /// Counts a request due at `due` that succeeded at `now`. A rate counts requests that were answered in the measured
-    /// time. Latencies are those of requests that were due in it, since the last responses are the slowest.
+    /// Counts a request due at `due` that succeeded at `now`. Rates count the requests that were answered in the
+    /// measured time. Latencies are those of the requests that were due in the measured time, since the last responses
+    /// are the slowest.
     pub(crate) fn answered(&mut self, operation: Operation, due: u64, now: u64) {
         self.count(operation, 1, now);
         self.latency(operation, now.saturating_sub(due), self.is_measured(due));
     }
 
-    /// Counts operations that ended at `now`. Their latencies are recorded separately.
+    /// Counts `number` operations that ended at `now`. Their latencies are recorded separately.
     pub(crate) fn count(&mut self, operation: Operation, number: u64, now: u64) {
         let counts = self.is_measured(now) || self.always.contains(&operation);
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
@@ -147,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// Records a latency, in nanoseconds. `is_measured` says whether the operation was due in the measured time.
+    /// Records a latency, in nanoseconds. `is_measured` is true if the latency belongs to the measured time.
     pub(crate) fn latency(&mut self, operation: Operation, ns: u64, is_measured: bool) {
         let counts = is_measured || self.always.contains(&operation);
         if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
@@ -160,20 +162,20 @@ impl Recorder {
         }
     }
 
-    /// Counts a request due at `due` when the event loop processes it. `late_ns` is the generator's own delay, in
-    /// nanoseconds.
+    /// Records that the event loop processes a request due at `due`. `late_ns` is the generator's own delay of the
+    /// request, in nanoseconds.
     pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64) {
         if self.is_measured(due) {
             self.lateness.record(late_ns);
         }
     }
 
-    /// Counts a request due at `due` that waits for room.
+    /// Counts a request due at `due` that has to wait for room on a connection.
     pub(crate) fn crowded(&mut self, due: u64) {
         self.crowded += u64::from(self.is_measured(due));
     }
 
-    /// Counts an error; `words` describe it if it is among the first.
+    /// Counts an error. If the error is among the first, `words` returns its description.
     #[cold]
     pub(crate) fn failed(&mut self, operation: Operation, kind: ErrorKind, words: impl FnOnce() -> String) {
         self.all_failed(1, operation, kind, words);
@@ -198,8 +200,8 @@ impl Recorder {
         }
     }
 
-    /// Returns an operation's totals in the measured time: the latencies of requests that were due in it, and the
-    /// number of those that were answered in it.
+    /// Returns the totals of an operation over the measured time. The latencies are of requests that were due in this
+    /// time. The number is of requests that were answered in this time.
     pub(crate) fn total(&self, operation: Operation) -> &Count {
         // Every operation has its place in the array.
         &self.totals[operation as usize]
@@ -212,22 +214,23 @@ impl Recorder {
         Operation::ALL.into_iter().filter(measured).map(|kind| self.total(kind).answered).sum()
     }
 
-    /// Returns the generator's own delays.
+    /// Returns the histogram of the generator's own delay of requests.
     pub(crate) fn lateness(&self) -> &Latencies {
         &self.lateness
     }
 
-    /// Returns the 99th percentile of the generator's own delay, in milliseconds; `None` without a schedule.
+    /// Returns the 99th percentile of the generator's own delay of requests, in milliseconds; `None` without a
+    /// schedule.
     pub(crate) fn late_ms_p99(&self) -> Option<f64> {
         (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }
 
-    /// Returns the number of requests that had to wait for room.
+    /// Returns the number of requests that had to wait for room on a connection.
     pub(crate) fn crowded_count(&self) -> u64 {
         self.crowded
     }
 
-    /// Returns the errors of the whole run.
+    /// Returns the number of errors of the whole run, by operation and kind.
     pub(crate) fn errors(&self) -> &BTreeMap<(Operation, ErrorKind), u64> {
         &self.errors
     }
@@ -243,8 +246,8 @@ impl Recorder {
     }
 }
 
-/// Maximum number of errors that are described, and of violations. The maximum for one kind of error is lower, since a
-/// failure of the server causes one error for each request in flight.
+/// Maximum number of errors that are described, and of violations. The maximum for one kind of error is lower: a
+/// failure of the server causes an error of every request in flight.
 pub(crate) const FIRST_MAX: usize = 10;
 /// Maximum number of errors of one kind that are described; see [`FIRST_MAX`].
 const ALIKE_MAX: u64 = 2;
@@ -273,7 +276,7 @@ mod tests {
         assert_eq!(recorder.total(Operation::Create).latencies.len(), 1);
     }
 
-    /// Goal: responses of a slow server after the measured time do not count in the rate.
+    /// Responses of a slow server that arrive after the measured time must not count in the rate.
     #[test]
     fn a_rate_is_of_what_was_answered_in_the_measured_time() {
         let mut recorder = recorder();

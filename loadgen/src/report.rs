@@ -1,4 +1,4 @@
-//! The results of a run: a table for people, a line of JSON for programs.
+//! The results of a run of the simulated nodes: a table for people, and a line of JSON for programs.
 
 use crate::args::Args;
 use crate::figures::{count, counted, counted_ratio, grouped, per, round};
@@ -13,20 +13,20 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Durations and resource use of a run.
+/// The lengths of the phases of a run, and the server's resource use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    /// Time until every node had its Lease, or until the run was ended.
+    /// Time until every node had its Lease, or until the user ended the run.
     pub(crate) creating: Duration,
-    /// The measured time.
+    /// The measured time, and the processor time used in it.
     pub(crate) window: Window,
-    /// Memory of the server's processes at the end of the measured time, if they were named.
+    /// Memory of the server's processes at the end of the measured time; `None` if `--pid` does not name the processes.
     pub(crate) server_memory: Option<Memory>,
     /// Whether the run was ended early.
     pub(crate) interrupted: bool,
 }
 
-/// A finished run.
+/// A finished run of the simulated nodes, with all that the results need.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) args: Args,
@@ -68,8 +68,8 @@ impl Results {
         )
     }
 
-    /// Describes whether the generator limited the results, with the figures that show it. `None` if nothing was
-    /// measured.
+    /// Describes whether the generator limited the results, with the figures of the generator. Returns `None` if
+    /// nothing was measured.
     fn generator_words(&self) -> Option<String> {
         let share = self.timing.window.generator_share()?;
         let is_limit = self.summary().limit() == Some(Limit::Generator);
@@ -81,8 +81,8 @@ impl Results {
         Some(format!("Generator: {percent:.0} % of a core (bound: {bound:.0} %){lateness}: {verdict}."))
     }
 
-    /// Returns the server's processor time per answered request, in microseconds. It includes the delivery of events to
-    /// watchers.
+    /// Returns the server's processor time for each answered renewal or read, in microseconds. This time includes the
+    /// delivery of events to watchers.
     fn server_cpu_us_per_request(&self) -> Option<f64> {
         let requests = [Operation::Renew, Operation::Read].map(|kind| self.recorder().total(kind).answered);
         per(self.timing.window.server_us()?, count(requests.iter().sum()))
@@ -97,7 +97,8 @@ impl Results {
         }
     }
 
-    /// Returns the operations in the results, each with the time over which its rate is taken, in seconds.
+    /// Returns the operations in the results. Each has the length of the time over which its rate is computed, in
+    /// seconds.
     fn rows(&self) -> [(Operation, f64); 5] {
         let measured = self.timing.window.seconds();
         [

@@ -1,19 +1,19 @@
-//! The order in which a connection visits its share of the Leases.
+//! The order in which a connection sends requests for its share of the Leases.
 
-/// A connection's share of the Leases, and its position in it.
+/// A connection's share of the Leases, and the next Lease in this share.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
-    /// First Lease of the share. Every `step`th Lease after it belongs to the share too.
+    /// Index of the first Lease of the share. Every `step`th Lease after it belongs to the share too.
     first: u32,
     step: u32,
     /// Number of Leases in the share.
     len: u32,
-    /// Number of Leases returned in the current round.
+    /// Number of Leases that the current round has returned.
     turn: u32,
 }
 
 impl Ring {
-    /// Creates the share of the connection with this number.
+    /// Creates the share of connection number `connection` in `leases` Leases.
     pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }
@@ -23,12 +23,13 @@ impl Ring {
         self.len
     }
 
-    /// Restarts at the first Lease.
+    /// Starts a new round at the first Lease of the share.
     pub(crate) fn restart(&mut self) {
         self.turn = 0;
     }
 
-    /// Reserves the one request of a connection that concerns no single Lease. Returns false if it was reserved before.
+    /// Reserves a connection's only request, if a request is not about a single Lease. Returns false if it was reserved
+    /// before.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
@@ -38,14 +39,15 @@ impl Ring {
         (self.turn < self.len).then(|| self.first + self.turn * self.step)
     }
 
-    /// Returns the next Lease. Each comes once, in order; `None` after the last.
+    /// Returns the next Lease of the share. Each Lease comes once, in order; `None` after the last.
     pub(crate) fn next_once(&mut self) -> Option<u32> {
         let lease = self.peek()?;
         self.turn += 1;
         Some(lease)
     }
 
-    /// Returns the next Lease that `begin` accepts, in endless rounds. At most [`PASSED_OVER_MAX`] Leases are tried.
+    /// Returns the next Lease that `begin` accepts, in endless rounds over the share. At most [`PASSED_OVER_MAX`] are
+    /// tried.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
@@ -66,14 +68,14 @@ fn place(turn: u32, ring_len: u32) -> u32 {
     u32::try_from(place).unwrap_or(0)
 }
 
-/// Returns a step that has no common divisor with the length.
+/// Returns a step that has no common divisor with the length of the ring.
 fn stride(ring_len: u32) -> u64 {
     STRIDES.into_iter().find(|&stride| !u64::from(ring_len).is_multiple_of(stride)).unwrap_or(1)
 }
 
-/// Prime numbers.
+/// Possible steps of a round, which are prime numbers.
 const STRIDES: [u64; 3] = [7_919, 104_729, 611_953];
-/// Maximum number of Leases tried in search of one without a request in flight.
+/// Maximum number of Leases that are tried in search of a Lease without a request in flight.
 const PASSED_OVER_MAX: u32 = 64;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The order and the times of the nodes' duties. At first each node has one duty. Then timers decide or, without a
-//! schedule, each lane goes round its nodes as fast as possible.
+//! The order and the due times of the nodes' duties: the renewals and reads of their Leases. At first each node has one
+//! duty, the creation of its Lease. Then timers decide when a duty is due. With `--max` there are no timers: each lane
+//! (a connection) serves its nodes one after the other, as fast as possible.
 //!
-//! This module owns two timers for each node, and each lane's position among its nodes. It knows neither the clock nor
+//! This module owns two timers for each node, and each lane's position among its nodes. It uses neither the clock nor
 //! connections, and does not perform duties.
 
 use crate::args::Args;
@@ -11,7 +12,7 @@ use crate::reactor::nanos;
 use crate::ring::Ring;
 use crate::schedule::Schedule;
 
-/// The duties of all nodes.
+/// The duties (renewals and reads) of all nodes.
 #[derive(Debug)]
 pub(crate) struct Rota {
     order: Order,
@@ -19,64 +20,65 @@ pub(crate) struct Rota {
     period_ns: u64,
     /// Time between two reads of a node, in nanoseconds; `None` without reads.
     read_period_ns: Option<u64>,
-    /// Reads for each renewal, with --max.
+    /// Number of reads for each renewal, with `--max`.
     reads: f64,
     nodes: u32,
     /// Number of nodes whose first renewal has ended.
     started: u32,
-    /// Timers: node n has timer 2n for renewals and 2n + 1 for reads. A timer is not armed while its duty is in flight.
+    /// Timers: node n has timer 2n for renewals and 2n + 1 for reads. A timer is not armed while its renewal or read is
+    /// in flight.
     schedule: Schedule,
-    /// Time of the last check of the schedule, in nanoseconds of the run.
+    /// When timers were last checked, in nanoseconds since the start of the run.
     last_fire: u64,
     fired: Vec<(u32, u64)>,
     rounds: Vec<Round>,
     rng: fastrand::Rng,
 }
 
-/// How duties are scheduled.
+/// How the rota finds the next duty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// No duties.
     Nothing,
-    /// One renewal of every node.
+    /// One renewal of every node, which creates or finds the node's Lease.
     Once,
-    /// Rounds without end.
+    /// Each lane goes round its nodes without end (`--max`).
     Rounds,
-    /// Timers, for duties due before this time of the run.
+    /// Timers, for duties due before `until`, in nanoseconds since the start of the run.
     Timers { until: u64 },
 }
 
-/// A lane's position among its nodes.
+/// A lane's position among the nodes that share the lane.
 #[derive(Clone, Debug)]
 struct Round {
-    /// The lane's nodes, by number.
+    /// The indexes of the lane's nodes.
     nodes: Ring,
-    /// Number of reads still due for the renewals already made, with --max.
+    /// With `--max`: number of reads that the renewals so far require and that are not sent yet.
     reads_owed: f64,
 }
 
-/// A node's duty.
+/// What a node has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Read the Lease, to check it.
+    /// Read the Lease, to check what the server stores.
     Read,
     /// Renew the Lease, or create it.
     Renew,
 }
 
-/// A duty due by its timer.
+/// A duty whose timer has become due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) node: u32,
     pub(crate) duty: Duty,
-    /// Due time, in nanoseconds of the run.
+    /// Due time of the duty, in nanoseconds since the start of the run.
     pub(crate) due: u64,
-    /// Delay from the due time until the event loop noticed the timer, in nanoseconds.
+    /// Time from the due time until the event loop noticed the timer, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
 impl Rota {
-    /// Creates a rota without duties.
+    /// Creates a rota in which no node has a duty.
     pub(crate) fn new(args: &Args) -> Self {
         let lanes = args.connections();
         let round = |lane: u32| Round { nodes: Ring::new(lane, lanes, args.nodes), reads_owed: 0.0 };
@@ -96,12 +98,12 @@ impl Rota {
         }
     }
 
-    /// Gives every node its first renewal.
+    /// Makes the first renewal of every node due.
     pub(crate) fn begin_once(&mut self) {
         self.order = Order::Once;
     }
 
-    /// Starts the load. Timers are first due at random times within their period.
+    /// Starts the load. With timers, each node's duties are first due at random times within their period.
     pub(crate) fn begin_load(&mut self, now: u64) {
         self.order = if self.is_max { Order::Rounds } else { Order::Timers { until: u64::MAX } };
         self.rounds.iter_mut().for_each(|round| round.nodes.restart());
@@ -116,8 +118,8 @@ impl Rota {
         }
     }
 
-    /// Ends the load. Duties due before `until` remain to be performed, however late. Otherwise the duties that waited
-    /// longest would not count.
+    /// Ends the load. Duties due before `until` must still be performed, however late. Otherwise the duties that waited
+    /// longest would not count in the latencies.
     pub(crate) fn end(&mut self, until: u64) {
         self.order = match self.order {
             Order::Timers { .. } => Order::Timers { until },
@@ -125,14 +127,15 @@ impl Rota {
         };
     }
 
-    /// Whether a duty that was due before the end of the load has not begun.
+    /// Whether a duty that was due before the end of the load is not started yet.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
-        // The schedule keeps overdue timers in the slot of the last check, so the search must reach that time.
+        // The schedule stores overdue timers in the slot of the last check. So the search must reach the time of that
+        // check.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
-    /// Gives up duties that were due before the end of the load, and reports each with its due time.
+    /// Drops the duties that were due before the end of the load. Calls `tell` with each of them and its due time.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -159,7 +162,7 @@ impl Rota {
         if due < until { due } else { horizon }
     }
 
-    /// Reports the duties whose timers are due.
+    /// Calls `tell` with each duty whose timer is due.
     pub(crate) fn fire(&mut self, now: u64, mut tell: impl FnMut(Due)) {
         let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
@@ -173,13 +176,13 @@ impl Rota {
         self.last_fire = now;
     }
 
-    /// Returns the number of nodes in the lane's round; 0 with timers.
+    /// Returns the number of nodes that share the lane; 0 if timers decide.
     pub(crate) fn round_len(&self, lane: usize) -> u32 {
         let is_on = matches!(self.order, Order::Once | Order::Rounds);
         self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.nodes.len())
     }
 
-    /// Returns the next node of the lane and its duty.
+    /// Returns the node and the duty that the lane performs next.
     pub(crate) fn next(&mut self, lane: usize) -> Option<(u32, Duty)> {
         let Round { nodes, reads_owed } = self.rounds.get_mut(lane)?;
         if self.order == Order::Rounds {
@@ -194,14 +197,14 @@ impl Rota {
         Some((nodes.next_once()?, Duty::Renew))
     }
 
-    /// Adds the reads that are due for a renewal that [`next`](Self::next) returned.
+    /// Adds the reads that must follow a renewal that [`next`](Self::next) returned.
     pub(crate) fn renewed(&mut self, lane: usize) {
         if let Some(round) = self.rounds.get_mut(lane).filter(|_| self.order == Order::Rounds) {
             round.reads_owed += self.reads;
         }
     }
 
-    /// Ends a duty: arms its timer again, relative to its due time.
+    /// Ends a duty. With timers, arms the duty's timer again, relative to its last due time.
     pub(crate) fn done(&mut self, flight: Flight) {
         match self.order {
             Order::Once => self.started += 1,
@@ -215,7 +218,7 @@ impl Rota {
         }
     }
 
-    /// Returns when a duty due at `due` is due again; `None` if there are no reads.
+    /// Returns when a duty that was due at `due` is due again. Returns `None` for a read if the run has no reads.
     fn due_after(&mut self, duty: Duty, due: u64) -> Option<u64> {
         let period = match duty {
             Duty::Read => self.read_period_ns?,
@@ -233,7 +236,7 @@ fn duty_of(timer: u32) -> (u32, Duty) {
     (timer / 2, if timer.is_multiple_of(2) { Duty::Renew } else { Duty::Read })
 }
 
-/// A kubelet extends its period by up to 0.04 of it.
+/// A kubelet prolongs its renewal period at random by up to 4 %, a 25th.
 const JITTER_FRACTION: u64 = 25;
 
 #[cfg(test)]
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
     }
 
-    /// The schedule is not checked from 1 s to 5 s, and the load ends at 4 s.
+    /// In this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s.
     #[test]
     fn what_was_due_before_the_end_is_owed_after_it_once_for_each_period() {
         const S: u64 = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Whole runs against a fake server over loopback, in both versions of HTTP. The honest server passes, and every fault
-//! is reported.
+//! Tests of whole runs against the fake server over loopback, in both versions of HTTP. The server without a fault
+//! passes, and each fault of the server is reported.
 
 use crate::args::Args;
 use crate::driver::Driver;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Both versions of HTTP.
+/// The flags for both versions of HTTP.
 const BOTH: [&str; 2] = ["--http2", "--http1"];
 
 /// Runs with these flags. The error is the message for the user.
@@ -33,7 +33,7 @@ fn try_run(flags: &str) -> Result<Results, String> {
     Driver::new(args, targets, Arc::new(AtomicBool::new(false)), Timeline::off()).expect("a driver").run()
 }
 
-/// Makes a short run against a server with this fault.
+/// Makes a short run against a fake server with this fault. `more` is more flags.
 fn run(fault: Fault, more: &str) -> Results {
     let flags = format!("--server http://{} {SHORT} {more}", fake::start(fault, None));
     try_run(&flags).expect("the server is there")
@@ -48,8 +48,8 @@ fn first_violation(fault: Fault, http: &str) -> String {
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
 
-/// Checks that each node performed each operation once in each period of the measured time. A period is [`SHORT`], or
-/// somewhat longer.
+/// Checks that each node performed each operation once in each period of the measured time. A period is the `--period`
+/// of [`SHORT`], or somewhat longer.
 fn assert_all_counted(results: &Results, operations: &[Operation]) {
     let periods = results.timing.window.seconds() / 0.1;
     for &operation in operations {
@@ -75,7 +75,7 @@ fn an_honest_server_passes() {
         assert!(results.is_fine(), "{}", results.table());
         assert_eq!((results.fleet.created, count(&results, Operation::Create)), (20, 20));
         let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
-        // There are 20 nodes, each once in a period; some periods are prolonged.
+        // Each of the 20 nodes renews once in a period, and some periods are prolonged.
         let periods = line["measured_s"].as_f64().expect("a time") / 0.2;
         for verb in ["renew", "read"] {
             let count = line["verbs"][verb]["count"].as_f64().expect("a count");
@@ -89,7 +89,7 @@ fn an_honest_server_passes() {
     }
 }
 
-/// The 30th write gets no response from its replica.
+/// The server of the 30th write applies the write and closes the connection without a response.
 #[test]
 fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
     for (http, watchers) in [("--http2", 2), ("--http1", 2)] {
@@ -112,7 +112,7 @@ fn every_replica_must_be_there_when_the_run_begins() {
     assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
 }
 
-/// Phases are checked every 50 ms.
+/// The driver checks timeouts and phases every 50 ms. A creation phase of less than 40 ms shows that it ends at once.
 #[test]
 fn the_creation_is_over_when_the_last_node_has_its_lease() {
     let creating = || run(Fault::None, BOTH[0]).timing.creating;
@@ -279,8 +279,8 @@ fn a_lost_answer_is_an_error_and_no_violation() {
     }
 }
 
-/// The server stalls until the measured time is over. Requests that were due in it are then sent and answered, and
-/// their latencies are reported.
+/// The server stalls until the measured time is over. Requests that were due in the measured time are then sent and
+/// answered, and their latencies are reported.
 #[test]
 fn a_stall_across_the_end_hides_nothing_that_was_due() {
     for http in BOTH {
@@ -388,7 +388,8 @@ fn tls_agrees_on_the_version_or_says_so_in_a_sentence() {
     }
 }
 
-/// Returns a TLS configuration with the certificate in this folder, for these versions of HTTP.
+/// Returns a TLS configuration for a server with the certificate in this folder. `alpn` is the protocols that it
+/// accepts.
 fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
     let chain = CertificateDer::pem_file_iter(folder.join("apiserver.crt")).expect("a file");
     let key = PrivateKeyDer::from_pem_file(folder.join("apiserver.key")).expect("a key");
@@ -405,7 +406,7 @@ fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
 
 #[test]
 fn a_server_of_another_version_is_one_sentence() {
-    // A server that speaks only HTTP/1.1 responds with HTTP/1.1.
+    // A server that speaks only HTTP/1.1 answers the HTTP/2 preface with an HTTP/1.1 response.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A timing wheel. At a million nodes a heap has a cache miss for each of its twenty levels; the wheel has one cache
-//! miss.
+//! A timing wheel for the timers of all nodes. With a million timers, a heap would have a cache miss for each of its 20
+//! levels. The wheel has one cache miss.
 //!
 //! This module owns the due time of every timer. It knows neither the clock nor the meaning of a timer. Times are
 //! nanoseconds since the start of the run.
@@ -11,16 +11,17 @@
 //!   due       due[7], due[5], due[2]           exact, and may be a later round of the wheel
 //! ```
 
-/// Timers by number, each armed at most once.
+/// Timers, identified by their numbers. Each is armed at most once.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// First timer of each slot's list, or [`NONE`].
     slots: Vec<u32>,
-    /// The timer after each timer in its list, or [`NONE`].
+    /// For each timer, the next timer in the list of the same slot, or [`NONE`].
     next: Vec<u32>,
-    /// Due time of each armed timer, in nanoseconds of the run.
+    /// Due time of each armed timer, in nanoseconds since the start of the run.
     due: Vec<u64>,
-    /// First slot that may hold a due timer, as a number since time 0 (not modulo the size of the wheel).
+    /// Number of the first slot that may have a due timer. Slots are counted from the start of the run, not modulo the
+    /// wheel's size.
     cursor: u64,
 }
 
@@ -30,7 +31,7 @@ impl Schedule {
         Self { slots: vec![NONE; SLOTS], next: vec![NONE; timers_len], due: vec![0; timers_len], cursor: 0 }
     }
 
-    /// Arms `timer`, which must not be armed. A time in the past is due at once.
+    /// Arms `timer`, which must not be armed. If `due` is in the past, the timer is due at once.
     pub(crate) fn arm(&mut self, timer: u32, due: u64) {
         let slot = slot_index((due >> SLOT_NS_LOG2).max(self.cursor));
         let at = index(timer);
@@ -39,10 +40,10 @@ impl Schedule {
         self.slots[slot] = timer;
     }
 
-    /// Disarms the timers due at `now`, and appends each with its due time to `fired`.
+    /// Disarms the timers that are due at `now`, and appends each to `fired`, with its due time.
     pub(crate) fn fire(&mut self, now: u64, fired: &mut Vec<(u32, u64)>) {
         let last = now >> SLOT_NS_LOG2;
-        // After a stall longer than the wheel, one round visits every timer.
+        // After a stall longer than one round of the wheel, one round visits every timer.
         let first = self.cursor.max((last + 1).saturating_sub(SLOTS as u64));
         for slot in first..=last {
             let slot = slot_index(slot);
@@ -62,8 +63,8 @@ impl Schedule {
         self.cursor = self.cursor.max(last);
     }
 
-    /// Returns the earliest due time if it is before `horizon`, else `horizon`. Every slot up to `horizon` is searched,
-    /// so `horizon` must be near.
+    /// Returns the earliest due time of a timer, or `horizon` if no timer is due before it. The search visits every
+    /// slot up to `horizon`, so `horizon` must be near.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         for slot in self.cursor..=(horizon >> SLOT_NS_LOG2) {
             let mut earliest = horizon;
@@ -80,11 +81,12 @@ impl Schedule {
     }
 }
 
-/// Width of a slot: 262 µs. Narrow enough that a slot's list is short at 200,000 timers a second.
+/// Width of a slot in nanoseconds, as a power of two: 2^18 ns are 262 µs. So a slot's list is short even if 200,000
+/// timers a second are due.
 const SLOT_NS_LOG2: u32 = 18;
-/// One round of the wheel is 17 s, longer than a kubelet's period.
+/// Number of slots. One round of the wheel is 17 s, which is longer than a kubelet's renewal period.
 const SLOTS: usize = 1 << 16;
-/// No timer.
+/// Marks the end of a list of timers.
 const NONE: u32 = u32::MAX;
 
 fn slot_index(slot: u64) -> usize {
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Arms and fires at random over several rounds of the wheel, and compares with an ordered map.
+    /// Arms and fires timers at random over several rounds of the wheel. The result must equal that of an ordered map.
     #[test]
     fn fires_what_an_ordered_map_would() {
         let mut rng = fastrand::Rng::with_seed(1);

@@ -1,6 +1,7 @@
-//! The time series: a file of JSON lines, one for each span and operation. docs/loadgen.md describes the fields.
+//! The time series of a run: a file of JSON lines, one for each span and operation. docs/loadgen.md describes the
+//! fields.
 //!
-//! A span is written when it ends, so the file can be followed during the run.
+//! The lines of a span are written when the span ends, so the file can be read during the run.
 
 use crate::figures::{count, round};
 use crate::span::Span;
@@ -10,22 +11,23 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 
-/// A time series that is being written.
+/// The time series of the run in progress.
 #[derive(Debug)]
 pub(crate) struct Series {
     path: PathBuf,
     out: BufWriter<File>,
-    /// The first error of the file.
+    /// The first error in writing the file. After an error, nothing more is written.
     error: Option<io::Error>,
 }
 
 impl Series {
-    /// Creates a series in an empty file; its path is for messages.
+    /// Creates a time series that is written to `file`. Error messages name `path`.
     pub(crate) fn new(path: PathBuf, file: File) -> Self {
         Self { path, out: BufWriter::new(file), error: None }
     }
 
-    /// Appends a span of the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Appends the lines of a span of the run. `epoch_us` is the start of the run, in microseconds since the Unix
+    /// epoch.
     pub(crate) fn write(&mut self, span: &Span, epoch_us: u64) {
         if self.error.is_none() {
             self.error = self.write_lines(span, epoch_us).err();
@@ -40,13 +42,13 @@ impl Series {
         self.out.flush()
     }
 
-    /// Returns the first error of the file, as a sentence for the user.
+    /// Returns the first error in writing the file, as a sentence for the user.
     pub(crate) fn finish(self) -> Result<(), String> {
         self.error.map_or(Ok(()), |e| Err(format!("cannot write {}: {e}", self.path.display())))
     }
 }
 
-/// A line. The fields stand in the file in this order.
+/// A line of the time series. The JSON has the fields in this order.
 #[derive(Debug, Serialize)]
 struct Line {
     time: f64,
@@ -65,7 +67,7 @@ struct Line {
     generator_cpu_share: f64,
 }
 
-/// Returns the lines of a span. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+/// Returns the lines of a span. `epoch_us` is the start of the run, in microseconds since the Unix epoch.
 fn lines(span: &Span, epoch_us: u64) -> impl Iterator<Item = Line> {
     span.samples.iter().map(move |sample| {
         let [p50, p90, p99, p999, max] = sample.ms.map_or([None; 5], |ms| ms.map(|ms| Some(round(ms * 1_000.0))));

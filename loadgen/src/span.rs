@@ -1,22 +1,23 @@
-//! The figures of a second of a run.
+//! The figures of one second of a run.
 
 use crate::error_kind::ErrorKind;
 use crate::operation::Operation;
 use std::time::Duration;
 
-/// A second of a run, or less at the end of a phase.
+/// A time span of one second in a run. A span is shorter at the end of a phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
-    /// Start of the span, in nanoseconds of the run.
+    /// Start and end of the span, in nanoseconds since the start of the run.
     pub(crate) since: u64,
     pub(crate) until: u64,
     pub(crate) phase: &'static str,
     pub(crate) is_measured: bool,
-    /// A sample for each operation seen so far in this phase or in the one before, in the order of operations.
+    /// Figures of each operation that has occurred in this phase or in the previous one, in the order of
+    /// [`Operation::ALL`].
     pub(crate) samples: Vec<Sample>,
-    /// The server's share of a core, if its processes were named or `/metrics` has it.
+    /// The server's processor time as a share of a core; `None` without `--pid` or `--metrics`.
     pub(crate) server_share: Option<f64>,
-    /// The generator's share of a core.
+    /// The generator's processor time as a share of a core.
     pub(crate) generator_share: f64,
 }
 
@@ -24,21 +25,21 @@ pub(crate) struct Span {
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) operation: Operation,
-    /// Operations that ended in the span. Their due times do not matter.
+    /// Number of operations that ended in the span, whenever they were due.
     pub(crate) count: u64,
-    /// Errors by kind.
+    /// Number of errors of the operation, by kind.
     pub(crate) errors: Vec<(ErrorKind, u64)>,
-    /// p50, p90, p99, p99.9 and the maximum of the latencies, in milliseconds; `None` without any.
+    /// p50, p90, p99, p99.9 and the maximum of the latencies in the span, in milliseconds; `None` without latencies.
     pub(crate) ms: Option<[f64; 5]>,
 }
 
 impl Span {
-    /// Returns the length in seconds.
+    /// Returns the length of the span, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.until - self.since).as_secs_f64()
     }
 
-    /// Returns the figures of an operation, if there are any.
+    /// Returns the figures of an operation in this span; `None` if the operation has no sample.
     pub(crate) fn sample(&self, operation: Operation) -> Option<&Sample> {
         self.samples.iter().find(|sample| sample.operation == operation)
     }

@@ -1,4 +1,4 @@
-//! The results of a run, for any kind of load. The files of results are made from this summary.
+//! The results of a run of simulated nodes or of a bench, from which the files of results are made.
 
 use crate::figures::per;
 use crate::operation::Operation;
@@ -7,7 +7,7 @@ use crate::timeline::History;
 use crate::usage::Window;
 use loadgen_account::Limit;
 
-/// A finished run.
+/// The results of a finished run, of simulated nodes or of a bench.
 pub(crate) trait Outcome {
     /// Returns the table for people.
     fn table(&self) -> String;
@@ -16,7 +16,7 @@ pub(crate) trait Outcome {
     /// Returns the results that simulated nodes and benches have in common.
     fn summary(&self) -> Summary<'_>;
 
-    /// Whether everything went well.
+    /// Whether the run reached the measured time, and had no errors and no violations.
     fn is_fine(&self) -> bool {
         self.summary().is_fine()
     }
@@ -27,23 +27,23 @@ pub(crate) trait Outcome {
 pub(crate) struct Summary<'r> {
     /// Short description of the load.
     pub(crate) title: String,
-    /// The server.
+    /// URL of the server.
     pub(crate) url: &'r str,
-    /// The load and the machine: names and values.
+    /// Facts about the load and the machine: names and values.
     pub(crate) facts: Vec<(&'static str, String)>,
-    /// Latencies, counts and errors.
+    /// Latencies, counts and errors of all operations.
     pub(crate) recorder: &'r Recorder,
-    /// The operations in the results, each with the time over which its rate is taken, in seconds.
+    /// The operations in the results. Each has the length of the time over which its rate is computed, in seconds.
     pub(crate) rows: Vec<(Operation, f64)>,
-    /// The main operation of the run.
+    /// The operation that the run mainly measures.
     pub(crate) main: Operation,
-    /// The measured time.
+    /// The measured time, and the processor time used in it.
     pub(crate) window: Window,
     /// Number of violations.
     pub(crate) violations: u64,
     /// Descriptions of the first violations.
     pub(crate) first_violations: &'r [String],
-    /// The run second by second.
+    /// The figures of each second of the run.
     pub(crate) history: &'r History,
     /// Whether the run was ended early.
     pub(crate) is_interrupted: bool,
@@ -55,12 +55,13 @@ impl<'r> Summary<'r> {
         self.window.seconds() > 0.0
     }
 
-    /// Whether everything went well. A run that ended before the measured time did not.
+    /// Whether the run reached the measured time, and had no errors and no violations.
     pub(crate) fn is_fine(&self) -> bool {
         self.is_measured() && self.recorder.errors_count() == 0 && self.violations == 0
     }
 
-    /// Returns the server's share of a core in the measured time: from the kernel or, without it, from `/metrics`.
+    /// Returns the server's processor time in the measured time, as a share of a core. It is from the kernel or,
+    /// without `--pid`, from the server's `/metrics`.
     pub(crate) fn server_share(&self) -> Option<f64> {
         self.window.server_share().or_else(|| {
             let told = self.history.spans.iter().filter(|span| span.is_measured);
@@ -70,12 +71,13 @@ impl<'r> Summary<'r> {
         })
     }
 
-    /// Returns the limit of the run: the server, the generator, or neither.
+    /// Returns the process that limited the run: the server, the generator, or neither.
     pub(crate) fn limit(&self) -> Option<Limit> {
         Limit::of(self.window.server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
     }
 
-    /// Returns the operations that have latencies, each with the time over which its rate is taken, in seconds.
+    /// Returns the operations that have latencies. Each has the length of the time over which its rate is computed, in
+    /// seconds.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = (Operation, &'r Count, f64)> {
         let rows = self.rows.iter().map(|&(operation, seconds)| (operation, self.recorder.total(operation), seconds));
         rows.filter(|(_, count, _)| !count.latencies.is_empty())

@@ -1,4 +1,4 @@
-//! A server under load: its address, its name, and its TLS configuration.
+//! A server that receives the load: its address, its name, and its TLS configuration.
 
 use crate::flags::ServerArgs;
 use crate::kubeconfig::{self, Access};
@@ -11,21 +11,22 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A server, as the destination of requests.
+/// A server that requests are sent to.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// URL, for people.
+    /// URL of the server, for messages.
     pub(crate) url: String,
-    /// Address of the socket. A host name is resolved once.
+    /// Address of the server's socket. A host name in the URL is resolved once, at the start.
     pub(crate) address: SocketAddr,
-    /// The server's part of every request.
+    /// What all requests to this server have in common.
     pub(crate) origin: Origin,
-    /// TLS; `None` in cleartext.
+    /// TLS configuration, and the name to verify the server's certificate by; `None` in cleartext.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 impl Target {
-    /// Returns the servers named on the command line, at least one. Errors are sentences for the user.
+    /// Returns the servers that the command line or a kubeconfig names, at least one. Errors are sentences for the
+    /// user.
     pub(crate) fn of_args(args: &ServerArgs, media_type: MediaType) -> Result<Vec<Self>, String> {
         let access = match &args.kubeconfig {
             _ if !args.server.is_empty() => {
@@ -54,7 +55,7 @@ impl Target {
         Ok(vec![Self::of_access(&access, args.version(), media_type)?])
     }
 
-    /// Returns the only server named on the command line, for a load that supports one.
+    /// Returns the server, for a load that supports only one. Several servers on the command line are an error.
     pub(crate) fn only_of_args(args: &ServerArgs, media_type: MediaType) -> Result<Self, String> {
         let mut targets = Self::of_args(args, media_type)?;
         match (targets.pop(), targets.is_empty()) {
@@ -73,7 +74,8 @@ impl Target {
         if rest.contains(['/', '?', '#', '@']) || rest.is_empty() {
             return Err(format!("server {url:?} must be a name and a port, with no path"));
         }
-        // The port follows the last colon, unless that is inside the brackets of an IPv6 address.
+        // The port follows the last colon of the authority. The colons inside the brackets of an IPv6 address do not
+        // count.
         let (name, port) = match rest.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => {
                 (name, port.parse().map_err(|_| format!("server {url:?} has no valid port"))?)
@@ -97,14 +99,14 @@ impl Target {
     pub(crate) fn new_tls(&self) -> Result<Option<Box<ClientConnection>>, rustls::Error> {
         let Some((config, name)) = &self.tls else { return Ok(None) };
         let mut tls = ClientConnection::new(config.clone(), name.clone())?;
-        // `Connection` bounds the unsent data.
+        // The maximum number of requests in flight bounds the unsent data, so rustls needs no limit.
         tls.set_buffer_limit(None);
         Ok(Some(Box::new(tls)))
     }
 }
 
-/// Configures TLS 1.3 and 1.2 with the access's authorities and client certificate, for this HTTP version only.
-/// Sessions are resumed.
+/// Returns a TLS configuration for TLS 1.3 and 1.2, with the certificate authorities and the client certificate of
+/// `access`. ALPN offers only this version of HTTP. TLS sessions are resumed.
 fn client_config(access: &Access, version: Version) -> Result<ClientConfig, String> {
     let ca = access
         .ca

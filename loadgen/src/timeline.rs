@@ -1,7 +1,8 @@
-//! The seconds of a run, for the progress line, the time series and the report.
+//! The figures of each second of a run, for the progress line, the time series and the report.
 //!
-//! This module divides the run into spans. A span is a second, or less at the end of a phase. The module owns the
-//! spans, the processor time at their ends, and the outputs that use them. A run without such an output has no spans.
+//! This module divides the run into time spans of one second; the last span of a phase is shorter. It owns the figures
+//! of these spans, the processor time used until the last span's end, and the outputs. A run without such an output has
+//! no spans.
 
 use crate::figures::count;
 use crate::latencies::Latencies;
@@ -14,45 +15,47 @@ use crate::stage::Stage;
 use crate::usage::Usage;
 use std::time::Duration;
 
-/// The spans of a run.
+/// The time spans of one second that a run is divided into, and the outputs that show them.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     progress: Progress,
     series: Option<Series>,
-    /// Whether the spans are kept for the end of the run.
+    /// Whether the figures of all spans are stored until the end of the run, for the HTML report.
     keeps: bool,
     server_pids: Vec<u32>,
-    /// Time 0 of the run, in microseconds since the Unix epoch.
+    /// Start of the run, in microseconds since the Unix epoch.
     epoch_us: u64,
     spans: Vec<Span>,
-    /// Operations seen in this phase and in the previous one. Each has a sample in every later span of this phase.
+    /// Operations that have occurred in this phase, and in the previous one. Each has a sample in every later span of
+    /// this phase.
     seen: [Vec<Operation>; 2],
     stage: Stage,
-    /// Figures of the last full span, for the progress line.
+    /// Figures of the last span of sufficient length, for the progress line.
     live: Live,
-    /// Start of the span in progress, in nanoseconds of the run, and the processor time until then.
+    /// Start of the span in progress, in nanoseconds since the start of the run, and the processor time used until
+    /// then.
     since: u64,
     usage: Usage,
-    /// The servers' share of a core, from their `/metrics`.
+    /// The servers' processor time as a share of a core, from their `/metrics`.
     told_share: Option<f64>,
-    /// End of the span in progress, in nanoseconds of the run.
+    /// End of the span in progress, in nanoseconds since the start of the run.
     next: u64,
 }
 
-/// The seconds of a finished run.
+/// The figures of each second of a finished run.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// Time 0 of the run, in microseconds since the Unix epoch.
+    /// Start of the run, in microseconds since the Unix epoch.
     pub(crate) epoch_us: u64,
-    /// The spans, if they were kept.
+    /// The time spans of the run; empty if they were not stored.
     pub(crate) spans: Vec<Span>,
-    /// Outcome of the time series. The error is a sentence for the user.
+    /// Whether the time series was written. The error is a sentence for the user.
     pub(crate) series: Result<(), String>,
 }
 
 impl Timeline {
-    /// Creates a timeline for these outputs. `keeps` is set if the report needs the spans; `server_pids` are the
-    /// server's processes.
+    /// Creates a timeline for these outputs. `keeps` is true if the HTML report needs the figures of all spans.
+    /// `server_pids` are the server's processes.
     pub(crate) fn new(progress: Progress, series: Option<Series>, keeps: bool, server_pids: &[u32]) -> Self {
         Self {
             progress,
@@ -77,7 +80,7 @@ impl Timeline {
         Self::new(Progress::hidden(), None, false, &[])
     }
 
-    /// Begins the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Begins the run. `epoch_us` is the start of the run, in microseconds since the Unix epoch.
     pub(crate) fn begin(&mut self, recorder: &mut Recorder, epoch_us: u64) {
         if self.keeps || self.series.is_some() || !self.progress.is_hidden() {
             recorder.count_seconds();
@@ -86,8 +89,9 @@ impl Timeline {
         self.epoch_us = epoch_us;
     }
 
-    /// Records the stage of the run at `now`, and ends a due span. `violations` is the number of violations so far.
-    /// `told_share` is the servers' share of a core, from their `/metrics`.
+    /// Records the stage of the run at `now`, and ends the span in progress if its time is over. `violations` is the
+    /// number of violations so far. `told_share` is the servers' processor time as a share of a core, from their
+    /// `/metrics`.
     pub(crate) fn look(
         &mut self,
         recorder: &mut Recorder,
@@ -106,7 +110,8 @@ impl Timeline {
             self.next = now + SPAN_NS;
         } else if now >= self.next {
             self.cut(second, now);
-            // The next end is a whole number of seconds after the phase's start, so that delays of calls do not add up.
+            // Spans end a whole number of seconds after the phase's start. So delays of calls to this method do not add
+            // up.
             self.next += SPAN_NS * (1 + (now - self.next) / SPAN_NS);
         }
         self.stage = stage;
@@ -114,7 +119,7 @@ impl Timeline {
         self.progress.show(&stage, &self.live, now);
     }
 
-    /// Ends the run.
+    /// Ends the last span and the run, and returns the stored spans.
     pub(crate) fn finish(mut self, recorder: &mut Recorder, now: u64) -> History {
         if let Some(second) = recorder.second() {
             self.cut(second, now);
@@ -123,7 +128,7 @@ impl Timeline {
         History { epoch_us: self.epoch_us, spans: self.spans, series }
     }
 
-    /// Ends the span in progress and begins the next.
+    /// Ends the span in progress, passes its figures to the outputs, and begins the next span.
     fn cut(&mut self, second: &mut Second, now: u64) {
         let usage = Usage::now(&self.server_pids);
         let seconds = Duration::from_nanos(now.saturating_sub(self.since)).as_secs_f64();
@@ -150,7 +155,7 @@ impl Timeline {
         (self.since, self.usage) = (now, usage);
     }
 
-    /// Returns the figures of each operation in a second.
+    /// Returns the figures of each operation in the span that ends.
     fn samples(&mut self, second: &Second) -> Vec<Sample> {
         let samples = Operation::ALL.into_iter().zip(&second.counts).filter_map(|(operation, count)| {
             let errors: Vec<_> = second
@@ -174,7 +179,7 @@ impl Timeline {
     }
 }
 
-/// Returns the figures of a span for the progress line. A short span leaves the rates unchanged.
+/// Returns the figures of a span for the progress line. A very short span leaves the former figures unchanged.
 fn live(second: &Second, span: &Span, before: Live) -> Live {
     let seconds = span.seconds();
     if seconds < LIVE_SECONDS_MIN {
@@ -195,7 +200,7 @@ fn live(second: &Second, span: &Span, before: Live) -> Live {
 
 /// Length of a span, in nanoseconds.
 const SPAN_NS: u64 = 1_000_000_000;
-/// Shortest span from which a rate is computed, in seconds.
+/// Shortest span whose rates the progress line shows, in seconds.
 const LIVE_SECONDS_MIN: f64 = 0.2;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Resource use of generator and server over the measured time.
+//! Processor time and memory of the generator and of the server over the measured time.
 
 use crate::figures::count;
 use crate::reactor::nanos;
 use loadgen_account::Memory;
 use std::time::Duration;
 
-/// Processor time used up to a time of the run, in nanoseconds.
+/// Processor time that generator and server have used since their start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     generator_ns: u64,
-    /// The server's processor time; `None` if its processes were not named, or have ended.
+    /// The server's processor time; `None` if `--pid` does not name its processes, or a process has ended.
     server_ns: Option<u64>,
 }
 
 impl Usage {
-    /// Reads the processor time used so far by this process and by the server's.
+    /// Reads the processor time that this process and the server's processes have used so far.
     pub(crate) fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
@@ -23,12 +23,12 @@ impl Usage {
         }
     }
 
-    /// Returns the generator's processor time since `before`.
+    /// Returns the processor time that the generator has used since `before`.
     pub(crate) fn generator_since(&self, before: &Self) -> Duration {
         Duration::from_nanos(self.generator_ns.saturating_sub(before.generator_ns))
     }
 
-    /// Returns the server's processor time since `before`.
+    /// Returns the processor time that the server has used since `before`; `None` if it is not known.
     pub(crate) fn server_since(&self, before: &Self) -> Option<Duration> {
         Some(Duration::from_nanos(self.server_ns?.saturating_sub(before.server_ns?)))
     }
@@ -37,14 +37,15 @@ impl Usage {
 /// The measured time, and the processor time used in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
-    /// Start and end in nanoseconds of the run, each with the processor time used until then.
+    /// Start and end of the measured time in nanoseconds since the start of the run, each with the processor time used
+    /// until then.
     from: (u64, Usage),
     to: (u64, Usage),
 }
 
 impl Window {
-    /// Begins the measured time, and returns its start. The clock is read after the processor time, since reading the
-    /// processor time takes time.
+    /// Begins the measured time, and returns its start in nanoseconds since the start of the run. The clock is read
+    /// after the processor time, since reading the processor time takes some time.
     pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.from = (now(), usage);
@@ -52,7 +53,7 @@ impl Window {
         self.from.0
     }
 
-    /// Ends the measured time, and returns its end.
+    /// Ends the measured time, and returns its end in nanoseconds since the start of the run.
     pub(crate) fn end(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.to = (now(), usage);
@@ -64,22 +65,23 @@ impl Window {
         Duration::from_nanos(self.to.0 - self.from.0).as_secs_f64()
     }
 
-    /// Returns the generator's processor time, in microseconds.
+    /// Returns the generator's processor time in the measured time, in microseconds.
     pub(crate) fn generator_us(&self) -> f64 {
         self.to.1.generator_since(&self.from.1).as_secs_f64() * 1e6
     }
 
-    /// Returns the server's processor time, in microseconds.
+    /// Returns the server's processor time in the measured time, in microseconds.
     pub(crate) fn server_us(&self) -> Option<f64> {
         Some(self.to.1.server_since(&self.from.1)?.as_secs_f64() * 1e6)
     }
 
-    /// Returns the generator's share of a core; `None` if nothing was measured.
+    /// Returns the generator's processor time in the measured time, as a share of a core; `None` if nothing was
+    /// measured.
     pub(crate) fn generator_share(&self) -> Option<f64> {
         self.share(self.generator_us())
     }
 
-    /// Returns the server's share of a core, if its processes were named.
+    /// Returns the server's processor time in the measured time, as a share of a core; `None` without `--pid`.
     pub(crate) fn server_share(&self) -> Option<f64> {
         self.share(self.server_us()?)
     }
@@ -90,13 +92,13 @@ impl Window {
     }
 }
 
-/// Formats memory for people.
+/// Formats the memory of processes for people.
 pub(crate) fn memory_words(memory: Memory) -> String {
     let mib = |kib: u64| count(kib) / 1_024.0;
     format!("{:.1} MiB resident, {:.1} MiB at most", mib(memory.resident_kib), mib(memory.peak_kib))
 }
 
-/// Returns the memory of the server's processes, if they were named.
+/// Returns the memory of the server's processes; `None` if `--pid` does not name them.
 pub(crate) fn server_memory(pids: &[u32]) -> Option<Memory> {
     if pids.is_empty() { None } else { loadgen_account::memory(pids) }
 }

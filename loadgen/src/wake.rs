@@ -1,12 +1,12 @@
-//! A timer that wakes the poll. The poll's own timeout has whole milliseconds. That inaccuracy would show in every
-//! latency of a schedule with thousands of requests a second. On Linux a timer descriptor wakes the poll to the
-//! microsecond.
+//! A timer that ends the wait of the poll. The timeout of the poll itself is a whole number of milliseconds. With
+//! thousands of requests a second, that inaccuracy would show in every latency. On Linux a `timerfd` wakes the poll
+//! with an accuracy of microseconds.
 
 use mio::{Registry, Token};
 use std::io;
 use std::time::Duration;
 
-/// A timer that wakes the poll.
+/// A timer that ends the wait of the poll.
 #[derive(Debug)]
 pub(crate) struct Wake {
     #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ pub(crate) struct Wake {
 
 #[cfg(target_os = "linux")]
 impl Wake {
-    /// Registers a timer under `token`, whose events need no handling.
+    /// Registers a timer with the poll under `token`. The caller ignores the events of `token`.
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         use std::os::fd::AsRawFd as _;
@@ -24,10 +24,10 @@ impl Wake {
         Ok(Self { timer })
     }
 
-    /// Sets the timer. Returns the timeout for a poll that waits for `wait_ns` at most.
+    /// Sets the timer. Returns the timeout to pass to a poll that waits for `wait_ns` at most.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        // A thread takes longer than this to fall asleep.
+        // A thread takes longer than 20 µs to fall asleep.
         if wait_ns < 20_000 {
             return Ok(Duration::ZERO);
         }
@@ -42,12 +42,12 @@ impl Wake {
 
 #[cfg(not(target_os = "linux"))]
 impl Wake {
-    /// Creates a timer that needs no registration.
+    /// Creates a timer that does nothing: the poll's own timeout must do.
     pub(crate) fn new(_registry: &Registry, _token: Token) -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Returns the timeout for a poll that waits for `wait_ns`.
+    /// Returns the timeout to pass to a poll that waits for `wait_ns`.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         Ok(Duration::from_nanos(wait_ns))
     }

@@ -1,8 +1,8 @@
-//! A connection of watchers. In HTTP/2 it has several watchers, with a stream for each request. In HTTP/1.1 it has one
-//! watcher.
+//! A connection for watchers. In HTTP/2 one connection serves several watchers, with a stream for each request. In
+//! HTTP/1.1 it serves one watcher.
 //!
-//! This module owns the connection, and the progress of each watcher's one request. The watcher chooses its requests
-//! and parses the responses. The fleet owns the checks.
+//! This module owns the connection, and the progress of the one request that each watcher has. [`Watcher`] chooses the
+//! requests and parses the responses. The fleet passes events and lists to the checks.
 
 use crate::error_kind::ErrorKind;
 use crate::fleet::{Fleet, REFUSALS_MAX};
@@ -13,42 +13,42 @@ use crate::origin::Origin;
 use crate::watcher::{Page, WatchError, Watcher};
 use std::ops::Range;
 
-/// Some watchers and their connection.
+/// Some watchers and the connection that they share.
 #[derive(Debug)]
 pub(crate) struct WatchLane {
-    /// The connection. Its tags are places in `seats`.
+    /// The connection. The tag of a request is the watcher's place in `seats`.
     pub(crate) link: Link<usize>,
     seats: Vec<Seat>,
 }
 
-/// One watcher.
+/// One watcher and the progress of its request.
 #[derive(Debug)]
 struct Seat {
     /// Number of the watcher among all watchers.
     index: usize,
     watcher: Watcher,
     progress: Progress,
-    /// Body of a response other than a watch.
+    /// Body so far of a response other than a watch: a page of a list, or an error.
     body: Vec<u8>,
     /// Number of times that the server has refused to process the request.
     refusals: u8,
 }
 
-/// The progress of a request.
+/// The progress of a watcher's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// No request is in flight; the next may be sent at `not_before`, in nanoseconds of the run.
+    /// No request is in flight; the next may be sent at `not_before`, in nanoseconds since the start of the run.
     Idle { not_before: u64 },
-    /// The request was sent at this time of the run.
+    /// The request was sent at this time, in nanoseconds since the start of the run. No response has arrived.
     Asked { at: u64 },
-    /// The head of the response has arrived; `at` is when the request was sent.
+    /// The head of the response has arrived. The request was sent at `at`, in nanoseconds since the start of the run.
     Answered { at: u64, status: u16 },
     /// A watch has been accepted.
     Watching,
 }
 
 impl Progress {
-    /// Returns when the request was sent, if a response is due. An accepted watch has no end to wait for.
+    /// Returns when the request was sent, if its response is due. An accepted watch has no deadline.
     fn waited_for_since(self) -> Option<u64> {
         match self {
             Self::Asked { at } | Self::Answered { at, .. } => Some(at),
@@ -64,12 +64,12 @@ impl WatchLane {
         Self { link: Link::new(Bodies::Streamed, seats.len()), seats }
     }
 
-    /// Whether all watches have been accepted.
+    /// Whether the server has accepted the watches of all watchers.
     pub(crate) fn is_watching(&self) -> bool {
         self.seats.iter().all(|seat| seat.progress == Progress::Watching)
     }
 
-    /// Receives input up to a budget. Returns true if the budget ran out before the socket.
+    /// Receives input, up to the limit of one turn. Returns true if the limit was reached before the socket was empty.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -85,7 +85,8 @@ impl WatchLane {
         outcome
     }
 
-    /// Sends the next requests of idle watchers, as much as the socket accepts. `timeout_seconds` bounds a watch.
+    /// Sends the next request of each idle watcher. `known` is the highest version that any acknowledgement has shown.
+    /// `timeout_seconds` is the `timeoutSeconds` of a watch.
     pub(crate) fn send(&mut self, origin: &Origin, known: u64, timeout_seconds: u32, now: u64) -> Result<(), Broken> {
         for (place, seat) in self.seats.iter_mut().enumerate() {
             if let Progress::Idle { not_before } = seat.progress
@@ -100,12 +101,13 @@ impl WatchLane {
             }
         }
         self.link.flush(origin)?;
-        // A connection that closes need not wait for its watches: they resume on another connection.
+        // After GOAWAY or `Connection: close`, the connection is closed without waiting for its watches. They resume on
+        // another connection.
         let is_waited_for = |seat: &Seat| seat.progress.waited_for_since().is_some();
         if self.link.is_going_away() && !self.seats.iter().any(is_waited_for) { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests whose response is overdue.
+    /// Cancels requests whose response is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
         let seats = &mut self.seats;
         let asked_at =
@@ -118,7 +120,8 @@ impl WatchLane {
         Ok(())
     }
 
-    /// Handles a broken connection. On the next one, watches resume from the last versions seen.
+    /// Handles a broken connection. On the next connection, each watch resumes from the last version that the watcher
+    /// saw.
     pub(crate) fn reset(&mut self, fleet: &mut Fleet, broken: &Broken) {
         let lost = self.link.take_in_flight();
         if let Some(kind) = broken.kind {
@@ -181,7 +184,7 @@ impl Seat {
         Verdict::GoOn
     }
 
-    /// Handles the end of a response.
+    /// Handles the complete response to a list, or an error response.
     fn handle_end(&mut self, fleet: &mut Fleet, now: u64) {
         let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
         let Progress::Answered { at, status } = answered else { return };
@@ -203,7 +206,7 @@ impl Seat {
         }
     }
 
-    /// Handles a watch that cannot continue.
+    /// Handles an event that ends a watch: an ERROR event, or input that is no event.
     fn handle_watch_error(&mut self, fleet: &mut Fleet, error: &WatchError, now: u64) {
         match error {
             WatchError::Status(410) => {
@@ -216,7 +219,7 @@ impl Seat {
         }
     }
 
-    /// Counts an error. The next request is sent after a pause.
+    /// Counts an error of the watcher. Its next request is sent after a pause.
     #[cold]
     fn fail(&mut self, fleet: &mut Fleet, kind: ErrorKind, why: &str, now: u64) {
         let operation = if self.watcher.is_watching() { Operation::Watch } else { Operation::List };
@@ -225,11 +228,11 @@ impl Seat {
     }
 }
 
-/// Maximum size of a page of the list, in bytes. A page has 500 Leases.
+/// Maximum size of the body of one page of a list, in bytes. A page contains 500 Leases.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Time from a failure to the next attempt, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Maximum length of an error's body in a message, in characters.
+/// Maximum length of a response's body in an error message, in characters.
 const WORDS_MAX: usize = 300;
 
 #[cfg(test)]

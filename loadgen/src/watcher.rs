@@ -1,8 +1,9 @@
-//! A watcher of all Leases, like an informer. It lists, then watches from the list's version. When the watch ends, the
-//! next watch starts from the last version that the watcher received. If that version is too old (410), the watcher
+//! A watcher of all Leases, like an informer. It lists, then watches from the list's version. When a watch ends, the
+//! next watch starts from the last version that the watcher received. If that version has expired (410), the watcher
 //! lists again.
 //!
-//! This module chooses the next request and parses the responses. It knows neither the connection nor the checks.
+//! This module chooses the watcher's next request and parses the responses. It uses neither the connection nor the
+//! checks.
 
 use crate::{node, object, time_text};
 use memchr::memmem::{self, Finder};
@@ -10,7 +11,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// The state of one watcher.
+/// The state of one watcher: what it requests next, and what it has received.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     /// Namespace of the nodes' Leases.
@@ -18,52 +19,52 @@ pub(crate) struct Watcher {
     phase: Phase,
     /// Version from which the next watch starts.
     resume_from: u64,
-    /// The Leases in the list's pages so far: node and version.
+    /// The nodes' Leases in the pages of the list so far: index of the node, and version of the Lease.
     listed: Vec<(u32, u64)>,
-    /// Highest acknowledged version when the list was begun.
+    /// Highest version that any acknowledgement of a write had shown when the list was begun.
     list_known: u64,
-    /// The start of an incomplete event.
+    /// The start of an event whose end has not arrived yet.
     partial: Vec<u8>,
     needles: Needles,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A list, from its start or from a page on.
+    /// A list: its first page if the token is empty, else the page after the token.
     List { continue_token: String },
-    /// A watch, requested or not yet.
+    /// A watch. Its request is sent or not yet sent.
     Watch,
 }
 
-/// A page of the list, as [`Watcher::handle_page`] read it.
+/// The kind of a page of the list that [`Watcher::handle_page`] has parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     /// A page before the last.
     More,
-    /// The last page, with the version of the list. `known` was the highest acknowledged version at the start of the
-    /// list.
+    /// The last page, with the version of the list. `known` is the highest version that any acknowledgement had shown
+    /// at the start of the list.
     Complete { version: u64, known: u64 },
 }
 
 /// An event of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// All events up to this version have been sent.
+    /// A bookmark: the server has sent all events up to this version.
     Bookmark(u64),
     /// A Lease was added, modified or deleted.
     Change {
         /// Kind of the change.
         kind: Kind,
-        /// Version of the Lease.
+        /// Version of the Lease after the change.
         version: u64,
-        /// Index of the node that owns the Lease, if a node does.
+        /// Index of the node that owns the Lease; `None` if no node does.
         node: Option<u32>,
-        /// Text of the object; of the whole event, if the event is not in the usual form.
+        /// JSON of the Lease. If the event is not in the usual form, JSON of the whole event.
         object: &'a [u8],
     },
 }
 
-/// The kind of a change.
+/// The kind of a change, as in the `type` of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Added,
@@ -85,13 +86,13 @@ impl Kind {
 /// Why a watch must end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchError {
-    /// An ERROR event with this code; 410 is an expired version.
+    /// An ERROR event whose `Status` has this code; code 410 means an expired version.
     Status(u16),
     /// Input that is no event.
     Malformed,
 }
 
-/// Substring searchers, built once: building one costs as much as a short search.
+/// Searchers for substrings of events, built once: building a searcher costs as much as a short search.
 #[derive(Debug)]
 struct Needles {
     metadata_name: Finder<'static>,
@@ -115,13 +116,13 @@ impl Watcher {
         }
     }
 
-    /// Whether the current or next request is a watch.
+    /// Whether the request in flight, or else the next request, is a watch.
     pub(crate) fn is_watching(&self) -> bool {
         self.phase == Phase::Watch
     }
 
-    /// Returns the target of the next request. `known` is the highest version acknowledged so far; `timeout_seconds`
-    /// bounds a watch.
+    /// Returns the target of the next request. `known` is the highest version that any acknowledgement has shown so
+    /// far. `timeout_seconds` is the `timeoutSeconds` of a watch.
     pub(crate) fn next_target(&mut self, known: u64, timeout_seconds: u32) -> String {
         self.partial.clear();
         match &self.phase {
@@ -141,7 +142,7 @@ impl Watcher {
         }
     }
 
-    /// Parses a page of the list; `None` if the body is no such page.
+    /// Parses a page of the list; `None` if the body is no list of Leases.
     pub(crate) fn handle_page(&mut self, body: &[u8]) -> Option<Page> {
         let page: PageText<'_> = serde_json::from_slice(body).ok()?;
         for item in &page.items {
@@ -166,17 +167,18 @@ impl Watcher {
         }
     }
 
-    /// Returns the nodes' Leases in the list: index and version.
+    /// Returns the nodes' Leases in the list: index of the node, and version of the Lease.
     pub(crate) fn listed(&self) -> &[(u32, u64)] {
         &self.listed
     }
 
-    /// Begins a new list, since the version of the watch has expired.
+    /// Makes a list the next request, since the version to watch from has expired.
     pub(crate) fn handle_expired(&mut self) {
         self.phase = Phase::List { continue_token: String::new() };
     }
 
-    /// Parses the next bytes of the watch, which may end anywhere, and reports every complete event.
+    /// Parses the next bytes of a watch, and passes every complete event to `tell`. The bytes may end anywhere in an
+    /// event.
     pub(crate) fn handle_events(&mut self, payload: &[u8], mut tell: impl FnMut(Event<'_>)) -> Result<(), WatchError> {
         let mut rest = payload;
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -189,8 +191,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The watch resumes from the highest version. A server whose versions decrease then sends no event twice.
-            // The checks report such a server.
+            // The watch resumes from the highest version seen. So a server whose versions decrease sends no event
+            // twice. The checks report such a server.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();
@@ -204,8 +206,8 @@ impl Watcher {
 }
 
 impl Needles {
-    /// Parses one event. In the usual form, that of Go's encoder, the parts are found by a search. Any other form is
-    /// parsed as JSON.
+    /// Parses one event. If the event has the form that Go's encoder writes, substring searches find its parts. Any
+    /// other form is parsed as JSON.
     fn event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Result<Event<'a>, WatchError> {
         self.usual_event_of(line, namespace).map_or_else(|| parsed_event_of(line, namespace), Ok)
     }
@@ -241,7 +243,7 @@ fn parsed_event_of<'a>(line: &'a [u8], namespace: &str) -> Result<Event<'a>, Wat
     Ok(Event::Change { kind, version, node, object: line })
 }
 
-/// Returns the `renewTime` in an object or an event, in microseconds since the Unix epoch.
+/// Returns the `renewTime` in the JSON of a Lease or of an event, in microseconds since the Unix epoch.
 #[cold]
 pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
     let key = b"\"renewTime\":\"";
@@ -249,16 +251,16 @@ pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
     time_text::parse_micros(text.get(at..at + time_text::MICROS_LEN)?)
 }
 
-/// Splits a text at the next quote, which is dropped.
+/// Splits a text at the next double quote, and drops the quote.
 fn until_quote(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b'"', text)?;
     let (value, rest) = text.split_at(end);
     Some((value, rest.get(1..)?))
 }
 
-/// Path of all Leases.
+/// Path of the Leases of all namespaces.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
-/// Number of objects in a page of a list, as in client-go's pager.
+/// Number of Leases in a page of a list, as in client-go's pager.
 const PAGE_LIMIT: u32 = 500;
 /// Maximum size of an event, in bytes. No Lease is that large.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -316,10 +318,10 @@ mod tests {
         format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
     }
 
-    /// Version and node of an event.
+    /// An event's version and the index of its node.
     type Told = (u64, Option<u32>);
 
-    /// Feeds `text` to a watcher in pieces that end at `cuts`. Returns its events and the outcome.
+    /// Passes `text` to a watcher in pieces that end at `cuts`. Returns the parsed events and the outcome.
     fn events(text: &[u8], cuts: &[usize]) -> (Vec<Told>, Result<(), WatchError>) {
         let mut watcher = Watcher::new("n");
         let (mut told, mut start) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Runs the program against the real server. The files of results must agree with the line of results.
+//! Runs the load generator against the real API server. The files of results must agree with the line of JSON results.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-/// A server with Leases in memory, in a thread of this process. It stops when this is dropped.
+/// An API server with Leases in memory, in a thread of this process. It stops when this value is dropped.
 struct RunningServer {
     address: SocketAddr,
     shutdown: ShutdownHandle,
@@ -42,14 +42,14 @@ impl Drop for RunningServer {
     }
 }
 
-/// Runs the program in this folder.
+/// Runs the load generator in this folder. `words` are its command line.
 fn loadgen(folder: &Path, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
     command.current_dir(folder).args(words.split_whitespace());
     command.output().expect("the program can be started")
 }
 
-/// Runs the program with all files of results, and returns its line of results.
+/// Runs the load generator with all files of results, and returns its line of JSON results.
 fn run(folder: &Path, address: SocketAddr, words: &str) -> Value {
     let files = "--report report.html --hgrm main.hgrm --hgrm watch_event=events.hgrm --series series.jsonl";
     let output = loadgen(folder, &format!("{words} --server http://{address} --output json --out out.jsonl {files}"));
@@ -60,7 +60,7 @@ fn run(folder: &Path, address: SocketAddr, words: &str) -> Value {
     line
 }
 
-/// Returns the rows and the total count of a percentile distribution.
+/// Returns the rows of a percentile distribution, and the total count in its footer.
 fn distribution(path: &Path) -> (Vec<Vec<f64>>, u64) {
     let text = fs::read_to_string(path).expect("a distribution");
     let mut lines = text.lines();
@@ -73,13 +73,13 @@ fn distribution(path: &Path) -> (Vec<Vec<f64>>, u64) {
     (rows, total.expect("a number"))
 }
 
-/// Returns the lines of a series.
+/// Returns the lines of a time series, parsed as JSON.
 fn series(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).expect("a series");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Makes the checks that every page must pass, and returns the page.
+/// Checks what every HTML report must satisfy, and returns the page.
 fn page(path: &Path) -> String {
     let page = fs::read_to_string(path).expect("a page");
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
@@ -94,7 +94,7 @@ fn page(path: &Path) -> String {
 #[test]
 fn the_files_of_simulated_nodes_hold_what_the_results_say() {
     let (server, folder) = (RunningServer::start(), tempfile::tempdir().unwrap());
-    // The server runs in this process.
+    // The server runs in this process, so `--pid` is the id of this process.
     let flags = format!("--nodes 50 --connections 2 --period 500ms --duration 2s --pid {}", std::process::id());
     let line = run(folder.path(), server.address, &flags);
     for (file, operation) in [("main.hgrm", "renew"), ("events.hgrm", "watch_event")] {
@@ -121,7 +121,8 @@ fn the_files_of_simulated_nodes_hold_what_the_results_say() {
         for line in measured {
             let times = ["us_p50", "us_p90", "us_p99", "us_p99_9", "us_max"].map(|key| line[key].as_f64());
             assert!(times.is_sorted() && times[0] > Some(0.0), "{line}");
-            // The process has threads of other tests too. When such a thread ends, its processor time is lost.
+            // The process also has threads of other tests. When such a thread ends, its processor time is lost, so the
+            // share may be 0.
             assert!(line["server_cpu_share"].as_f64() >= Some(0.0), "{line}");
         }
     }
@@ -153,12 +154,12 @@ fn a_bench_writes_the_same_files() {
     let renewals: u64 = renewals.map(|line| line["count"].as_u64().unwrap()).sum();
     assert!((180..=220).contains(&renewals), "{lines:?}");
     let measured = lines.iter().filter(|line| line["phase"] == "measuring");
-    // The second response of /metrics comes after a second.
+    // The first share of a core needs two responses of `/metrics`, and the second response comes after a second.
     assert!(measured.map(|line| &line["server_cpu_share"]).all(Value::is_f64), "{lines:?}");
     assert!(page(&folder.path().join("report.html")).contains("bench renew of 20 Leases"));
 }
 
-/// The port has no listener, so a run that began would report an error.
+/// No server listens on this port, so a run that began would report another error.
 #[test]
 fn a_file_that_cannot_be_written_is_found_before_the_load_starts() {
     let folder = tempfile::tempdir().unwrap();

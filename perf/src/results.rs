@@ -1,16 +1,16 @@
-//! A line of a file in perf/results, as JSON: one measurement with its context.
+//! A line of a results file in perf/results, as JSON: one measurement and the context of its run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One line.
+/// One line of a results file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// Number of the round in its run, from 0.
     pub round: u32,
     /// Context of the run.
     pub context: Context,
-    /// The measurement.
+    /// The measurement of one scenario.
     #[serde(flatten)]
     pub measurement: Measurement,
 }
@@ -18,85 +18,86 @@ pub struct Line {
 /// Measurement of one scenario and server in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Group of the scenario: `renew`, `read`, `floor`, ...
+    /// Name of the group that the scenario belongs to: `renew`, `read`, `floor`, ...
     pub group: String,
-    /// Name of the scenario, or of a part of it.
+    /// Name of the scenario, or of one of the measurements of a scenario.
     pub scenario: String,
     /// The measured server: [`crate::OURS`], or the name of another server.
     pub subject: String,
-    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn` (of the event loop).
+    /// The unit that is counted: `request`, `event`, `Lease`, `list` or `turn` (of the event loop).
     pub unit: String,
-    /// Number of `unit` per second.
+    /// Number of units per second, of the unit in `unit`.
     pub per_second: Option<f64>,
-    /// Processor time of the server for each `unit`, in microseconds.
+    /// Processor time of the server for each unit, in microseconds.
     pub cpu_us: Option<f64>,
-    /// Latency. For a request it starts when the request is sent or due, for an event when its renewal is sent.
+    /// Latency. For a request it starts when the request is sent or due. For an event it starts when the event's
+    /// renewal is sent.
     #[serde(flatten)]
     pub latency: Latency,
-    /// The server's share of a core, from 0 to 1.
+    /// Processor time of the server as a share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,
-    /// The load generator's share of a core, from 0 to 1.
+    /// Processor time of the load generator as a share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
-    /// Limit of the throughput, as the load reports it: `server`, `generator`, or `-` if neither.
+    /// What limited the throughput, as the load generator reports it: `server`, `generator`, or `-` if neither.
     pub limit: String,
-    /// Resident memory of the server at the end, in KiB.
+    /// Resident memory of the server at the end of the measurement, in KiB.
     pub resident_kib: Option<u64>,
-    /// Bytes of the server's memory for each Lease, idle connection or watcher, depending on the scenario.
+    /// Memory of the server for each Lease, idle connection or watcher, depending on the scenario, in bytes.
     pub bytes_each: Option<f64>,
-    /// Number of errors and violations.
+    /// Number of errors and violations that the load generator reports.
     pub errors: u64,
-    /// Command line of the load.
+    /// Command line of the load generator.
     pub command: String,
-    /// Output of the load, as JSON.
+    /// Result that the load generator printed, as JSON.
     pub told: Value,
 }
 
 /// Latencies in milliseconds; `None` if there is no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Median.
+    /// Median of the latencies.
     pub ms_p50: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the latencies.
     pub ms_p99: Option<f64>,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latencies.
     pub ms_p99_9: Option<f64>,
-    /// Maximum.
+    /// Maximum of the latencies.
     pub ms_max: Option<f64>,
 }
 
-/// Context of a run. The figures of the run depend on it.
+/// Context of a run, on which the figures of the run depend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// When the run began, in seconds since 1970 UTC.
     pub at: i64,
-    /// Commit of the work tree. It was measured, unless `--server` named another program.
+    /// Commit of the work tree. The measured server was built from it, unless `--server` named another program.
     pub commit: Commit,
-    /// Machine of the run.
+    /// The machine on which the run took place.
     pub machine: Machine,
-    /// Cores of the server and of the load, if recorded.
+    /// Numbers of the cores of the server and of the load; `None` in older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<[u32; 2]>,
-    /// The arguments of perf/run.
+    /// Command line of perf/run, without the program.
     pub run: String,
     /// Whether the run had `--quick`.
     pub quick: bool,
 }
 
-/// The state of a work tree.
+/// The commit of a work tree, and whether the work tree differs from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
-    /// First 12 or more digits of its hash; `None` without git.
+    /// First 12 or more digits of the commit's hash; `None` without git.
     pub id: Option<String>,
     /// Whether tracked files had changes; `None` without git.
     pub changed: Option<bool>,
 }
 
-/// Processor, cores, memory and kernel.
+/// The machine of a run: processor, cores, memory and kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor; `None` if the system does not report it.
     pub cpu: Option<String>,
-    /// Number of cores that the program could use.
+    /// Number of cores that perf/run could use.
     pub cores: usize,
     /// Memory of the machine, in KiB.
     pub memory_kib: Option<u64>,
@@ -128,7 +129,7 @@ mod tests {
         assert!(lines > 0);
     }
 
-    /// Checks that each line is written as it was read. Returns the number of lines.
+    /// Checks that each line, parsed and written again, is unchanged. Returns the number of lines.
     fn assert_round_trip(file: &Path) -> usize {
         let text = fs::read_to_string(file).expect("a file of results");
         for before in text.lines() {

@@ -1,35 +1,35 @@
-//! Summary of the rounds of a measurement: a row in the tables of perf/run and perf/report.
+//! The summary of a measurement over all rounds: a row in the tables of perf/run and perf/report.
 
 use crate::results::{Latency, Measurement};
 
-/// One scenario of one server: medians over the rounds.
+/// One scenario on one server: medians over the rounds.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Group of the scenario: `renew`, `read`, `floor`, ...
+    /// Name of the group that the scenario belongs to: `renew`, `read`, `floor`, ...
     pub group: String,
-    /// Name of the scenario, or of a part of it.
+    /// Name of the scenario, or of one of the measurements of a scenario.
     pub scenario: String,
     /// The measured server: [`crate::OURS`], or the name of another server.
     pub subject: String,
-    /// Counted unit: `request`, `event`, `Lease`, `list`, `turn` (of the event loop).
+    /// The unit that is counted: `request`, `event`, `Lease`, `list` or `turn` (of the event loop).
     pub unit: String,
-    /// Number of rounds.
+    /// Number of rounds that measured the scenario.
     pub rounds: usize,
-    /// Distinct limits of the rounds: `-`, `generator`, `server`.
+    /// What limited the rounds, each value once: `-`, `generator`, `server`.
     pub limits: Vec<String>,
-    /// Number of `unit` per second.
+    /// Number of units per second, of the unit in `unit`: median of the rounds.
     pub per_second: Option<f64>,
-    /// Processor time of the server for each `unit`, in microseconds: minimum, median and maximum of the rounds.
+    /// Processor time of the server for each unit, in microseconds: minimum, median and maximum of the rounds.
     pub cpu_us: Option<[f64; 3]>,
     /// Latencies in milliseconds: medians of the rounds. `ms_max` is the maximum of the rounds.
     pub latency: Latency,
-    /// The server's share of a core, from 0 to 1.
+    /// Processor time of the server as a share of a core, from 0 to 1: median of the rounds.
     pub server_cpu_share: Option<f64>,
-    /// The load generator's share of a core, from 0 to 1.
+    /// Processor time of the load generator as a share of a core, from 0 to 1: median of the rounds.
     pub generator_cpu_share: Option<f64>,
     /// Resident memory of the server at the end of a round, in KiB: maximum of the rounds.
     pub resident_kib: Option<u64>,
-    /// Bytes of the server's memory for each Lease, idle connection or watcher, depending on the scenario.
+    /// Memory of the server for each Lease, idle connection or watcher, in bytes: median of the rounds.
     pub bytes_each: Option<f64>,
     /// Number of errors and violations in all rounds.
     pub errors: u64,
@@ -50,7 +50,7 @@ pub fn rows(measurements: &[&Measurement]) -> Vec<Row> {
 }
 
 impl Row {
-    /// Summarizes measurements of one scenario and server, one for each round; `None` if there are none.
+    /// Summarizes the rounds' measurements of one scenario on one server; `None` if there are none.
     fn of(rounds: &[&Measurement]) -> Option<Self> {
         let first = rounds.first()?;
         let all = |of: fn(&Measurement) -> Option<f64>| spread(rounds.iter().map(|round| of(round)));

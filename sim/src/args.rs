@@ -1,17 +1,17 @@
-//! The command line.
+//! The command line of the simulator.
 
 use clap::Parser;
 use sim::device::FailedSyncs;
 use std::ops::RangeInclusive;
 
-/// Simulates servers in virtual time, with their clients, a disk or etcd, and faults.
+/// Simulates Lease servers in virtual time, with their clients, a disk or etcd, and faults.
 ///
-/// A seed determines the whole run. Exit status: 0 if all seeds are clean or the bug was found; 1 if a seed failed or
-/// the bug was not found; 2 for wrong usage.
+/// A seed determines the whole run. Exit status: 0 if no seed failed, or a seed found the deliberate bug; 1 if a seed
+/// failed, or no seed found the bug; 2 for wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "sim", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// Runs these seeds, including the last one
+    /// Runs these seeds, including FIRST and LAST
     #[arg(long, value_name = "FIRST..LAST", default_value = "1..500", value_parser = parse_range)]
     pub(crate) seeds: RangeInclusive<u64>,
 
@@ -19,16 +19,16 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "seeds")]
     pub(crate) seed: Option<u64>,
 
-    /// Prints the log of the run: virtual time, actor, action
+    /// Prints the log of the run. Each line has the virtual time, the actor and the action
     #[arg(long, requires = "seed")]
     pub(crate) log: bool,
 
-    /// Runs with a deliberate bug until a seed finds it
+    /// Runs seeds with a deliberate bug in the server until a seed finds the bug
     #[arg(long, value_name = "NAME", value_parser = parse_bug)]
     pub(crate) bug: Option<sim::bugs::Bug>,
 
-    /// State of the page cache after a failed sync: still dirty (kept), marked clean as on Linux (forgotten), or marked
-    /// clean and dropped at the next start (cold)
+    /// State of the page cache after a failed sync: pages stay dirty (kept), pages are marked clean as on Linux
+    /// (forgotten), or they are marked clean and dropped at the next start of the server (cold)
     #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", value_parser = parse_failed_syncs)]
     pub(crate) failed_syncs: FailedSyncs,
 

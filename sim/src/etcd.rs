@@ -1,4 +1,5 @@
-//! A model of etcd and of its client port: one order of transactions, delivered to every replica by a watch.
+//! A model of etcd and of the replicas' client for it. It puts all transactions in one order, and a watch delivers them
+//! to every replica.
 //!
 //! ```text
 //!   command ──► on its way ──► effect ──► on its way ──► answer
@@ -6,8 +7,8 @@
 //!                                    └──► watch ──► each replica, in order; late, broken, compacted, with a loss
 //! ```
 //!
-//! The real port repeats a request that got no response, so the model may apply its effect twice. The second effect of
-//! an append changes nothing, because its key exists.
+//! The real client (the port) repeats a request that got no response. So in the model a request may take effect twice.
+//! The second effect of an append changes nothing, because its key exists.
 
 use crate::bugs::Bug;
 use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
@@ -20,68 +21,70 @@ use twox_hash::XxHash3_64;
 /// An event in etcd, or between etcd and a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdEvent {
-    /// A request takes effect. Its number, and whether a response is sent.
+    /// The request with this number takes effect. The `bool` tells whether its response is sent.
     Effect(u64, bool),
-    /// The response to the request with this number arrives.
+    /// The response to the request with this number arrives at the replica.
     Answer(u64),
-    /// A watch delivers the puts before an index. Its replica, the number of the replica's start, and the index.
+    /// A watch delivers the puts before an index: the index of the replica, the number of its start, and the puts'
+    /// index.
     Watch(usize, u64, usize),
-    /// The port looks for entries that its watch has not delivered. Its replica, and the number of the replica's start.
+    /// A port looks for entries that its watch has not delivered: the index of the replica, and the number of its
+    /// start.
     Look(usize, u64),
-    /// A port learns whether etcd is reachable. Its replica, the number of the replica's start, and the result.
+    /// A port learns whether etcd is reachable: the index of the replica, the number of its start, and the result.
     Reachable(usize, u64, bool),
-    /// A replica detects that etcd was restored from a backup. Its number, and the number of its start.
+    /// A replica detects that etcd was restored from a backup: the index of the replica, and the number of its start.
     WentBack(usize, u64),
 }
 
-/// The model of etcd.
+/// The model of etcd, with its connections to all replicas.
 #[derive(Debug, Default)]
 pub struct Etcd {
     bug: Option<Bug>,
     revision: u64,
     stored: Stored,
-    /// All puts of entries and manifests, in order.
+    /// All puts of entries and manifests, in the order of their revisions.
     puts: Vec<Put>,
     /// Number of entries ever appended.
     appended: u64,
-    /// Revision at or below which watches cannot start.
+    /// Revision of the last compaction: a watch cannot start at this revision or below.
     compacted: u64,
     requests: BTreeMap<u64, Request>,
     answers: BTreeMap<u64, (usize, u64, Event)>,
     last_request: u64,
     followers: BTreeMap<usize, Follower>,
-    /// End of the period in which no request takes effect, in microseconds.
+    /// End of the period in which no request takes effect, in microseconds since the start of the run.
     away_until_us: u64,
-    /// End of the period in which etcd is full, in microseconds.
+    /// End of the period in which etcd has no space, in microseconds since the start of the run.
     full_until_us: u64,
-    /// State to which a restore returns.
+    /// The last backup, to which a restore returns.
     backup: Option<Backup>,
     /// Entries that a deliberate bug renamed, each with the payload that its writer sent.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
-    /// Entries that a deliberate bug lost. Only their writer sees them.
+    /// Entries that a deliberate bug has lost. Each is delivered only to the replica that wrote it.
     lost: Vec<(usize, Put)>,
 }
 
-/// A state to which a restore returns.
+/// A backup of etcd.
 #[derive(Debug)]
 struct Backup {
     revision: u64,
     stored: Stored,
     appended: u64,
-    /// Number of puts.
+    /// Number of puts before the backup.
     puts: usize,
 }
 
-/// Content of etcd.
+/// The keys in etcd that belong to the store.
 #[derive(Clone, Debug, Default)]
 struct Stored {
-    /// Payloads by position.
+    /// Payload of each entry, by its position.
     entries: BTreeMap<u64, Vec<u8>>,
-    /// Position of each entry by writer and sequence.
+    /// Position of each entry, by the entry's writer and sequence number.
     keys: BTreeMap<(u64, u64), u64>,
     head: u64,
     manifest: Option<StoredManifest>,
-    /// Pieces with their revisions.
+    /// The pieces of snapshots. Each has the revision at which it was put.
     chunks: BTreeMap<(SnapshotId, u32), (Piece, u64)>,
 }
 
@@ -105,33 +108,33 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// The port's knowledge of etcd's content, and the position that it had reached, when it sent the request.
+    /// What the port knew of etcd's content when it sent the request. Position of the last entry delivered until then.
     known: Known,
     reached: Position,
     /// Revision at which the request last took effect.
     effect: u64,
 }
 
-/// A port's knowledge of etcd's content.
+/// What a port knows of etcd's content. Commits are conditional on it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Name and position of the last delivered entry; `None` if the port has truncated it.
+    /// Name and position of the last entry delivered to the port. `None` if the port has truncated this entry.
     last: Option<((u64, u64), u64)>,
-    /// Revision of the manifest.
+    /// Revision of the manifest that the port has seen last.
     manifest: u64,
-    /// Last chunk that the port has put since its last manifest, with its revision.
+    /// Last chunk that the port has put since its last manifest, with the revision of the put.
     chunk: Option<((SnapshotId, u32), u64)>,
 }
 
 impl Stored {
-    /// Revision of the manifest; 0 if there is none.
+    /// Returns the revision of the manifest; 0 if there is no manifest.
     fn manifest_revision(&self) -> u64 {
         self.manifest.as_ref().map_or(0, |manifest| manifest.revision)
     }
 }
 
 impl Known {
-    /// Records that a commit took effect at `revision`.
+    /// Records that a commit of the port took effect at `revision`.
     fn learn(&mut self, commit: &Commit, revision: u64) {
         for write in &commit.writes {
             match write {
@@ -163,41 +166,45 @@ enum What {
 #[derive(Debug)]
 struct Follower {
     epoch: u64,
-    /// Content of etcd when the start opened the store.
+    /// Content of etcd at the time when this start opened the store.
     opened: Stored,
-    /// Index of the next put that the watch delivers; `None` before the start has opened the store.
+    /// Index of the next put that the watch delivers. `None` before this start has opened the store, or after the watch
+    /// has failed.
     next: Option<usize>,
-    /// Whether the start has read all entries, so that the watch delivers.
+    /// Whether this start has read all entries, so that the watch may deliver later ones.
     follows: bool,
-    /// When the response to the last read arrives, in microseconds. A port reads one thing after the other.
+    /// When the response to the port's last read arrives, in microseconds since the start of the run. A port's reads
+    /// are answered one after the other.
     read_us: u64,
-    /// When the watch delivers the last put so far, in microseconds.
+    /// When the watch delivers the last put so far, in microseconds since the start of the run.
     watch_us: u64,
-    /// End of the period in which the watch is broken, in microseconds.
+    /// End of the period in which the watch is broken, in microseconds since the start of the run.
     broken_until_us: u64,
-    /// End of the period in which no response arrives, and of the period in which no request arrives, in microseconds.
+    /// Ends of two periods, in microseconds since the start of the run: no response arrives at the replica; no request
+    /// arrives at etcd.
     deaf_until_us: u64,
     mute_until_us: u64,
     /// Whether the watch loses the next entry.
     loses_next: bool,
-    /// Whether the watch has lost an entry.
+    /// Whether the watch has lost an entry that the replica has not noticed yet.
     misses: bool,
-    /// Manifests of others, held back until the response to a commit of a manifest.
+    /// Manifests of other replicas that the port holds back, until the response to its own commit of a manifest
+    /// arrives.
     held: Option<VecDeque<StoredManifest>>,
-    /// Position of the last delivered entry, and number of delivered entries.
+    /// Position of the last delivered entry, and the number of all entries up to it.
     delivered: End,
     known: Known,
     /// Positions of entries that a deliberate bug delivered early.
     early: BTreeSet<u64>,
 }
 
-/// Time after which a port stops waiting for an entry that etcd has appended.
+/// Time after which a port stops waiting for an entry that etcd has appended, in microseconds.
 const LOST_AFTER_US: u64 = 5 * SECOND;
-/// Time after which a port reports that etcd is unreachable.
+/// Time after which a port reports that etcd is unreachable, in microseconds.
 const UNREACHABLE_AFTER_US: u64 = 2 * SECOND;
 
 impl Etcd {
-    /// Creates an empty etcd, with a deliberate bug if `bug` is one of etcd.
+    /// Creates a model of an empty etcd. It has the deliberate bug `bug`, if that is a bug of etcd.
     #[must_use]
     pub fn new(bug: Option<Bug>) -> Self {
         Self { bug, ..Self::default() }
@@ -257,7 +264,7 @@ impl Etcd {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
             delay_us = follower.read_us - sim.now_us();
         }
-        // Some first attempts get no response, and the port repeats the request.
+        // In some cases the first attempt of a commit gets no response, and the port repeats the request.
         if is_commit && sim.random(|random| random.u8(..8)) == 0 {
             let late_us = sim.random(|random| random.u64(..10 * SECOND));
             sim.schedule(delay_us + late_us, SimEvent::Etcd(EtcdEvent::Effect(id, false)));
@@ -273,7 +280,7 @@ impl Etcd {
         until_us.saturating_sub(sim.now_us()) + sim.random(|random| random.u64(100..3 * MS))
     }
 
-    /// Applies an event. Returns the journal events for starts of replicas.
+    /// Applies an event. Returns the journal events that it causes: the replica, its start, and the event.
     pub fn on_event(&mut self, sim: &Sim, what: EtcdEvent) -> Vec<(usize, u64, Event)> {
         match what {
             EtcdEvent::Effect(id, is_answered) => {
@@ -472,8 +479,8 @@ impl Etcd {
             sim.schedule_at(at_us, SimEvent::Etcd(EtcdEvent::Watch(node, epoch, up_to)));
             return Vec::new();
         }
-        // A watch that was broken resumes after the last put that it delivered. Compaction may have removed that
-        // revision.
+        // A watch that was broken resumes after the last put that it delivered. Compaction may have removed the
+        // revision of that put.
         if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
             sim.count("watches compacted");
             follower.next = None;
@@ -489,7 +496,7 @@ impl Etcd {
                         None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
                     }
                 }
-                // The port counts the entries, so it notices the gap.
+                // The port compares the number of entries with the number that etcd counts, so it notices the gap.
                 Put::Entry(..) if follower.misses => {
                     sim.count("lost events seen by the next");
                     follower.next = None;
@@ -523,7 +530,7 @@ impl Etcd {
         heard
     }
 
-    /// Compares the end of the journal with the entries that the watch has delivered, as the port does.
+    /// Compares the number of entries in etcd with the number that the watch has delivered, as the port does.
     fn look(&mut self, sim: &Sim, node: usize, epoch: u64) -> Vec<(usize, u64, Event)> {
         let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
@@ -578,7 +585,7 @@ impl Etcd {
         heard
     }
 
-    /// Lets no request take effect for `for_us` microseconds: etcd has no leader or no quorum.
+    /// For `for_us` microseconds no request takes effect, as if etcd had no leader or no quorum.
     pub fn go_away(&mut self, sim: &Sim, for_us: u64) {
         self.away_until_us = self.away_until_us.max(sim.now_us() + for_us);
         if for_us > UNREACHABLE_AFTER_US {
@@ -601,20 +608,20 @@ impl Etcd {
         self.compacted = self.revision;
     }
 
-    /// Makes the backup to which a restore returns.
+    /// Makes the backup to which the next restore returns.
     pub fn back_up(&mut self) {
         let Self { revision, stored, appended, .. } = self;
         self.backup =
             Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
     }
 
-    /// Drops all requests and responses under way.
+    /// Drops all requests and responses that have not arrived.
     pub fn lose_requests(&mut self) {
         self.requests.clear();
         self.answers.clear();
     }
 
-    /// Restores the backup. Each running replica detects the restore later, and may write before.
+    /// Restores the backup. Each running replica detects the restore later, and may send writes before.
     pub fn restore(&mut self, sim: &Sim) {
         let Some(backup) = self.backup.take() else { return };
         sim.count("backups restored");
@@ -644,7 +651,7 @@ impl Etcd {
         }
     }
 
-    /// Stops requests of a replica (`is_mute`), or responses to it, for `for_us` microseconds.
+    /// Stops the requests of a replica to etcd (`is_mute`) or the responses to the replica, for `for_us` microseconds.
     pub fn part(&mut self, sim: &Sim, node: usize, is_mute: bool, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
             let until_us = if is_mute { &mut follower.mute_until_us } else { &mut follower.deaf_until_us };
@@ -671,7 +678,7 @@ fn committed(revision: u64, chunk_bytes: usize) -> Event {
     Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }
 }
 
-/// Returns the entry under another name.
+/// Returns an entry with another writer and sequence number as its name.
 fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
     let mut entry = payload[..payload.len() - 8].to_vec();
     entry[2..10].copy_from_slice(&writer.to_le_bytes());
@@ -681,7 +688,7 @@ fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
     entry
 }
 
-/// Returns the writer and the sequence of an entry, which are at fixed offsets.
+/// Returns the name of an entry: its writer and its sequence number, which are at fixed offsets.
 fn name_of(payload: &[u8]) -> (u64, u64) {
     let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (number(2), number(10))

@@ -1,50 +1,50 @@
-//! Faults and their schedule.
+//! The kinds of faults, and the schedule of a run's faults.
 
 use crate::device::Operation;
 use crate::kernel::{Event, SECOND, Sim};
 
-/// A fault of a machine, or its end.
+/// A fault of a server, its machine, the network or etcd, or the end of a fault. Numbers are indexes of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The power fails during one of the next operations of the device.
+    /// The power fails during one of the next writes or syncs of the device.
     CrashPoint(usize),
-    /// A connection is cut.
+    /// A connection between a client and a server is cut.
     Cut,
-    /// The device is full.
+    /// The device becomes full. In a run with replicas, etcd becomes full.
     Full(usize),
-    /// An operation of the device fails.
+    /// One of the next operations of this kind fails on the device.
     IoError(usize, Operation),
-    /// The wall clock jumps.
+    /// The wall clock jumps by an hour.
     Jump,
-    /// The process is killed.
+    /// The process of the server is killed.
     Kill(usize),
-    /// The power fails.
+    /// The power of the machine fails between two events.
     PowerCut(usize),
-    /// The device has space again.
+    /// The device of the machine has space again.
     Room(usize),
-    /// The server is started.
+    /// The server of the machine is started.
     Start(usize),
-    /// The server gets the order to stop.
+    /// The server receives the order to stop.
     Stop(usize),
-    /// The next commit takes seconds.
+    /// The next commit of the server takes seconds.
     Stuck(usize),
-    /// The process is paused.
+    /// The process of the server is paused.
     Pause(usize),
-    /// etcd has no leader, or no quorum.
+    /// etcd has no leader or no quorum for some time.
     Away,
-    /// The connection between a replica and etcd fails in one direction: for requests (`true`) or for responses.
+    /// The connection from a replica to etcd fails in one direction: for requests (`true`) or for responses (`false`).
     Parted(usize, bool),
-    /// A watch breaks.
+    /// The watch of a replica breaks.
     WatchBroken(usize),
-    /// A watch loses an event.
+    /// The watch of a replica loses an entry.
     WatchLoses(usize),
-    /// etcd is compacted.
+    /// etcd compacts all old revisions.
     Compacted,
-    /// A backup of etcd is made.
+    /// etcd makes a backup of its present state.
     BackedUp,
-    /// The backup of etcd is restored.
+    /// etcd is restored from the last backup.
     Restored,
-    /// Clients start nothing new, and all faults end.
+    /// All faults end, and clients start no new work.
     Quiet,
 }
 

@@ -1,5 +1,6 @@
-//! A deterministic simulator. It runs the real service, journal and store in one thread and in virtual time, with
-//! clients, faults and a checker. One seed determines the whole run.
+//! A deterministic simulator of the API server. It runs the server's real service, journal and store in one thread and
+//! in virtual time. Clients, a disk or etcd, and faults are simulated, and a checker looks for faults of the server.
+//! One seed determines the whole run.
 //!
 //! ```text
 //!   clients ── HTTP ──► node::Server: Service, Journal ── Port ──► Worker, Disk ──► device::Device

@@ -1,4 +1,4 @@
-//! The command: runs seeds, replays one seed, or checks deliberate bugs.
+//! The program `sim`: runs seeds, repeats one seed, or checks that deliberate bugs are found.
 
 mod args;
 
@@ -51,7 +51,7 @@ fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
         out.write_all(report.log.as_bytes())?;
         return Ok(status(report.complaints.is_empty()));
     }
-    // A panic becomes a complaint of its seed, so the hook prints nothing.
+    // A panic in a run becomes a complaint of the run's seed, so the panic hook prints nothing.
     panic::set_hook(Box::new(|_| {}));
     let seeds = args.seed.map_or_else(|| args.seeds.clone(), |seed| seed..=seed);
     match args.bug {
@@ -60,7 +60,7 @@ fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
     }
 }
 
-/// Runs seeds until one finds the bug.
+/// Runs seeds until a seed finds the deliberate bug.
 fn find(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> io::Result<ExitCode> {
     for (count, seed) in (1..).zip(seeds.clone()) {
         let report = run(seed, options);

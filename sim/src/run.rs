@@ -1,4 +1,4 @@
-//! The run of one seed, from its draw to its verdict.
+//! One run, determined by a seed: draws load and faults, runs the world, and checks the history.
 
 use crate::bugs::Bug;
 use crate::check::{self, history::Counts};
@@ -11,18 +11,18 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// Result of a seed.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Faults of the server that the run found.
     pub complaints: Vec<String>,
     /// The readable log, if it was requested.
     pub log: String,
-    /// Number of requests.
+    /// Number of requests that clients sent.
     pub requests: usize,
-    /// Number of events that watchers saw.
+    /// Number of events that watchers received.
     pub events: usize,
-    /// Number of steps of the run.
+    /// Number of events that happened in the simulation.
     pub steps: u64,
     /// Counts of notable events.
     pub counts: Counts,
@@ -43,23 +43,24 @@ impl Report {
 /// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The deliberate bug.
+    /// The deliberate bug in the run's server, store or etcd; `None` for none.
     pub bug: Option<Bug>,
-    /// Whether the run has replicas over etcd, or a server with a disk; `None` draws it from the seed.
+    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). `None` lets the seed
+    /// decide.
     pub has_replicas: Option<bool>,
-    /// Whether the log is kept.
+    /// Whether the log stores its lines.
     pub log: bool,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas continue to run while etcd is restored.
+    /// Whether replicas continue to run while etcd is restored from a backup.
     pub restores_live: bool,
 }
 
-/// Runs a seed.
+/// Runs the simulation of one seed.
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
     let Options { bug, has_replicas, log, failed_syncs, restores_live } = options;
-    // The server uses the thread's random numbers, so they must follow from the seed too.
+    // The server's code uses the random numbers of the thread, so they must follow from the seed too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, restores_live, ..Swarm::draw(&mut random) };
@@ -71,8 +72,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // A restore removes acknowledged writes, so the history is not checked. But all replicas must continue, with equal
-    // tables.
+    // A restore of etcd removes acknowledged writes, so the history is not checked. But all replicas must continue,
+    // with equal tables.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

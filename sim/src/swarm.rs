@@ -1,66 +1,68 @@
-//! Load and faults of a run. Each seed draws them, so that rare combinations occur.
+//! The load and the faults of a run. Each seed draws them at random, so that rare combinations occur (swarm testing).
 
 use crate::device::FailedSyncs;
 use crate::kernel::{MS, SECOND};
 use fastrand::Rng;
 
-/// Load and faults of a run.
+/// The load and the faults of a run, as drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Swarm {
     /// Number of replicas over etcd; 0 is one server with a disk.
     pub replicas: usize,
-    /// Microseconds in which clients start work.
+    /// Time in which clients start new work, in microseconds.
     pub duration_us: u64,
-    /// Number of locks.
+    /// Number of locks, each a Lease of a leader election.
     pub locks: usize,
     /// Number of candidates for each lock.
     pub candidates: usize,
-    /// Number of nodes whose kubelets renew.
+    /// Number of nodes whose kubelets renew their Leases.
     pub kubelets: usize,
-    /// Microseconds between two renewals of a kubelet.
+    /// Time between two renewals of a kubelet, in microseconds.
     pub renewal_us: u64,
-    /// Number of clients that send all kinds of requests.
+    /// Number of clients that send all kinds of requests for a few Leases.
     pub cruds: usize,
-    /// Number of names that these clients use.
+    /// Number of Lease names that these clients use.
     pub crud_names: usize,
-    /// Maximum of the microseconds between two requests of such a client.
+    /// Maximum time between two requests of one of these clients, in microseconds.
     pub crud_gap_us: u64,
-    /// Bytes of an annotation that these clients set.
+    /// Size of an annotation that these clients set, in bytes; 0 if they set none.
     pub text_bytes: usize,
-    /// Microseconds after which clients abandon a request.
+    /// Time after which clients abandon a request, in microseconds.
     pub within_us: u64,
-    /// Number of watchers, besides the one that watches all Leases.
+    /// Number of watchers, besides the one that watches all Leases in every run.
     pub watchers: usize,
-    /// Number of clients that list at versions and in pages.
+    /// Number of clients that list in pages, or at an older version.
     pub listers: usize,
-    /// Events that the server's event log keeps.
+    /// Maximum number of events in the server's event log.
     pub window_events: usize,
-    /// Maximum latency of the network in microseconds.
+    /// Maximum latency of data on a usual network, in microseconds.
     pub latency_us_max: u64,
-    /// Whether the network sometimes takes seconds.
+    /// Whether data on the network sometimes takes seconds to arrive.
     pub has_slow_net: bool,
     /// Whether requests arrive in pieces.
     pub cut_requests: bool,
-    /// Whether the watchers read slowly, except for the one that sees everything.
+    /// Whether the watchers read slowly, except for the one that watches all Leases in every run.
     pub has_slow_readers: bool,
-    /// Output bytes above which a server serves no request of a connection; `None` is the server's own limit.
+    /// Size of a connection's output above which the server serves none of its requests, in bytes. `None` is the
+    /// server's own limit.
     pub room: Option<usize>,
-    /// Maximum duration of a commit in microseconds.
+    /// Maximum duration of a usual commit, in microseconds.
     pub commit_us_max: u64,
-    /// Minimum bytes of entries between two snapshots.
+    /// Minimum size of the journal's entries between two snapshots of the Leases, in bytes.
     pub snapshot_bytes_min: u64,
-    /// Bytes of the journal above which its oldest entries are truncated early.
+    /// Size of the journal above which its oldest entries are truncated early, in bytes.
     pub journal_bytes_max: u64,
-    /// Maximum number of changes in a batch.
+    /// Maximum number of changes in a batch of the journal.
     pub batch_changes_max: usize,
-    /// Maximum number of changes that wait for a batch.
+    /// Maximum number of changes that wait for a batch of the journal.
     pub waiting_changes_max: usize,
     /// Maximum number of records that a server loads or applies in a turn of the event loop.
     pub records_max: usize,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas continue to run while etcd is restored. Operators must not let them: a request that a replica
-    /// sent before the restore may fit the state that another replica wrote after it. Some seeds therefore fail.
+    /// Whether replicas continue to run while etcd is restored from a backup. Operators must not allow it: a request
+    /// that a replica sent before the restore may fit the state that another replica wrote after the restore. So some
+    /// seeds fail.
     pub restores_live: bool,
     /// Number of faults of each kind in the run.
     pub faults: FaultRates,
@@ -69,40 +71,40 @@ pub struct Swarm {
 /// Number of faults of each kind in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
-    /// Kills of the process.
+    /// Number of kills of the server's process.
     pub kills: usize,
-    /// Power cuts between two events.
+    /// Number of power cuts between two events.
     pub power_cuts: usize,
-    /// Power cuts during a write or a sync of the device.
+    /// Number of power cuts during a write or a sync of the device.
     pub crash_points: usize,
-    /// Orderly stops.
+    /// Number of orderly stops of the server.
     pub stops: usize,
-    /// Operations of the device that fail.
+    /// Number of device operations that fail.
     pub io_errors: usize,
-    /// Periods in which the device is full.
+    /// Number of periods in which the device or etcd is full.
     pub full: usize,
-    /// Syncs that take seconds.
+    /// Number of commits that take seconds.
     pub stuck: usize,
-    /// Connections that are cut.
+    /// Number of connections between clients and servers that are cut.
     pub resets: usize,
-    /// Jumps of the wall clock.
+    /// Number of jumps of the wall clock.
     pub jumps: usize,
-    /// Number of bits flipped while a server is down. Each is flipped in a copy of the store. After an orderly stop it
-    /// is flipped in the store itself, too.
+    /// Maximum number of bits that are flipped at once while a server is down. The bits are flipped in a copy of the
+    /// store; after an orderly stop, also in the store itself.
     pub flips: usize,
-    /// Pauses of a process.
+    /// Number of pauses of a server's process.
     pub pauses: usize,
-    /// Periods in which etcd has no leader or no quorum.
+    /// Number of periods in which etcd has no leader or no quorum.
     pub away: usize,
-    /// Failures of the connection between a replica and etcd in one direction.
+    /// Number of failures of the connection between a replica and etcd in one direction.
     pub parted: usize,
-    /// Watches that break.
+    /// Number of etcd watches that break.
     pub broken_watches: usize,
-    /// Watch events that are lost.
+    /// Number of events that an etcd watch loses.
     pub lost_events: usize,
-    /// Compactions.
+    /// Number of compactions of etcd.
     pub compactions: usize,
-    /// Restores of a backup. They remove later writes, so the history is not checked.
+    /// Number of restores of etcd from a backup. A restore removes later writes, so the history is not checked.
     pub restores: usize,
 }
 
@@ -129,7 +131,7 @@ impl FaultRates {
     };
 }
 
-/// Draws a number up to `max` in half of the cases, else 0.
+/// Draws a number from 1 to `max` in half of the cases. In the other half the number is 0.
 fn some(random: &mut Rng, max: usize) -> usize {
     if random.bool() { random.usize(1..=max) } else { 0 }
 }
@@ -139,7 +141,7 @@ fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
 }
 
 impl Swarm {
-    /// Draws the load and the faults of a seed.
+    /// Draws the load and the faults of a run with one server and a disk.
     #[must_use]
     pub fn draw(random: &mut Rng) -> Self {
         let locks = random.usize(0..=2);
@@ -187,13 +189,14 @@ impl Swarm {
         }
     }
 
-    /// Returns the same load for replicas over etcd, with the faults of replicas.
+    /// Returns the same load for a run with replicas over etcd, with other faults.
     #[must_use]
     pub fn with_replicas(self, random: &mut Rng) -> Self {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
         Self {
             replicas: random.usize(1..=5),
-            // Small values make snapshots and changes of the base frequent.
+            // Small values make snapshots frequent, and so the replacements of the base snapshot that the manifest
+            // names.
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
             faults: FaultRates {
                 kills: kills * 2,
@@ -213,7 +216,7 @@ impl Swarm {
         }
     }
 
-    /// Adds restores of etcd's backups to one of 16 seeds.
+    /// Adds restores of etcd from a backup to the faults of one seed in 16.
     #[must_use]
     pub fn with_restores(mut self, seed: u64) -> Self {
         let mut random = Rng::with_seed(!seed);

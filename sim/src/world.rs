@@ -1,4 +1,4 @@
-//! One run: machines, clients and faults, until its end.
+//! The world of one run: machines, clients, etcd and faults, from the start of the run to its end.
 
 use crate::bugs::Bug;
 use crate::clients::{Client, auditor, crud, election, kubelet, lister, watcher};
@@ -9,7 +9,7 @@ use crate::kernel::{Context, Event, Inbound, MS, SECOND, Sim, Task, TaskId};
 use crate::node::{Fate, Node, downtime_us};
 use std::rc::Rc;
 
-/// The state of a run.
+/// All machines and clients of a run.
 #[derive(Debug)]
 pub struct World {
     sim: Rc<Sim>,
@@ -17,9 +17,9 @@ pub struct World {
     /// The model of etcd; `None` if the server has a disk.
     etcd: Option<Etcd>,
     tasks: Vec<Task>,
-    /// Faults of the server that no client can see.
+    /// Faults of the server that no client can see, in words.
     complaints: Vec<String>,
-    /// Number of events that happened.
+    /// Number of events that have happened in the run.
     steps: u64,
     /// Whether a commit has lasted longer than a write may wait.
     has_been_stuck: bool,
@@ -28,7 +28,7 @@ pub struct World {
 /// Duration of a commit that lasts longer than a write may wait, in microseconds.
 const LONG_STUCK_US: std::ops::Range<u64> = 61 * SECOND..65 * SECOND;
 
-/// Microseconds from the end of all faults to the final check.
+/// Time from the end of all faults to the start of the final check, in microseconds.
 const QUIET_US: u64 = 25 * SECOND;
 /// Time from the start of the final check until the server must work, in microseconds.
 const RECOVERY_US: u64 = 10 * SECOND;
@@ -36,7 +36,7 @@ const RECOVERY_US: u64 = 10 * SECOND;
 const CATCH_UP_US: u64 = 40 * SECOND;
 
 impl World {
-    /// Creates a run at its beginning.
+    /// Creates the world at the start of a run.
     #[must_use]
     pub fn new(sim: Rc<Sim>, bug: Option<Bug>) -> Self {
         let is_shared = sim.swarm.replicas > 0;
@@ -98,7 +98,7 @@ impl World {
         self.sim.schedule(0, Event::Task(id));
     }
 
-    /// Runs to the end. Returns the faults that no client can see, and the number of events.
+    /// Runs until the end of the run. Returns the faults that no client can see, and the number of events.
     pub fn run(mut self) -> (Vec<String>, u64) {
         let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
         let sim = Rc::clone(&self.sim);
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Passes the commands of a replica to etcd.
+    /// Passes the commands of a replica to the model of etcd.
     fn forward(&mut self, node: usize) {
         let Some(etcd) = &mut self.etcd else { return };
         let epoch = self.nodes[node].epoch();
@@ -242,7 +242,7 @@ impl World {
             Fault::Room(node) => self.nodes[node].device.set_faults(|faults| faults.is_full = false),
             Fault::Start(node) => self.start(node),
             Fault::Stop(node) => self.nodes[node].stop(&sim),
-            // A stopped server has no commit that could last too long.
+            // A server that does not run has no commit that could take long.
             Fault::Stuck(node) if !self.nodes[node].is_up() => {}
             Fault::Stuck(node) => {
                 let is_early = sim.now_us() + LONG_STUCK_US.end < sim.swarm.duration_us + QUIET_US;
@@ -298,7 +298,7 @@ impl World {
         let is_closed = self.nodes[node].is_closed;
         self.try_flips(node, &flips, is_closed);
         // The store itself is damaged only after an orderly stop. After a crash, a damaged page of the last commit
-        // cannot be told from a torn one.
+        // looks like a torn page.
         let flips = if is_closed { flips } else { Vec::new() };
         let whole = (!flips.is_empty()).then(|| self.nodes[node].device.copy());
         flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
@@ -306,7 +306,7 @@ impl World {
         if let (Fate::Ended(why), Some(whole)) = (&fate, whole) {
             self.sim.count("stores with flips refused");
             self.sim.say("fault", || format!("refused: {why}; the file is put back"));
-            // Flipping the bits back is not enough, since the start has written to the file.
+            // It is not enough to flip the bits back, since the failed start has written to the file.
             self.nodes[node].device.restore(&whole);
             let fate = self.nodes[node].start(&self.sim);
             return self.on_fate(node, fate);
@@ -314,7 +314,7 @@ impl World {
         self.on_fate(node, fate);
     }
 
-    /// Draws the bits of the store to flip before a start.
+    /// Draws the bits of the store that are flipped before a start of the server.
     fn flips(&self, node: usize) -> Vec<(usize, u8)> {
         let bytes = self.nodes[node].device.len();
         let is_on = self.sim.swarm.faults.flips > 0 && bytes > 0 && !self.sim.is_ending();
@@ -325,7 +325,8 @@ impl World {
         self.sim.random(|random| (0..count).map(|_| (random.usize(..bytes), random.u8(..8))).collect())
     }
 
-    /// Starts a server on a copy with flipped bits. It must load the same state, or report the damage.
+    /// Starts a server on a copy of the store with flipped bits. This server must load the same state, or report the
+    /// damage.
     fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
         if flips.is_empty() {
             return;
@@ -383,13 +384,13 @@ impl World {
         }
     }
 
-    /// Handles a server that ended by itself, with or without a known cause.
+    /// Handles the end of a server that ended by itself, with or without a known cause.
     fn on_end(&mut self, node: usize, why: String) {
         self.sim.say(&format!("server-{node}"), || format!("ends: {why}"));
         let device = &self.nodes[node].device;
-        // A running server continues without space; a starting one may need space.
+        // A running server continues if the device has no space. A server that starts may need space.
         let is_serving = self.nodes[node].is_serving();
-        // A replica needs space when it creates the store.
+        // A replica needs space in etcd when it creates the store.
         let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
@@ -403,5 +404,5 @@ impl World {
     }
 }
 
-/// Steps above any that a run needs.
+/// Maximum number of events in a run. No run needs as many, unless some events repeat forever.
 const STEPS_MAX: u64 = 2_000_000;

@@ -1,11 +1,12 @@
-//! Some seeds are clean, a seed always gives the same run, and every deliberate bug is found.
+//! Tests of the simulator: some seeds show no fault, a seed always gives the same run, and every deliberate bug is
+//! found.
 //!
 //! With the profile `sim` these tests take seconds; without it, minutes.
 
 use sim::bugs::{ALL, Bug};
 use sim::run::{Options, run};
 
-/// Seeds that may be tried until a bug is found.
+/// Maximum number of seeds that are tried to find a bug.
 const SEEDS_MAX: u64 = 200;
 
 #[test]
@@ -17,8 +18,8 @@ fn seeds_are_clean() {
     }
 }
 
-/// Regressions: a snapshot whose manifest was put after its commit had been abandoned; a replica that did not continue
-/// by itself.
+/// Two seeds that once found a fault. In the first, a snapshot's manifest was put after the manifest's commit had been
+/// abandoned. In the second, a replica did not continue by itself.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250] {

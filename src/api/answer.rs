@@ -1,5 +1,5 @@
-//! The response to a write. The server decides the response together with the write, and sends it after the write is
-//! applied.
+//! The response to a write. The server decides this response together with the write, and sends the response once the
+//! write is applied.
 
 use super::Reply;
 use crate::api_error::ApiError;
@@ -12,20 +12,20 @@ use crate::table::object::Object;
 pub(super) enum Answer {
     /// The Lease after the write.
     Applied {
-        /// Status code.
+        /// HTTP status code of the response.
         status: u16,
         /// Form of the response body, which shows the Lease after the write.
         form: Form,
     },
     /// A complete response. Its content does not depend on the Lease after the write.
     Prepared(Box<Response>),
-    /// An error, because the requested form of the response is invalid. The write is applied all the same.
+    /// An error about the requested form of the response. The write is applied all the same.
     Refused(Box<ApiError>),
 }
 
 impl Answer {
-    /// Creates a response that shows the Lease after the write. If `refused` is an error, creates the response to
-    /// that error.
+    /// Creates a response that shows the Lease after the write. If `refused` is an error, creates the response to that
+    /// error instead.
     #[inline]
     pub(super) fn applied(status: u16, form: Form, refused: Result<(), ApiError>) -> Self {
         match refused {
@@ -34,7 +34,7 @@ impl Answer {
         }
     }
 
-    /// Creates an answer from a complete response, or from an error.
+    /// Creates an answer from a complete response, or from the error in `response`.
     pub(super) fn prepared(response: Result<Response, ApiError>) -> Self {
         match response {
             Ok(response) => Self::Prepared(Box::new(response)),
@@ -45,7 +45,7 @@ impl Answer {
     /// Returns the reply to a write. `applied` is the Lease after the write.
     ///
     /// # Errors
-    /// The error about the requested form of the response.
+    /// The error in [`Answer::Refused`], or an error about the form of the response body.
     #[inline]
     pub(super) fn into_reply(self, applied: &Object, now: Now) -> Result<Reply, ApiError> {
         match self {

@@ -1,4 +1,4 @@
-//! The state of the Leases that a list requests, and the error if the server no longer has that state.
+//! The state of the Leases that a list request asks for, and the error if that state is lost.
 
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
@@ -6,22 +6,23 @@ use crate::api_error::ApiError;
 /// The state of the Leases that a list requests.
 #[derive(Debug, Default)]
 pub(super) enum AskedState {
-    /// The newest state.
+    /// The newest state of the Leases.
     #[default]
     Newest,
     /// The state at the `resourceVersion` in the request.
     Version,
-    /// The state that the previous page showed.
+    /// The state that the `continue` token of a page names: the state of the previous page, or the newest state.
     Page(ContinueToken),
 }
 
 impl AskedState {
-    /// Returns the error for a state that the event log has dropped, before the list begins or while the server sends
-    /// it.
+    /// Returns the error for a list of this state if the event log no longer has the state. The log may have dropped
+    /// the state before the list began, or between two steps of the list.
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
-            // A list of the newest state reads from the states that the table retains, not from the event log.
+            // A list of the newest state does not depend on the event log: the table's history retains the old states
+            // that the list needs.
             Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();
@@ -32,8 +33,8 @@ impl AskedState {
     }
 }
 
-/// Returns kube-apiserver's error for a page whose `resourceVersion` has expired. The error has a `continue` token.
-/// The token continues the list at the same key, in the newest state (apiserver `storage/errors.go`,
+/// Returns kube-apiserver's error for a page of a list whose `resourceVersion` has expired. The error contains a new
+/// `continue` token. That token continues the list at the same key, in the newest state (apiserver `storage/errors.go`,
 /// `inconsistentContinueError`).
 #[cold]
 pub(super) fn too_late(token: &ContinueToken) -> ApiError {

@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 
 impl Api {
-    /// Decides the deletion of a Lease. For a Lease with finalizers, the server only sets `deletionTimestamp`.
+    /// Decides the deletion of a Lease. If finalizers remain, the server only sets `deletionTimestamp`.
     pub(super) fn decide_delete(
         &mut self,
         table: &mut Table,
@@ -44,8 +44,8 @@ impl Api {
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let refused = call.check_options_of(form);
         let state = match deletion.decide(current, call.now)? {
-            // For a dry run on a Lease with finalizers that the deletion must first remove, kube-apiserver shows an
-            // empty object.
+            // A deletion may itself remove finalizers, such as `orphan`, and then delete the Lease. For a dry run of
+            // such a deletion, kube-apiserver shows an empty object.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
                 return reply_unless(refused, 200, LeaseState::Loose(&Lease::default(), None), form, call);
             }
@@ -69,7 +69,7 @@ impl Api {
         reply_unless(refused, held, state, form, call)
     }
 
-    /// Deletes the Leases that a list with the same options would contain.
+    /// Deletes a collection: the Leases that a list request with the same options would return.
     pub(super) fn delete_collection(
         &mut self,
         table: &Table,
@@ -84,17 +84,18 @@ impl Api {
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
         let options = merge_delete_collection_options(&call.query, self.delete_options(call, body)?)?;
-        // kube-apiserver deletes all Leases of a list with these options. Without a limit from the client, it lists
-        // them in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So a `resourceVersion` always
-        // means the state at exactly that version, as in a list with a limit. Leases created after that version stay.
-        // A negative limit means no limit and no pages.
+        // kube-apiserver deletes all Leases of a list with these options. If the client sets no limit, kube-apiserver
+        // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So a `resourceVersion`
+        // always means the state at exactly that version, as in a list with a limit. Leases created after that version
+        // are not deleted. A negative limit means no limit and no pages.
         select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;
         }
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
-        // All pages have the `resourceVersion` of the first page, so this server needs only one snapshot.
+        // All pages show the state at the `resourceVersion` of the first page. So this server needs only one snapshot
+        // and no pages.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         if !deletion.dry_run {
@@ -122,7 +123,8 @@ impl Api {
     }
 }
 
-/// Returns the response to a deletion that changes nothing, or the error in `refused`.
+/// Returns the response to a deletion that changes no stored Lease. If `refused` is an error, returns that error
+/// instead.
 fn reply_unless(
     refused: Result<(), ApiError>,
     status: u16,
@@ -134,5 +136,6 @@ fn reply_unless(
     object_response(status, state, form, call.now).map(Verdict::response)
 }
 
-/// kube-apiserver's `deleteCollectionPageSize`. Any other limit would have the same effect in this server.
+/// kube-apiserver's `deleteCollectionPageSize`, in Leases. Any other positive number would have the same effect in this
+/// server.
 const PAGE_ITEMS: i64 = 10_000;

@@ -1,4 +1,4 @@
-//! The effect of a deletion on a single Lease. The same rules apply when its whole collection is deleted.
+//! The effect of a deletion on a single Lease: the verb delete and the verb deletecollection share these rules.
 
 use super::preconditions;
 use crate::api_error::ApiError;
@@ -8,12 +8,12 @@ use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::table::object::Object;
 
-/// The options of a deletion.
+/// The options of a deletion, as the request sets them.
 #[derive(Clone, Debug)]
 pub struct Deletion {
-    /// What happens to the dependents of the Lease.
+    /// What happens to the dependents of the Lease: `propagationPolicy` in the request.
     pub propagation: Propagation,
-    /// Preconditions that each Lease must meet; `None` if the request has none.
+    /// Preconditions that each deleted Lease must meet; `None` if the request contains none.
     pub preconditions: Option<Preconditions>,
     /// Whether the deletion is a dry run.
     pub dry_run: bool,
@@ -24,9 +24,9 @@ pub struct Deletion {
 pub(super) enum Fate {
     /// The Lease is deleted.
     Gone,
-    /// The Lease has finalizers. It stays, and now has a `deletionTimestamp`.
+    /// The Lease has finalizers. It is not deleted, but gets a `deletionTimestamp`.
     Held(Box<Lease>),
-    /// The Lease has finalizers. It already had a `deletionTimestamp`, and stays as it was.
+    /// The Lease has finalizers and already had a `deletionTimestamp`. The deletion changes nothing.
     Unchanged,
 }
 
@@ -43,7 +43,7 @@ impl Deletion {
     /// Decides the effect of the deletion on the Lease `current`.
     ///
     /// # Errors
-    /// 409 if a precondition does not hold.
+    /// 409 if a precondition fails.
     pub(super) fn decide(&self, current: &Object, now: Now) -> Result<Fate, ApiError> {
         if let Some(preconditions) = &self.preconditions {
             preconditions::check(preconditions, current)?;
@@ -58,7 +58,8 @@ impl Deletion {
     }
 }
 
-/// Returns what happens to the dependents. `orphanDependents` is the deprecated option for this.
+/// Returns what happens to the dependents of the Lease. `orphanDependents` is the deprecated form of
+/// `propagationPolicy`.
 fn propagation(options: &DeleteOptions) -> Propagation {
     match (options.orphan_dependents, options.propagation_policy.as_deref()) {
         (Some(true), _) | (None, Some("Orphan")) => Propagation::Orphan,

@@ -1,25 +1,26 @@
-//! Decides whether this replica's table is recent enough for a request. The table may lack writes that another
-//! replica has acknowledged.
+//! Decides whether this replica's table is recent enough for a request. The table may lack writes that another replica
+//! of this server has acknowledged.
 //!
 //! Kubernetes API concepts, "Resource versions", defines how old the state in a response may be:
 //!
 //! - A read without a `resourceVersion`, and a watch that begins at the newest state, first wait for a
-//!   [barrier](Until::Barrier). After the barrier, the table has every write that was acknowledged before the
-//!   request.
-//! - A read at a `resourceVersion` waits up to three seconds for that version. A watch and the next page of a list
-//!   also wait for their version. A barrier then tells two cases apart: this replica is behind, or no replica has
-//!   issued the version yet.
-//! - The table serves a read at `resourceVersion` 0 at once.
-//! - A write that makes a change needs no barrier. Every replica applies the change only if the Lease is still the
-//!   one from which the change was made.
-//! - A write with another result, such as 404, 409 or no change, may be based on an old state of the Lease. The write
-//!   waits for a barrier. The server then decides the write again.
+//!   [barrier](Until::Barrier): a query of the store for its last entry. Once the barrier is passed, the table has
+//!   every write that any replica acknowledged before the request.
+//! - A read at a `resourceVersion` waits up to three seconds until the table has that version. A watch and the next
+//!   page of a list wait for their version in the same way. If the version has not come by then, the request waits for
+//!   a barrier. After the barrier, a version that the table still lacks was issued by no replica.
+//! - A read at `resourceVersion` 0 is served at once.
+//! - A write that makes a change needs no barrier. Every replica applies the change only if the current Lease is still
+//!   the one that the change was made from.
+//! - The server may base any other write, such as one with 404, on an old state of the Lease. Such a write waits for a
+//!   barrier. The server then decides the write again.
 //!
-//! With one writer, only the rule for a read at a `resourceVersion` applies. kube-apiserver waits in the same way,
-//! since its cache may be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//! With one writer to the store, only the rule for a read at a `resourceVersion` applies. kube-apiserver also waits for
+//! a `resourceVersion`, since its cache may be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 //!
-//! During a takeover, the table may also be behind built-in storage ([`super::handover`]). Then the request waits for
-//! a [round](Until::RoundIsComplete) after each barrier. A read at a `resourceVersion` of built-in storage also waits
+//! During a takeover, the table may also be behind built-in storage, where kube-apiserver itself stores Leases
+//! ([`super::handover`]). Then the request also waits for a [round](Until::RoundIsComplete) after each barrier. A round
+//! copies the changes of built-in storage to the table. A read at a `resourceVersion` of built-in storage also waits
 //! for a round.
 
 use super::token::ContinueToken;
@@ -33,14 +34,14 @@ use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
-/// Whether a request may name a `resourceVersion` that the table does not have yet.
+/// Whether a request may contain a `resourceVersion` that the table does not have yet.
 #[inline]
 pub(super) fn names_version(call: &Call<'_>) -> bool {
     !call.query.is_empty() && !is_write(call)
 }
 
 impl Api {
-    /// Decides a request once the table is recent enough.
+    /// Decides a request, or makes the request wait until the table is recent enough.
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
@@ -59,7 +60,8 @@ impl Api {
         self.confirm(call, route, decided)
     }
 
-    /// Returns what a request must wait for before the server decides it; `None` if the table is recent enough.
+    /// Returns the condition that a request must wait for before the server decides the request; `None` if the table is
+    /// recent enough.
     ///
     /// # Errors
     /// 503 if the store is unreachable, since this replica then cannot pass a barrier.
@@ -82,17 +84,18 @@ impl Api {
         }
     }
 
-    /// Whether another process may have acknowledged writes that the table does not have yet.
+    /// Whether another process, a replica or a kube-apiserver, may have acknowledged writes that the table does not
+    /// have yet.
     #[inline]
     pub(super) fn may_be_behind(&self) -> bool {
         self.storage.is_shared() || self.handover.follows_built_in() || self.handover.may_be_outdated()
     }
 
-    /// Returns what the caller must wait for so that the table has every write acknowledged before this call.
+    /// Returns what the request must wait for so that the table has every write acknowledged before this call; `None`
+    /// if the request need not wait.
     ///
     /// # Errors
-    /// 503 if the store is unreachable. 429 if kube-apiserver may change Leases and this server no longer imports the
-    /// changes.
+    /// 503 if the store is unreachable. 429 if kube-apiserver may change Leases that this server no longer imports.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if self.storage.is_shared() && !call.retry.has_passed_barrier {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
@@ -108,7 +111,8 @@ impl Api {
         Ok(awaits_round.then(|| Until::RoundIsComplete(self.handover.round_after_now())))
     }
 
-    /// Returns the reply to a decided request. Returns a wait instead if the decision may be based on an old state.
+    /// Returns the reply to a decided request. Returns a wait instead if the decision may be based on an old state of
+    /// the Lease.
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
@@ -139,13 +143,12 @@ fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }
 
-/// Whether a route names a Lease of the hand-over. Built-in storage never has such a Lease.
+/// Whether a route names a Lease of the hand-over. Built-in storage never stores such a Lease.
 fn is_of_handover(route: &Route<'_>) -> bool {
     matches!(route, Route::Lease { namespace, name } if handover::is_lease(namespace, name))
 }
 
-/// Returns the `resourceVersion` in the request if the table does not have that version yet and kube-apiserver would
-/// wait for it.
+/// Returns the `resourceVersion` in the request if the table lacks that version and kube-apiserver would wait for it.
 fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
     let error = match decided {
         Err(error) => error,
@@ -175,7 +178,7 @@ mod tests {
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
-    /// One of several processes that share a store.
+    /// A replica: one of several processes that share a store.
     struct Replica {
         api: Api,
         table: Table,
@@ -208,7 +211,8 @@ mod tests {
             journal.end_turn(table, now.ms);
         }
 
-        /// Sends a request. Returns the status, and whether the request waited for anything but its own change.
+        /// Sends a request. Returns the status, and whether the request waited for anything but its own change to be
+        /// applied.
         fn ask(&mut self, method: Method, path: &str, query: &str, body: &str) -> (u16, bool) {
             let path = format!("{LEASES}{path}");
             let head = RequestHead {
@@ -310,7 +314,7 @@ mod tests {
         one.ask(Method::Delete, "/a", "", "");
         assert_eq!(other.create("a"), (201, true));
         one.turn();
-        // An update with a `resourceVersion` that this replica does not have yet.
+        // The body of an update with a `resourceVersion` that this replica's table does not have yet.
         let body = |version: u64, holder: &str| {
             let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
             format!(r#"{{"metadata":{{"name":"b","resourceVersion":"{version}"}},"spec":{spec}}}"#)

@@ -1,25 +1,25 @@
-//! The log of changes of a lock's holder: the old holder, the new holder and the client that made the change.
+//! The log of the holders of locks. A line names the old holder, the new holder and the client that made the change.
 
 use crate::auth::Caller;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use crate::table::holder::{HolderChange, cut};
 use compact_str::CompactString;
 
-/// Limits the number of logged lines, since a client may change holders as fast as the client can write.
+/// The limit on logged lines. Without it, a client could fill the log by changing holders.
 #[derive(Debug, Default)]
 pub(super) struct HolderLog {
-    /// Start of the current second, in ms.
+    /// Start of the second in which `lines` are counted, in ms.
     second_ms: u64,
     /// Number of lines logged in the current second.
     lines: u64,
-    /// Number of omitted lines since the last logged change of holder.
+    /// Number of lines omitted since the last logged change of a holder.
     unlogged: u64,
 }
 
 impl HolderLog {
-    /// Logs an applied change of holder, unless the limit for this second is reached.
+    /// Logs an applied change of a holder, unless the limit for this second is reached.
     pub(super) fn log(&mut self, change: &HolderChange, now_ms: u64) {
-        // A node's Lease always has the node as its holder.
+        // The holder of a node's Lease is always the node.
         if change.namespace == NODE_LEASE_NAMESPACE {
             return;
         }
@@ -36,7 +36,7 @@ impl HolderLog {
         tracing::info!(namespace, name, from, to, user, user_agent, unlogged, "holder of a Lease changed");
     }
 
-    /// Logs a request that deletes a collection, unless the limit for this second is reached.
+    /// Logs a request that deletes a collection of Leases, unless the limit for this second is reached.
     pub(super) fn log_collection(&mut self, namespace: &str, user: &str, user_agent: &[u8], now_ms: u64) {
         if self.count_line(now_ms) {
             let user_agent = String::from_utf8_lossy(user_agent);
@@ -45,7 +45,7 @@ impl HolderLog {
         }
     }
 
-    /// Counts a line in this second. Returns whether the line may be logged.
+    /// Counts a line of the log in the current second. Returns whether the line may be logged.
     fn count_line(&mut self, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.second_ms) >= 1000 {
             (self.second_ms, self.lines) = (now_ms, 0);
@@ -56,7 +56,7 @@ impl HolderLog {
     }
 }
 
-/// Returns the user name of the caller.
+/// Returns the user name of the caller, as in kube-apiserver's audit log.
 pub(super) fn user_name(caller: &Caller) -> &str {
     match caller {
         Caller::Anonymous => "system:anonymous",
@@ -66,5 +66,5 @@ pub(super) fn user_name(caller: &Caller) -> &str {
     }
 }
 
-/// Maximum number of lines logged in a second.
+/// Maximum number of lines logged in one second.
 const LINES_PER_SECOND_MAX: u64 = 50;

@@ -1,14 +1,15 @@
-//! The identity Lease of a replica. Like kube-apiserver's identity Lease, it shows that a replica serves this cluster
+//! The identity Lease of a replica. Like the identity Lease of a kube-apiserver, it shows that a replica serves
 //! (Kubernetes documentation, "Leases", "API server identity").
 //!
-//! Each ready replica has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. Any replica
-//! deletes the expired Leases of replicas that died.
+//! Each ready replica has an identity Lease in `kube-system` and renews it. A replica that stops deletes its own
+//! identity Lease. Any replica deletes the expired identity Leases of replicas that died.
 //!
-//! An identity Lease may name the address and the node of its replica. The Service routes to the addresses of the live
-//! replicas (`cluster::endpoints`).
+//! An identity Lease may contain the address and the node of its replica. The Service routes to the addresses of the
+//! live replicas (`cluster::endpoints`).
 //!
-//! An observer decides by its own clock whether another replica is alive, as in client-go's leader election. A Lease
-//! has expired if the observer saw no renewal for the duration of the Lease. So the clocks of two hosts may differ.
+//! A replica decides by its own clock whether another replica is alive, as in client-go's leader election. An identity
+//! Lease has expired if the observing replica saw no renewal for the duration of the Lease. So the clocks of two hosts
+//! may differ.
 
 use super::Api;
 use super::storage::Written;
@@ -31,7 +32,7 @@ use uuid::Uuid;
 
 /// Namespace of identity Leases.
 const NAMESPACE: &str = "kube-system";
-/// Label of identity Leases, and its value.
+/// Label of identity Leases, and the value of this label.
 pub(crate) const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
 /// Label with the name of the replica's host.
 const HOST_LABEL: &str = "kubernetes.io/hostname";
@@ -39,47 +40,49 @@ const HOST_LABEL: &str = "kubernetes.io/hostname";
 const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 /// Annotation with the name of the replica's node.
 const NODE_ANNOTATION: &str = "coordination-apiserver/node";
-/// Renewal interval, in ms.
+/// Interval at which a replica renews its identity Lease, in ms.
 const RENEW_MS: u64 = 1_000;
-/// Interval at which the identity Leases are read, in ms.
+/// Interval at which a replica reads the identity Leases, in ms.
 const LOOK_MS: u64 = 500;
-/// Interval at which the identity Leases are read while replicas follow different phases of a hand-over, in ms.
+/// Interval at which a replica reads the identity Leases while the replicas follow different phases of a hand-over, in
+/// ms.
 const HANDOVER_LOOK_MS: u64 = 50;
-/// Time to the next attempt after the journal refused a change, in ms.
+/// Time from a change that the journal refused to the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Interval at which readiness is checked while this replica is not ready, in ms.
+/// Interval at which a replica that is not ready checks its readiness, in ms.
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// After a replica dies, the kube-apiserver on the same node has no server for Leases for this time. If the dead
-/// replica was copying Leases in a hand-over, all clients wait. Leaders that use client-go resign after 10 s.
+/// After a replica dies, the kube-apiserver on the same node has no server for Leases during this time. If the dead
+/// replica was copying Leases in a hand-over, all clients wait during this time. Leaders that use client-go resign
+/// after 10 s.
 ///
-/// A pause of etcd must not look like the death of a replica. etcd counts as unreachable after a pause of 2 s
+/// A pause of etcd must not look like the death of a replica. Replicas treat etcd as unreachable after a pause of 2 s
 /// (`etcd::state`). So no replica is ready once etcd has paused for 4 s. A replica that is not ready treats no other
 /// replica as dead.
 const DURATION_S: i32 = 6;
-/// Longest time that a shutdown waits for the deletion of the Lease, in ms.
+/// Maximum time that a shutdown waits for the deletion of this replica's identity Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
-/// The identity of this replica, and the identity Leases of the other replicas as last seen.
+/// The identity of this replica, and the identity Leases of all replicas as this replica last saw them.
 #[derive(Debug)]
 pub struct ReplicaIdentity {
     name: CompactString,
     host: CompactString,
-    /// Holder of the Lease: the name of the Lease and an id. Each start of the process has a new id.
+    /// Holder of the identity Lease: the name of that Lease and an id. Each start of the process creates a new id.
     holder: CompactString,
-    /// Endpoint that the Lease names; `None` if it names none.
+    /// Endpoint in the identity Lease; `None` if the Lease contains none.
     endpoint: Option<ReplicaEndpoint>,
-    /// Time of the next renewal of the Lease, in ms.
+    /// Time of the next renewal of the identity Lease, in ms.
     renew_ms: u64,
     /// Time of the next read of the identity Leases, in ms.
     look_ms: u64,
-    /// While this replica leaves: the ticket number of the Lease's deletion, and the time at which the shutdown stops
-    /// waiting, in ms.
+    /// The deletion of this replica's identity Lease during the shutdown: the ticket number, and the time at which the
+    /// wait for the deletion ends, in ms.
     leaving: Option<(u64, u64)>,
-    /// Identity Leases by name, as last seen.
+    /// Identity Leases of all replicas by name, as this replica last saw them.
     seen: BTreeMap<CompactString, Seen>,
-    /// Id of the request for the hand-over phase that this replica follows.
+    /// Id of the command's request for the hand-over phase that this replica follows.
     keeps_to: Option<CompactString>,
 }
 
@@ -89,10 +92,10 @@ struct Seen {
     renew_time: Option<MicroTime>,
     /// Time at which this replica first saw `renew_time`, in ms.
     since_ms: u64,
-    /// Duration of the Lease, in ms.
+    /// Duration of the identity Lease, in ms.
     duration_ms: u64,
     endpoint: Option<ReplicaEndpoint>,
-    /// Id of the request for the hand-over phase that the other replica follows.
+    /// Id of the command's request for the hand-over phase that the other replica follows.
     keeps_to: Option<CompactString>,
 }
 
@@ -103,7 +106,8 @@ impl Seen {
 }
 
 impl ReplicaIdentity {
-    /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if set.
+    /// Creates the identity of the replica that listens on `port` of `host`. The identity Lease contains `endpoint`, if
+    /// set.
     #[must_use]
     pub fn new(host: &str, port: u16, endpoint: Option<ReplicaEndpoint>, id: Uuid) -> Self {
         let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
@@ -123,14 +127,15 @@ impl ReplicaIdentity {
         }
     }
 
-    /// Returns the time of the next work, in ms.
+    /// Returns the time of the next renewal or read of identity Leases, in ms. During a shutdown, returns the time at
+    /// which the wait ends.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Returns the endpoints in the Leases of the live replicas, sorted. This replica counts as live even before its
-    /// Lease is in the table.
+    /// Returns the endpoints in the identity Leases of the live replicas, sorted. This replica counts as live even
+    /// before the table has its identity Lease.
     fn endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let mut endpoints = self.other_endpoints(now);
         endpoints.extend(self.endpoint.clone());
@@ -139,7 +144,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Returns the endpoints in the Leases of the other live replicas, sorted.
+    /// Returns the endpoints in the identity Leases of the other live replicas, sorted.
     #[must_use]
     pub fn other_endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
         let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
@@ -149,7 +154,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Reads all identity Leases. Returns the names of the expired Leases.
+    /// Reads all identity Leases from the table. Returns the names of the expired identity Leases.
     fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
         for object in leases(table).filter(|object| is_identity(object.metadata())) {
@@ -175,8 +180,8 @@ impl ReplicaIdentity {
             .collect()
     }
 
-    /// Makes this replica follow the hand-over phase whose request has the id `asked`. The next renewal of the Lease
-    /// confirms the phase, and is due at once.
+    /// Makes this replica follow the hand-over phase whose request has the id `asked`. The next renewal of the identity
+    /// Lease confirms that phase, and is due at once.
     pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
         if self.keeps_to.as_ref() != asked {
             self.keeps_to = asked.cloned();
@@ -195,9 +200,9 @@ impl ReplicaIdentity {
 
     /// Whether this replica's identity Lease is the first by name in the table.
     ///
-    /// A dead replica counts until its Lease is deleted. So in the journal, that deletion comes before all changes
-    /// that the next replica makes as the first one. A replica that was paused, but is alive, sees the deletion in
-    /// its table first.
+    /// The identity Lease of a dead replica counts until it is deleted. So in the journal, this deletion comes before
+    /// all changes that the next active replica makes. A replica that was only paused applies the deletion to its table
+    /// before it continues.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
         let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
@@ -210,8 +215,8 @@ impl ReplicaIdentity {
         is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
-    /// Whether this process holds an identity Lease. An earlier start of the same replica does not count as this
-    /// process.
+    /// Whether this process is the holder of an identity Lease. An earlier process of the same replica does not count
+    /// as this process.
     fn holds(&self, object: &Object) -> bool {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
@@ -257,7 +262,7 @@ impl ReplicaIdentity {
     }
 }
 
-/// Returns the wall clock as a time of a Lease.
+/// Returns the wall clock, in seconds, as a `MicroTime`.
 pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
@@ -291,31 +296,31 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
-/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never has
+/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never stores
 /// such a Lease.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
     is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
-/// Whether a table has Leases of clients. This server's own Leases do not count, since they say nothing about earlier
-/// holders of locks.
+/// Whether a table has Leases of clients. This server's own Leases do not count, since they do not show whether locks
+/// had holders before.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
-/// Returns all Leases in the namespace of the identity Leases.
+/// Returns all Leases in the namespace of the identity Leases, `kube-system`.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::Namespace(NAMESPACE.into()))
 }
 
 impl Api {
-    /// Renews this replica's identity Lease when due, reads the identity Leases of the other replicas, and deletes
-    /// the expired ones. A replica that is not ready does none of this, for two reasons. An identity Lease means that
-    /// its replica serves. And a table that is behind does not show which replicas have died.
+    /// Renews this replica's identity Lease when due, reads the identity Leases of the other replicas, and deletes the
+    /// expired ones. A replica that is not ready does none of this, for two reasons. An identity Lease means that its
+    /// replica serves the cluster. And a table that is behind the store does not show which replicas have died.
     ///
-    /// Returns the endpoints of the live replicas if this call read the Leases. The list is empty while this replica
-    /// does not know which replicas are alive.
+    /// Returns the endpoints of the live replicas if this call read the identity Leases, and `None` otherwise. The
+    /// endpoints are empty while this replica does not know which replicas are alive.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<ReplicaEndpoint>> {
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
@@ -324,7 +329,8 @@ impl Api {
         let identity = self.identity.as_mut()?;
         if !self.health.is_passing(Probe::Readyz) {
             (identity.renew_ms, identity.look_ms) = (now.ms + READY_LOOK_MS, now.ms + READY_LOOK_MS);
-            // This replica saw no renewals of the other replicas while it was not ready.
+            // While this replica was not ready, it saw no renewals of the other replicas. So the recorded times of
+            // renewals are outdated.
             identity.seen.clear();
             return Some(Vec::new());
         }
@@ -346,7 +352,8 @@ impl Api {
             };
             identity.renew_ms = now.ms
                 + match self.storage.write(table, change, now.ms) {
-                    // The last renewal is still in flight. The next attempt comes soon, since it may confirm a phase.
+                    // The last renewal is still in flight. The next attempt comes soon, since that attempt may have to
+                    // confirm a phase.
                     Ok(Written::Busy(_)) => HANDOVER_LOOK_MS,
                     Ok(Written::Applied(_) | Written::Submitted(_)) => RENEW_MS,
                     Err(_) => RETRY_MS,
@@ -355,15 +362,15 @@ impl Api {
         for name in identity.read_leases(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
-                // Another replica may delete the Lease first, or the journal may be full. The next read finds the
-                // Leases that remain.
+                // This deletion may fail: another replica may delete the Lease first, or the journal may be full. The
+                // next read finds the identity Leases that remain.
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
         Some(identity.endpoints(now))
     }
 
-    /// Deletes this replica's Lease at shutdown.
+    /// Deletes this replica's identity Lease at shutdown.
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
         let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };
@@ -375,7 +382,7 @@ impl Api {
         }
     }
 
-    /// Whether the deletion of this replica's Lease is in flight.
+    /// Whether the shutdown still waits for the deletion of this replica's identity Lease.
     #[must_use]
     pub fn is_leaving(&self, now: Now) -> bool {
         let leaving = self.identity.as_ref().and_then(|identity| identity.leaving);

@@ -1,4 +1,4 @@
-//! Checks of the namespace and the name in a path: whether they are valid, and whether the body has the same.
+//! Checks of the namespace and the name in a path: whether they are valid, and whether the body contains the same ones.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -6,13 +6,13 @@ use crate::lease::ObjectMeta;
 use crate::lease::validation::format::path_segment_complaints;
 use memchr::memchr2;
 
-/// Checks that a path has a namespace, and a name that is valid in a path. For other requests the lookup of the Lease
-/// checks this (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
+/// Checks that the path has a namespace, and a name that is valid in a path. For a request about an existing Lease, the
+/// lookup of the Lease suffices as a check (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
 pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     if namespace.is_empty() {
         return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });
     }
-    // Fast path: nearly all names have none of these characters.
+    // Fast path: nearly all names contain neither of these characters.
     if memchr2(b'/', b'%', name.as_bytes()).is_none() && !matches!(name, "." | "..") {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// Checks that the path and the body have the same name.
+/// Checks that the object in the body has the name in the path.
 pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
     let message = match meta.name.as_str() {
         own if own == name => return Ok(()),
@@ -34,7 +34,8 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
     Err(ApiError::BadRequest { message })
 }
 
-/// Sets the namespace of `meta` to the namespace in the path. The body may have the same namespace or none.
+/// Sets the namespace of `meta`, which is from the body, to the namespace in the path. The body must contain the same
+/// namespace or none.
 pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
     if meta.namespace.is_empty() || namespace.is_empty() {
         meta.namespace = namespace.into();
@@ -46,5 +47,5 @@ pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(
     Err(ApiError::BadRequest { message })
 }
 
-/// Message for a path without the required namespace.
+/// Message for a path that lacks the required namespace.
 pub(super) const NO_NAMESPACE: &str = "Namespace parameter required.";

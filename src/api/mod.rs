@@ -1,7 +1,7 @@
-//! The verbs of the Lease API, which convert a request and its body to a [`Reply`].
+//! The verbs of the Lease API. They convert a request and its body to a [`Reply`].
 //!
-//! This module decides the order of kube-apiserver's checks, since the client sees only the first failure. The rules
-//! themselves are in `lease`, `options`, `patch` and `selector`. The module `serve` sends the replies.
+//! This module decides the order of kube-apiserver's checks, since the client sees only the first failure. The rules of
+//! the API are in `lease`, `options`, `patch` and `selector`. The module `serve` sends the replies.
 
 mod answer;
 mod asked_state;
@@ -72,39 +72,39 @@ use uuid::Uuid;
 use waiting::{Retry, Until, Waiting};
 use warnings::Warnings;
 
-/// What the verbs keep between requests: scratch memory and randomness. The Leases are in the [`Table`].
+/// The state of the API between requests, apart from the Leases: these are in the [`Table`].
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
-    /// Whether UIDs come from `rng` too. Then a simulation depends only on its seed.
+    /// Whether the server also generates UIDs from `rng`. Then a simulation depends only on its seed.
     has_seed: bool,
     gzip_permits: Permits,
     long_job_permits: Permits,
     key_permits: Permits,
     freshness_permits: Permits,
     namespace_permits: Permits,
-    /// Whether renewals skip the fast path. Only the test that compares both paths sets this.
+    /// Whether renewals skip the fast path. Only the test that compares both paths sets this field.
     #[cfg(test)]
     long_way_only: bool,
     /// Number of renewals that took the fast path, in JSON and in protobuf.
     #[cfg(test)]
     short_ways: [u64; 2],
-    /// Storage of the Leases.
+    /// Storage of the Leases: memory or a journal.
     pub storage: Storage,
-    /// Namespaces in which Leases may be created.
+    /// Namespaces of the cluster, in which clients may create Leases.
     pub namespaces: Namespaces,
-    /// Identity Lease of this replica; `None` if this server is the only one.
+    /// Identity Lease of this replica; `None` if the server does not share its store with other replicas.
     pub identity: Option<ReplicaIdentity>,
     /// Hand-over of Leases between built-in storage and this server.
     pub handover: Handover,
-    /// Reservation of locks for the clients that held them before this server started.
+    /// Reservations of locks for the clients that held them before this server started.
     pub reclaim: Reclaim,
     /// Feature gates.
     pub features: FeatureGates,
     holder_log: HolderLog,
-    /// Metrics at `/metrics`.
+    /// Metrics that the server serves at `/metrics`.
     pub metrics: Metrics,
-    /// Checks at `/healthz`, `/livez` and `/readyz`.
+    /// Health checks that the server serves at `/healthz`, `/livez` and `/readyz`.
     pub health: HealthChecks,
 }
 
@@ -120,16 +120,16 @@ struct Call<'r> {
     features: FeatureGates,
     now: Now,
     retry: Retry,
-    /// Warnings for the client, which the response carries.
+    /// Warnings for the client, which the response contains as header fields.
     warnings: Warnings,
 }
 
-/// What the server decides about a request.
+/// The server's decision about a request.
 #[derive(Debug)]
 enum Verdict {
-    /// A response. The request makes no change.
+    /// A reply, since the request changes no Lease.
     Reply(Box<Reply>),
-    /// A wait. The server decides the request again after it.
+    /// A wait for this condition. After the wait, the server decides the request again.
     Wait(Until),
     /// A change, and the response to send once the change is applied.
     Write(Change, Answer),
@@ -147,19 +147,19 @@ impl Verdict {
 pub enum Reply {
     /// An immediate response.
     Response(Response),
-    /// A response made in steps: of a list, of a deletion of a collection, or with compression.
+    /// A response that the server generates in steps: a list, a deletion of a collection, or a compressed body.
     Job(Box<Job>),
-    /// A stream of the events of a watch.
+    /// A stream of watch events.
     Watch(Box<WatchSpec>),
-    /// No response yet. The connection calls [`Api::resume`] later.
+    /// No response yet. The connection calls [`Api::resume`] when the condition of the wait may be met.
     Waiting(Waiting),
 }
 
 impl Reply {
-    /// Replies with one object.
+    /// Replies with one Lease.
     ///
     /// # Errors
-    /// 406 if the client wants a list.
+    /// 406 if the client accepts only a list.
     #[inline]
     fn object(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
         object_response(status, state, form, now).map(Self::Response)
@@ -182,7 +182,7 @@ impl Reply {
         }
     }
 
-    /// Whether the body may be long enough to be compressed.
+    /// Whether the body may be long enough for compression.
     fn may_be_compressed(&self) -> bool {
         match self {
             Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
@@ -210,17 +210,17 @@ impl Reply {
     }
 }
 
-/// Returns a response with one object.
+/// Returns a response whose body is one Lease.
 ///
 /// # Errors
-/// 406 if the client wants a list.
+/// 406 if the client accepts only a list.
 #[inline]
 fn object_response(status: u16, state: LeaseState<'_>, form: Form, now: Now) -> Result<Response, ApiError> {
     form.representation.check_object().map_err(ApiError::NotAcceptable)?;
     Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }
 
-/// Checks the `timeout` parameter of a request. A watch needs no check.
+/// Checks the `timeout` parameter of a request. A watch does not use this parameter.
 fn check_timeout_parameter(request: &RequestHead<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
     if query.is_empty() || verb == Some(Verb::Watch) { Ok(()) } else { check_timeout(&query) }
@@ -231,7 +231,7 @@ fn verb_of(request: &RequestHead<'_>, route: &Route<'_>) -> Option<Verb> {
     Verb::of(request.method, route, || asks_to_watch(&Query::new(request.query)))
 }
 
-/// Returns the response to a failed request.
+/// Returns the error response to a request that fails with `error`.
 #[cold]
 fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Response {
     let form = form_of_error(request, &Query::new(request.query));
@@ -251,7 +251,7 @@ impl Default for Api {
 }
 
 impl Api {
-    /// Creates an API with Leases in memory.
+    /// Creates an API whose Leases are only in memory.
     #[must_use]
     pub fn new() -> Self {
         discovery::prepare();
@@ -280,14 +280,14 @@ impl Api {
         }
     }
 
-    /// Generates names and UIDs from `seed`. Use this only for simulations, since a client could guess the names and
-    /// UIDs.
+    /// Generates the names and UIDs of Leases from `seed`. Use this function only for simulations, since a client could
+    /// guess such names and UIDs.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), has_seed: true, ..self }
     }
 
-    /// Returns a new UID.
+    /// Returns a new random UID for a Lease.
     fn new_uid(&mut self) -> Uuid {
         if self.has_seed {
             uuid::Builder::from_random_bytes(self.rng.u128(..).to_le_bytes()).into_uuid()
@@ -333,7 +333,7 @@ impl Api {
             (Some(status), _) => {
                 self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
             }
-            // Jobs and waiting requests are counted when their responses begin.
+            // A job and a waiting request are counted in the metrics when their responses begin.
             (None, Reply::Job(job)) => {
                 let query = Query::new(request.query);
                 job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
@@ -355,15 +355,16 @@ impl Api {
         self.long_job_permits.revoked()
     }
 
-    /// Carries out a verdict: replies, waits, or writes the change.
+    /// Carries out a verdict: returns the reply, makes the request wait, or writes the change.
     ///
     /// # Errors
-    /// [`ApiError`] if the change or the form of its response is refused, or if too many requests wait.
+    /// [`ApiError`] if the server refuses the change or the form of its response, or if too many requests wait.
     #[inline]
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => {
-                // A write that waits only for the journal needs no permit, since the journal limits such writes.
+                // A write that waits only for the journal needs no permit, since the journal limits the changes in
+                // flight.
                 let permit = match self.handover.follows_built_in() {
                     true => Some(self.take_freshness_permit(call)?),
                     false => None,
@@ -405,7 +406,7 @@ impl Api {
         Ok(written)
     }
 
-    /// Counts and logs the holder changes that the journal has applied.
+    /// Counts and logs the changes of holders that the journal has applied.
     pub fn tell_holder_changes(&mut self, now: Now) {
         let changes = self.storage.journal_mut().map(Journal::take_holder_changes).unwrap_or_default();
         changes.iter().for_each(|change| self.tell_holder_change(change, now));
@@ -417,10 +418,10 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Takes a permit to wait until this replica's table, or built-in storage, is recent enough.
+    /// Takes a permit to wait until this replica's table, or built-in storage, has the changes that a request needs.
     ///
     /// # Errors
-    /// 429 if too many requests wait already.
+    /// 429 if too many requests are waiting already.
     #[cold]
     fn take_freshness_permit(&self, call: &Call<'_>) -> Result<Permit, ApiError> {
         self.freshness_permits.take(call.caller.requester()).ok_or(ApiError::TooManyRequests)
@@ -429,7 +430,7 @@ impl Api {
     /// Returns the reply for a request that must wait.
     ///
     /// # Errors
-    /// 429 if too many requests wait already.
+    /// 429 if too many requests are waiting already.
     #[cold]
     fn reply_waiting(&self, call: &Call<'_>, until: Until) -> Result<Reply, ApiError> {
         let permits = match &until {
@@ -443,9 +444,9 @@ impl Api {
         Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
     }
 
-    /// Compresses a reply if its body is long, unless too many replies are being compressed.
+    /// Compresses a reply if its body is long. Without a free permit for a compression, returns the reply uncompressed.
     fn compress(&self, reply: Reply) -> Reply {
-        // Without a permit the reply is not compressed, but still correct. So no user needs a reserved number of
+        // Without a permit, the reply is uncompressed, but still correct. So no user needs a reserved share of these
         // permits.
         match self.gzip_permits.take(Requester::Unnamed) {
             Some(permit) => reply.compressed(Gzip::new(permit)),
@@ -453,7 +454,7 @@ impl Api {
         }
     }
 
-    /// Returns the response to a request whose body is refused, and counts the request.
+    /// Returns the error response to a request whose body the server refuses, and counts the request in the metrics.
     #[cold]
     pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
         let VersionedRoute { version, route } = VersionedRoute::of(request.path);
@@ -463,12 +464,12 @@ impl Api {
         response
     }
 
-    /// Takes a permit for `reply` if it is a long list or a long watch.
+    /// Takes a permit for `reply` if it is a long list, a long deletion of a collection, or a long watch.
     ///
     /// # Errors
     /// 429 if too many long responses are in progress, for this caller or for all callers.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // The table still retains too many old states of Leases for replies that were ended early.
+        // The server has ended replies early, and the table still retains too many old states of Leases for them.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
@@ -490,7 +491,8 @@ impl Api {
         Ok(())
     }
 
-    /// Checks that the caller is authorized and that the table is recent enough. Then decides the request.
+    /// Checks that the caller is authorized, and that the table is recent enough for the request. Then decides the
+    /// request.
     #[inline]
     fn check_and_decide(
         &mut self,
@@ -541,10 +543,11 @@ impl Api {
         self.carry_out(table, call, verdict)
     }
 
-    /// Returns the wait of a write while another change of the same Lease is in flight; `None` without such a change.
+    /// Returns the condition that a write must wait for while another change of the same Lease is in flight; `None`
+    /// without such a change.
     ///
     /// # Errors
-    /// 409 if the journal has rejected [`WRITE_ATTEMPTS_MAX`] changes of this request.
+    /// 409 if the journal has already rejected [`WRITE_ATTEMPTS_MAX`] changes of this request.
     #[inline]
     fn until_key_is_free(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
         if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
@@ -553,7 +556,7 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Replies to a request that needs no verdict, since it does not change a single Lease.
+    /// Replies to a request that changes no single Lease, so that it needs no verdict.
     fn reply_directly(
         &mut self,
         table: &Table,

@@ -1,4 +1,4 @@
-//! Negotiation of the form of a response, and of the format of a request body.
+//! Negotiates the form of a response, and determines the format of a request body.
 
 use super::Call;
 use crate::api_error::ApiError;
@@ -12,10 +12,10 @@ use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wan
 use crate::options::Query;
 
 impl Call<'_> {
-    /// Negotiates the form of the response. With `streaming`, the forms of a watch are allowed too.
+    /// Negotiates the form of the response. With `streaming`, the streaming forms of a watch are allowed too.
     ///
     /// # Errors
-    /// 406 if the client accepts no available form.
+    /// 406 if the server can generate no form that the client accepts.
     pub(super) fn form(&self, streaming: bool) -> Result<Form, ApiError> {
         let representation = negotiate(self.head.accept, streaming).map_err(ApiError::NotAcceptable)?;
         let include = match representation.transform {
@@ -26,8 +26,8 @@ impl Call<'_> {
         Ok(Form { representation, include, version: self.version })
     }
 
-    /// Checks the options of a Table. Call this function where the response is made, since kube-apiserver checks
-    /// these options only after the change.
+    /// Checks the options of a Table in the query. Call this function where the response is generated, since
+    /// kube-apiserver checks these options only after the change.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`.
@@ -59,7 +59,7 @@ pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError>
 
 /// Whether the client wants indented JSON.
 pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
-    // Few requests have a query. Few clients are interactive.
+    // The query is empty in most requests. The test for an empty query is faster than the search.
     let pretty = if query.is_empty() { None } else { query.value("pretty") };
     wants_pretty(pretty.as_deref(), head.user_agent)
 }
@@ -67,7 +67,7 @@ pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
 /// Decodes a YAML body.
 ///
 /// # Errors
-/// 413 for too many values. The error that `malformed` returns for a body that is not YAML.
+/// 413 if the document contains too many values. The error that `malformed` returns if the body is not YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),
@@ -76,10 +76,10 @@ pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError)
     })
 }
 
-/// Converts a YAML body to JSON. Also returns the repeated fields.
+/// Converts a YAML body to JSON. Also returns the fields that the body repeats.
 ///
 /// # Errors
-/// Those of [`read_yaml`].
+/// The errors of [`read_yaml`].
 pub(super) fn json_of_yaml(
     body: &[u8],
     malformed: impl FnOnce(String) -> ApiError,

@@ -1,4 +1,4 @@
-//! The verb patch: computes the resulting object for each of the four patch types.
+//! The verb patch. Computes the patched object for each of the four patch types.
 
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
@@ -22,7 +22,7 @@ use compact_str::CompactString;
 use serde_json::Value;
 
 impl Api {
-    /// Decides a patch. A server-side apply may also create a Lease.
+    /// Decides a patch. A server-side apply may also create the Lease.
     pub(super) fn decide_patch(
         &mut self,
         table: &mut Table,
@@ -40,14 +40,14 @@ impl Api {
             return self.decide_apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
-        // kube-apiserver first checks that the body is JSON. A patch that succeeds is always JSON. So this server
-        // makes the check only for a patch that fails.
+        // kube-apiserver checks first that the body is JSON. The body of a successful patch is always JSON. So this
+        // server checks the body only if the patch fails.
         self.decide_patch_of_json(table, body, key, call, patch_type, &write).map_err(|why| {
             if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
     }
 
-    /// Decides a patch of any type but server-side apply.
+    /// Decides a JSON patch, a merge patch or a strategic merge patch.
     fn decide_patch_of_json(
         &mut self,
         table: &mut Table,
@@ -149,8 +149,8 @@ impl Api {
         self.make_creation(table, lease, write)
     }
 
-    /// Decodes the body of a server-side apply, in YAML or JSON. Also returns the repeated fields, unless
-    /// `fieldValidation` ignores them. The caller reports repeated fields only if the apply succeeds.
+    /// Decodes the body of a server-side apply, in YAML or JSON. Also returns the fields that the body repeats, unless
+    /// `fieldValidation` ignores them. The caller reports these fields only if the apply succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
         let unread = |why: String| {
             let step =
@@ -158,8 +158,8 @@ impl Api {
             ApiError::BadRequest { message: format!("error {step}: {why}") }
         };
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most bodies of an apply are JSON, and the JSON decoder is faster than the YAML decoder. But only the YAML
-        // decoder has the line numbers for repeated fields, and the limits for bodies with many values.
+        // Most bodies of an apply are JSON, and the JSON decoder is faster than the YAML decoder. Only the YAML decoder
+        // reports the line numbers of repeated fields, and limits the number of values in a body.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -174,8 +174,8 @@ impl Api {
         }
     }
 
-    /// Returns the complaints of strict decoding about the patch itself. The caller reports them only if the patch
-    /// results in a Lease.
+    /// Returns the complaints of strict decoding about the fields of the patch itself. The caller reports these
+    /// complaints only if the patch results in a Lease.
     fn complaints(&mut self, patch_type: PatchType, body: &[u8], options: &WriteOptions) -> Vec<String> {
         match (options.field_validation, patch_type) {
             (FieldValidation::Ignore, _) => Vec::new(),
@@ -212,7 +212,7 @@ fn begins_as_json(body: &[u8]) -> bool {
     body.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{'))
 }
 
-/// Refuses the body of an apply if it is not an object.
+/// Checks that the body of an apply is an object.
 fn check_kind(config: &Value) -> Result<(), ApiError> {
     let kind = match config {
         Value::Null | Value::Object(_) => return Ok(()),
@@ -227,7 +227,7 @@ fn check_kind(config: &Value) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// Returns the number of metadata entries in the body of an apply or a strategic merge patch.
+/// Returns the number of metadata entries, such as labels, in the body of an apply or of a strategic merge patch.
 fn entries_in(object: &Value) -> usize {
     let metadata = object.get("metadata");
     let count = |field: &str| match metadata.and_then(|metadata| metadata.get(field)) {
@@ -251,8 +251,8 @@ fn converted(
     Ok(lease)
 }
 
-/// Treats complaints as `fieldValidation` says: ignores them, adds warnings, or returns kube-apiserver's error
-/// message.
+/// Handles complaints of strict decoding as `fieldValidation` demands: ignores them, adds them as warnings, or returns
+/// kube-apiserver's error message.
 fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Result<(), String> {
     match options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
@@ -264,8 +264,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// Returns 422 for a patch whose result is not a Lease. `shown` is the result or the patch, whichever kube-apiserver
-/// shows for this type of patch.
+/// Returns 422 for a patch whose result is not a Lease. `shown` is the result or the patch: kube-apiserver shows one or
+/// the other, depending on the patch type.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

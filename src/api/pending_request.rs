@@ -1,4 +1,4 @@
-//! The data of a request whose response is not immediate.
+//! The data of a request whose response is not sent immediately.
 
 use super::negotiate::form_of_error;
 use crate::api_error::ApiError;
@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 use crate::resource::ApiVersion;
 
-/// The data to count a request in the metrics, and the form of an error response to it.
+/// The data by which a request is counted in the metrics, and the form of an error response to the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
     kind: RequestKind,
@@ -37,12 +37,12 @@ impl PendingRequest {
         Response::from_status(&error.status(), self.form_of_error)
     }
 
-    /// Counts the request with its status. Call this function at the start of the response.
+    /// Counts the request with its status in the metrics. Call this function at the start of the response.
     pub(super) fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         metrics.count_begin(self.kind, self.version, status);
     }
 
-    /// Counts the duration of the request. Call this function at the end of the response.
+    /// Counts the duration of the request in the metrics. Call this function at the end of the response.
     pub(super) fn count_end(&self, metrics: &mut Metrics, now: Now) {
         metrics.count_end(self.kind, self.version, now.ms.saturating_sub(self.taken_ms));
     }

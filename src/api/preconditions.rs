@@ -1,4 +1,4 @@
-//! Preconditions of a deletion (apiserver `registry/rest/delete.go`, `BeforeDelete`).
+//! Checks the preconditions of a deletion (apiserver `registry/rest/delete.go`, `BeforeDelete`).
 
 use crate::api_error::ApiError;
 use crate::codec::Preconditions;

@@ -1,4 +1,4 @@
-//! The verbs get and list, and the start of a watch.
+//! The verbs get and list, and the start of a watch request.
 
 use super::asked_state::{AskedState, too_late};
 use super::job::Job;
@@ -19,22 +19,22 @@ use crate::table::object::Key;
 use crate::table::snapshot::{Range, Snapshot};
 use crate::watch::{WatchSpec, WatchStart};
 
-/// The state that a list shows, and its limit.
+/// The start of a list: the snapshot of the state that the list shows, and the limit of the list.
 #[derive(Debug)]
 pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
-    /// Maximum number of items of the list; 0 for no limit.
+    /// Maximum number of items in the list; 0 for no limit.
     pub(super) limit: usize,
     /// State of the Leases that the list requests.
     pub(super) state: AskedState,
 }
 
-/// Gets one Lease.
+/// Replies to a get of one Lease.
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
     let form = call.form(false)?;
     let options = GetOptions::parse(&call.query)?;
     let found = table.find(namespace, name);
-    // A Lease that exists has a valid name.
+    // If the table has the Lease, its name is valid.
     if found.is_none() {
         check_key(namespace, name)?;
     }
@@ -46,7 +46,7 @@ pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -
     Reply::object(200, LeaseState::Stored(object), form, call.now)
 }
 
-/// Lists or watches the Leases of one namespace or of all.
+/// Replies to a list or a watch of the Leases in one namespace or in all namespaces.
 pub(super) fn list(
     table: &Table,
     call: &Call<'_>,
@@ -66,8 +66,8 @@ pub(super) fn list(
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
 }
 
-/// Watches the Leases of a path below `/watch/`. Such a request is a watch even without `watch=true` in the query.
-/// But its options are checked as those of a watch only with `watch=true` (apiserver `endpoints/handlers/get.go`,
+/// Watches the Leases of a path below `/watch/`. Such a request is a watch even without `watch=true` in the query. But
+/// without `watch=true`, its options are not checked as those of a watch (apiserver `endpoints/handlers/get.go`,
 /// `ListResource` with `forceWatch`).
 pub(super) fn watch_by_path(
     table: &Table,
@@ -94,8 +94,8 @@ pub(super) fn watch_by_path(
     watch(table, call, options, range, form, rng)
 }
 
-/// Applies `shardSelector` to a list or a watch if the feature gate is on. kube-apiserver parses `shardSelector`
-/// after all other options, but before it looks at the `resourceVersion` (apiserver `registry/generic/registry`,
+/// Applies `shardSelector` to a list or a watch if the feature gate is on. kube-apiserver parses `shardSelector` after
+/// all other options, but before it evaluates the `resourceVersion` (apiserver `registry/generic/registry`,
 /// `ListPredicate` and `Watch`).
 pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result<(), ApiError> {
     if call.features.sharded_list_and_watch && !options.shard_selector.is_empty() {
@@ -104,16 +104,16 @@ pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result
     Ok(())
 }
 
-/// Returns the range of keys of a request: the Leases of the path, narrowed by the field selector.
+/// Returns the range of keys for a request: the Leases of the path, restricted by the field selector.
 pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
-    // If the field selector contradicts the path, the path decides the range. The field selector then matches no
-    // Lease.
+    // If the field selector names another namespace than the path, the path decides the range. The field selector then
+    // matches no Lease.
     let namespace = namespace.or_else(|| selector.fields.required_namespace());
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
-        // An invalid name is not a key. kube-apiserver then lists the namespace (apiserver
-        // `registry/generic/registry`, `ListPredicate`). In such a list, a `resourceVersion` has another meaning than
-        // in the read of one key.
+        // An invalid name in the field selector cannot be a key. kube-apiserver then lists the whole namespace
+        // (apiserver `registry/generic/registry`, `ListPredicate`). For a list, a `resourceVersion` has another meaning
+        // than for a read of one key.
         (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
             Range::Name(Key::new(namespace, name))
         }
@@ -121,12 +121,13 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     }
 }
 
-/// Returns the state that a list must show, where the list starts, and its limit (Kubernetes API concepts, "Semantics
+/// Returns the start of a list: the state that the list must show, and its limit (Kubernetes API concepts, "Semantics
 /// for get and list").
 pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
-        // A page is always a page of the whole namespace. The field selector then selects by name within the page.
+        // A page always belongs to a list of the whole namespace. The field selector then selects by name within the
+        // page.
         let range = match range {
             Range::Name(key) => Range::Namespace(key.parts().0.into()),
             other => other,
@@ -136,14 +137,14 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });
         }
-        // A list at `resourceVersion` 0 has no limit, even with a `continue` token: kube-apiserver's cache has no
-        // limits.
+        // A list at `resourceVersion` 0 has no limit, even with a `continue` token. kube-apiserver serves such a list
+        // from its cache, which ignores limits.
         let limit = if options.resource_version == "0" { 0 } else { limit };
         return Ok(ListStart { snapshot: next_page(table, &token, range)?, limit, state: AskedState::Page(token) });
     }
     let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version).map_err(|error| match (error, &range) {
-        // kube-apiserver reads these lists from etcd. So the error has no `retryAfterSeconds`.
+        // kube-apiserver reads these lists from etcd and not from its cache. So the error has no `retryAfterSeconds`.
         (ApiError::TooLargeResourceVersion { requested, current, .. }, Range::Name(_))
             if limit != 0 && options.resource_version_match == ResourceVersionMatch::None
                 || options.resource_version_match == ResourceVersionMatch::Exact =>
@@ -154,13 +155,13 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     })?;
     let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        // etcd treats 0 in another spelling, such as `00`, as no version.
+        // If 0 is spelled differently, such as `00`, etcd treats it as no version.
         ResourceVersionMatch::Exact if version != 0 => at(table, range, version, limit),
-        // With a limit, the list is at exactly this version. So all pages show the same state.
+        // With a limit, the list shows the state at exactly this version. So all pages of the list show the same state.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
             at(table, range, version, limit)
         }
-        // kube-apiserver serves version 0 from its cache, which has no pages.
+        // kube-apiserver serves version 0 from its cache, which has no pages. So the list has no limit.
         ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
             Ok(now(range, 0))
         }
@@ -176,13 +177,13 @@ fn at(table: &Table, range: Range, version: u64, limit: usize) -> Result<ListSta
     Ok(ListStart { snapshot, limit, state })
 }
 
-/// Returns the snapshot for the page of a `continue` token.
+/// Returns the snapshot for the page that a `continue` token requests.
 fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snapshot, ApiError> {
     let remaining = token.remaining_in(&range);
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
-        // A future version comes from a server whose clock was ahead of this server's clock. This server does not
-        // have the state at that version.
+        // The table has not issued this version. Another server, whose clock was ahead, issued it. So the table does
+        // not have the state at this version.
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
     };
@@ -199,9 +200,9 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
-/// Returns the error for a watch from a future `resourceVersion`. kube-apiserver waits for such a version, since one
-/// kube-apiserver may be behind another. Here, the version comes from a server whose clock was ahead of this server's
-/// clock. Until this server's versions reach that version, the watch would show no change.
+/// Returns the error for a watch from a `resourceVersion` that this server has not issued yet. kube-apiserver waits for
+/// such a version, since one kube-apiserver may be behind another. Here, another server issued the version, and the
+/// clock of that server was ahead. Until this server reaches the version, the watch would show no change.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
@@ -228,9 +229,9 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        // `sendInitialEvents` has no default if the query lacks `watch=true` or has 0 in another spelling. The watch
-        // still begins with the existing Leases (apiserver `storage/cacher`, `getAllEventsSinceLocked`). No bookmark
-        // marks the end of these initial events.
+        // Here `sendInitialEvents` has no default: the query lacks `watch=true`, or spells the version 0 differently.
+        // The watch still begins with the existing Leases (apiserver `storage/cacher`, `getAllEventsSinceLocked`). No
+        // bookmark marks the end of these initial events.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None if version > table.version().0 => {
@@ -240,10 +241,10 @@ fn watch(
     };
     call.check_options_of(form)?;
     form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
-    // The product overflows as in Go (apiserver `endpoints/handlers/get.go`, `ListResource`). A negative product ends
-    // the watch at once. A product of 0 means no timeout from the client.
+    // The number of nanoseconds overflows as in Go (apiserver `endpoints/handlers/get.go`, `ListResource`). A negative
+    // number ends the watch at once. The number 0 means that the client sets no timeout.
     let timeout_ms = match options.timeout_seconds.unwrap_or(0).wrapping_mul(1_000_000_000) {
-        // With random timeouts, watches that began together do not end together.
+        // The timeout is random, so that watches that began together do not end together.
         0 => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
         timeout_ns => u64::try_from(timeout_ns).unwrap_or(0) / 1_000_000,
     };
@@ -326,7 +327,7 @@ mod tests {
         let remaining = |range| next_page(&table, &token, range).expect("a page").remaining();
         assert_eq!((remaining(range), remaining(Range::All)), (Some(2), None));
 
-        // client-go lists again only after a 410.
+        // client-go lists again only after a 410. So the error must be a 410.
         let younger = Table::new(ResourceVersion(7), 10, usize::MAX);
         let status = next_page(&younger, &token, Range::All).expect_err("of the future").status();
         assert_eq!((status.code, status.next.is_some()), (410, true));
@@ -341,7 +342,7 @@ mod tests {
             ("&timeoutSeconds=7", Some(7000)),
             ("&timeoutSeconds=9223372036", Some(9_223_372_036_000)),
             ("&timeoutSeconds=-1", Some(0)),
-            // The product in nanoseconds overflows an `i64`, once or several times.
+            // The timeout in nanoseconds overflows an `i64`, once or several times.
             ("&timeoutSeconds=9223372037", Some(0)),
             ("&timeoutSeconds=9223372036854775807", Some(0)),
             ("&timeoutSeconds=-9223372036854775808", None),

@@ -1,14 +1,15 @@
-//! Reserves each lock for its previous holder after this server starts, until the lock would have expired.
+//! Reserves each lock for its former holder after this server starts, until that holder's Lease would have expired.
 //!
-//! The table starts empty, so every lock looks free to competing clients. But the previous holder of a lock may be
-//! alive, and remains the leader until one of its renewals fails. There would be two leaders. So for the duration of
-//! a lock (`leaseDurationSeconds`), only its previous holder may create the lock. A lease server that has lost its
-//! grants waits in the same way (Gray and Cheriton, "Leases", 1989). In NFSv4 this is the grace period, in which
-//! clients can only reclaim locks (RFC 8881 §8.4.2.1).
+//! The table of a new server is empty, so every lock looks free to competing clients. But the former holder of a lock
+//! may be alive, and acts as the leader until one of its renewals fails. There would be two leaders. So for the
+//! duration of a lock (`leaseDurationSeconds`), only its former holder may create the lock. A lease server that has
+//! lost its grants waits in the same way (Gray and Cheriton, "Leases", 1989). In NFSv4 this wait is the grace period,
+//! in which clients can only reclaim locks (RFC 8881 §8.4.2.1).
 //!
-//! The server recognizes a previous holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The
-//! renewal is an update of the Lease with its former UID. The update fails, since the Lease does not exist. But the
-//! UID shows that the client knew the Lease, so the client may now create it. Competing clients send no UID.
+//! The server recognizes a former holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The
+//! renewal is an update of the Lease that contains the former UID of the Lease. The update fails, since the Lease does
+//! not exist. But the UID shows that the client knew the Lease, so the client may now create it. Competing clients send
+//! no UID.
 
 use crate::api_error::ApiError;
 use crate::lease::Lease;
@@ -21,7 +22,7 @@ use tracing::info;
 /// Decides which clients may create a lock. A lock is a Lease that has a holder and is not a node's Lease.
 #[derive(Debug)]
 pub struct Reclaim {
-    /// Longest reservation of a lock, in ms.
+    /// Maximum duration of a reservation, in ms.
     period_ms: u64,
     phase: Phase,
     hasher: RandomState,
@@ -29,43 +30,43 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// No client has requested a lock yet. The period does not begin when the server starts: before a takeover,
-    /// holders still renew their Leases at kube-apiserver.
+    /// No client has requested a lock yet. The period of reservations does not begin when the server starts: before a
+    /// takeover, holders still renew their Leases at kube-apiserver.
     Awaited,
-    /// Since `began_ms`, only a holder with a claim may create a lock. A claim is a hash of the Lease and its holder.
+    /// Since `began_ms`, only a holder with a claim may create a lock. A claim is a hash of a Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
-    /// All locks held before the period have expired.
+    /// All locks that clients held before the period have expired.
     Over,
 }
 
 impl Reclaim {
-    /// Creates the rules. The period lasts `seconds`; 0 means no period.
+    /// Creates the rules of reservations. The period of reservations lasts `seconds`; 0 means no reservations.
     #[must_use]
     pub fn new(seconds: u32) -> Self {
         let phase = if seconds == 0 { Phase::Over } else { Phase::Awaited };
         Self { period_ms: u64::from(seconds) * 1000, phase, hasher: RandomState::new() }
     }
 
-    /// Records the claim of a client. The client tried to renew `lease` with a UID, but the Lease does not exist.
+    /// Records a client's claim to a lock. The client tried to renew `lease` with a UID, but the Lease does not exist.
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
         let Phase::Open { claims, .. } = &mut self.phase else { return };
-        // The number of claims is limited, except in the cluster's own namespaces. There, other users' claims must
-        // not keep leaders from their locks.
+        // The number of claims is limited, except in the cluster's own namespaces. Otherwise claims of other users
+        // could make leaders of the cluster lose their locks.
         if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
             claims.insert(claim_of(&self.hasher, lease, holder));
         }
     }
 
-    /// Records a request for `lease`. The first request for a lock begins the period.
+    /// Records a request for `lease`. The first request for a lock begins the period of reservations.
     pub(super) fn note_request(&mut self, lease: &Lease, now_ms: u64) {
         if contested_by(lease).is_some() {
             self.advance(now_ms);
         }
     }
 
-    /// Checks that `lease` is not reserved for another holder.
+    /// Checks that `lease` is not reserved for a former holder.
     ///
     /// # Errors
     /// [`ApiError::Unclaimed`] while the lock may belong to another holder.
@@ -76,7 +77,7 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // The reservation lasts as long as a competing client waits before it takes a lock that is not renewed. All
+        // The reservation lasts as long as a competing client waits for a renewal before it takes the lock over. All
         // clients of a lock use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
@@ -88,20 +89,20 @@ impl Reclaim {
         Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
     }
 
-    /// Whether no client has requested a lock yet.
+    /// Whether no client has requested a lock yet, so that the period of reservations has not begun.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.phase, Phase::Awaited)
     }
 
-    /// Begins the period, unless the period has already begun.
+    /// Begins the period of reservations, unless it has already begun.
     pub fn begin(&mut self, now_ms: u64) {
         if self.is_awaited() {
             self.advance(now_ms);
         }
     }
 
-    /// Begins the period at the first request for a lock. Ends the period when its time is over.
+    /// Begins the period of reservations at the first request for a lock. Ends the period when its time is over.
     fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {

@@ -1,4 +1,4 @@
-//! Where changes are written: to the table directly, or to the journal first.
+//! The storage that changes are written to: only the table, or first the journal and then the table.
 
 use crate::api_error::ApiError;
 use crate::journal::{Journal, Refusal, Ticket};
@@ -7,17 +7,17 @@ use crate::table::holder::HolderChange;
 use crate::table::object::Object;
 use crate::table::{Reserved, Table};
 
-/// The storage of the Leases.
+/// The storage of the Leases: memory or a journal.
 #[derive(Debug, Default)]
 pub enum Storage {
-    /// The table alone. A restart loses all Leases.
+    /// The table alone, in memory. A restart loses all Leases.
     #[default]
     Memory,
     /// A journal. The journal makes each change durable before clients can see the change.
     Journal(Box<Journal>),
 }
 
-/// What has become of a change.
+/// The outcome of the submission of a change.
 #[derive(Debug)]
 pub(super) enum Written {
     /// The change is applied. The object is the Lease after the change.
@@ -29,7 +29,7 @@ pub(super) enum Written {
 }
 
 impl Storage {
-    /// Returns the journal; `None` with Leases in memory.
+    /// Returns the journal; `None` if the Leases are only in memory.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         match self {
@@ -38,7 +38,7 @@ impl Storage {
         }
     }
 
-    /// Returns the journal; `None` with Leases in memory.
+    /// Returns the journal; `None` if the Leases are only in memory.
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
         match self {
             Self::Memory => None,
@@ -52,7 +52,7 @@ impl Storage {
         self.journal().is_some_and(Journal::is_loading)
     }
 
-    /// Returns the ticket number of the change of this Lease that is in flight; `None` without such a change.
+    /// Returns the ticket number of the change in flight of this Lease; `None` without such a change.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         self.journal()?.in_flight(namespace, name)
@@ -75,8 +75,8 @@ impl Storage {
         self.journal().is_none_or(Journal::is_reachable)
     }
 
-    /// Returns the number of a new barrier; `None` if the store is unreachable. Once the barrier is passed, the table
-    /// has every change that any process had written before this call.
+    /// Requests a new barrier and returns its number; `None` if the store is unreachable. Once the barrier is passed,
+    /// the table has every change that any process had written before this call.
     pub(super) fn ask_barrier(&mut self) -> Option<u64> {
         self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
     }
@@ -91,30 +91,30 @@ impl Storage {
         self.journal().is_some_and(|journal| journal.version().0 >= version)
     }
 
-    /// Returns how many bytes of the quota the changes in flight will use: in all namespaces, and in this namespace.
+    /// Returns the bytes of the quota that the changes in flight will use: in all namespaces, and in this namespace.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))
     }
 
-    /// Whether the store has space for more Leases.
+    /// Whether the store has space for the creation of Leases.
     pub(super) fn takes_creations(&self) -> bool {
         self.journal().is_none_or(Journal::takes_creations)
     }
 
-    /// Writes a change.
+    /// Writes a change to the storage.
     ///
     /// # Errors
-    /// 429 if too many changes are in flight, 507 if the store has no space.
+    /// 429 if too many changes are in flight. 507 if the store has no space.
     #[inline]
     pub(super) fn write(&mut self, table: &mut Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
         self.write_with(table, change, None, now_ms)
     }
 
-    /// Writes a change. The journal keeps `holder_change` until the change is applied.
-    /// [`Journal::take_holder_changes`] then returns it.
+    /// Writes a change to the storage. The journal stores `holder_change` until the change is applied.
+    /// [`Journal::take_holder_changes`] then returns `holder_change`.
     ///
     /// # Errors
-    /// Those of [`Storage::write`].
+    /// The errors of [`Storage::write`].
     #[inline]
     pub(super) fn write_with(
         &mut self,
@@ -126,7 +126,7 @@ impl Storage {
         match self {
             Self::Memory => match table.apply(change) {
                 Ok(object) => Ok(Written::Applied(object)),
-                // This cannot happen, since the change was made from this table.
+                // This error cannot occur, since the change was made from the current state of this table.
                 Err(Rejected) => Err(unapplied()),
             },
             Self::Journal(journal) => submit_to_journal(journal, table, change, holder_change, now_ms),

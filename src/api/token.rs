@@ -1,9 +1,9 @@
-//! `continue` tokens. A token has the first key and the `resourceVersion` of the next page (apiserver
+//! `continue` tokens. A token contains the `resourceVersion` of a list and the first key of its next page (apiserver
 //! `storage/continue.go`).
 //!
-//! Clients do not interpret a token, so this server may define its content. A token has kube-apiserver's fields and
-//! the number of remaining items. The number is kept since an ordered map can only count items one by one. Only a
-//! page of the newest state counts them.
+//! Clients do not interpret a token, so this server may define its content. A token has kube-apiserver's fields, and
+//! also the number of remaining items. The token contains that number, since an ordered map can only count its items
+//! one by one. So only the first page of the newest state counts the remaining items.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -13,25 +13,25 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use serde::{Deserialize, Serialize};
 
-/// The only version of the token format.
+/// The only version of the format of `continue` tokens.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// URL-safe Base64 without padding. As in Go, the unused bits of the last character may have any value.
 const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// The content of a token.
+/// The content of a `continue` token.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// `resourceVersion` of the list; negative for the newest state. The server issues -1 after the version of an
-    /// earlier token has expired.
+    /// `resourceVersion` of the list; negative for the newest state. The server issues a token with -1 after the
+    /// version of an earlier token has expired.
     rv: i64,
-    /// First key of the page: `namespace/name` of the last item before the page, and a NUL.
+    /// First possible key of the page: `namespace/name` of the last item before the page, and a NUL.
     start: String,
-    /// Number of items that remain in `range` at the version; `None` if the server has not counted them.
+    /// Number of items of `range` that remain at the `resourceVersion`; `None` if the server has not counted them.
     remaining: Option<u64>,
-    /// Range of keys for which `remaining` was counted.
+    /// Range of keys of the list for which `remaining` was counted.
     range: String,
 }
 
@@ -48,13 +48,13 @@ impl ContinueToken {
         }
     }
 
-    /// Returns the token that continues at the same key, in the newest state.
+    /// Returns a token that continues the list at the same key, in the newest state.
     #[must_use]
     pub(super) fn without_version(&self) -> Self {
         Self { rv: -1, remaining: None, ..self.clone() }
     }
 
-    /// Sets the number of remaining items.
+    /// Sets the number of remaining items of the list.
     pub(super) fn set_remaining(&mut self, remaining: usize) {
         self.remaining = Some(remaining as u64);
     }
@@ -65,14 +65,14 @@ impl ContinueToken {
         u64::try_from(self.rv).ok()
     }
 
-    /// Returns the first key of the page.
+    /// Returns the first possible key of the page.
     #[must_use]
     pub(super) fn start(&self) -> &str {
         &self.start
     }
 
-    /// Returns the number of items that remain in `range`. Returns `None` if they are not counted, or if the token is
-    /// of another range.
+    /// Returns the number of remaining items of `range`. Returns `None` if the items are not counted, or if the token
+    /// belongs to another range.
     #[must_use]
     pub(super) fn remaining_in(&self, range: &Range) -> Option<usize> {
         self.remaining().filter(|_| self.range == range.to_string())
@@ -99,7 +99,7 @@ impl ContinueToken {
         let unread = |why: String| ApiError::BadRequest {
             message: format!("invalid continue token: continue key is not valid: {why}"),
         };
-        // Go ignores line breaks.
+        // Go's decoder ignores line breaks.
         let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
         let json = BASE64
             .decode(&text)
@@ -108,7 +108,7 @@ impl ContinueToken {
         let token: Self = match json.trim_ascii_start() {
             object @ [b'{', ..] => serde_json::from_slice(object).map_err(|e| unread(e.to_string()))?,
             [b'n', ..] => Self::default(),
-            // serde would also decode a struct from an array.
+            // serde would also decode the token from a JSON array, which Go refuses.
             other => {
                 let kind = match other {
                     [b'[', ..] => "array",
@@ -133,8 +133,8 @@ impl ContinueToken {
     }
 }
 
-/// Returns the offset at which Go's decoder stops. Go stops at the first byte outside the alphabet, or at the end if
-/// the last group of four has a single character.
+/// Returns the offset at which Go's Base64 decoder stops. Go stops at the first byte outside the alphabet. If the last
+/// group of four has a single character, Go stops at the end.
 fn first_illegal(text: &str) -> usize {
     let is_of_alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     text.bytes().position(|byte| !is_of_alphabet(byte)).unwrap_or_else(|| text.len().saturating_sub(1))

@@ -1,14 +1,14 @@
-//! Requests that wait. After the wait, a request gets its response or is served again from its beginning.
+//! Waiting requests. After the wait, the server responds to the request or serves it again from its beginning.
 //!
-//! One mechanism serves all waits:
+//! All waits share one mechanism. A request waits:
 //!
-//! - for the journal, and for another change of the same Lease;
+//! - for the journal to make its own change durable, or for another change of the same Lease;
 //! - for this replica's table to catch up with the store;
-//! - for kube-apiserver's own storage during a takeover;
-//! - for a namespace.
+//! - for kube-apiserver's own storage of Leases, during a takeover;
+//! - for a namespace that the cluster has not reported to this server yet.
 //!
-//! When a request is served again, the server decides it by the state of the Leases at that time, like
-//! `GuaranteedUpdate` (apiserver `storage/etcd3`).
+//! When a request is served again, the server decides it by the current state of the Leases, like `GuaranteedUpdate`
+//! (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
@@ -16,10 +16,11 @@
 //!     └───────────────────────┴─────► Again       another write came first, or the reason to wait is gone
 //! ```
 //!
-//! The cluster reports a new namespace to this server some milliseconds after its creation. A client may create a
-//! namespace and then at once a Lease in that namespace. Without a wait, the client would get 404. If a namespace is
-//! not in its cache, kube-apiserver waits 50 ms and then reads its storage (apiserver
-//! `admission/plugin/namespace/lifecycle`). This server does not store namespaces, so it waits longer.
+//! The cluster reports a new namespace to this server some milliseconds after the creation of the namespace. A client
+//! may create a namespace and then at once a Lease in it. Without a wait, the client would get 404. If kube-apiserver's
+//! cache lacks a namespace, kube-apiserver waits 50 ms and then reads its storage (apiserver
+//! `admission/plugin/namespace/lifecycle`). This server does not store namespaces, so it waits longer than
+//! kube-apiserver.
 
 use super::answer::Answer;
 use super::gzip;
@@ -36,15 +37,15 @@ use crate::table::Table;
 use crate::table::object::Object;
 use compact_str::CompactString;
 
-/// A waiting request. While [`Waiting::needs_request`] is true, the connection keeps the bytes of the request.
+/// A waiting request. While [`Waiting::needs_request`] is true, the connection stores the bytes of the request.
 #[derive(Debug)]
 pub struct Waiting {
     until: Until,
     request: PendingRequest,
     retry: Retry,
-    /// Deadline of the wait, in ms.
+    /// Deadline of the request's wait, in ms.
     due_ms: u64,
-    /// Whether the request may be served again.
+    /// Whether the server may have to serve the request again, and so needs its bytes.
     needs_request: bool,
     takes_gzip: bool,
     /// Warnings for the client, in the response.
@@ -52,46 +53,48 @@ pub struct Waiting {
     permit: Option<Permit>,
 }
 
-/// The condition that a request waits for.
+/// The condition that a waiting request waits for.
 #[derive(Debug)]
 pub(super) enum Until {
-    /// No other change of the same Lease is in flight. The number is the ticket number of the change in flight.
+    /// No other change of the same Lease is in flight. The number is the ticket number of the change that is in flight
+    /// now.
     KeyIsFree(u64),
     /// The barrier with this number is passed.
     Barrier(u64),
-    /// The table has this `resourceVersion`.
+    /// The table has reached this `resourceVersion`.
     VersionIsApplied(u64),
     /// The cluster has reported the namespace to this server.
     NamespaceIsKnown(CompactString),
-    /// The table has the changes that this round of a hand-over imported.
+    /// The table has the changes that the round with this number imported from built-in storage, during a hand-over.
     RoundIsComplete(u64),
     /// The request's own change is applied, rejected or failed.
     Settled(Ticket, Answer),
-    /// The request's own change is applied, and built-in storage has it too. The object is the Lease after the
-    /// change.
+    /// Built-in storage has the request's own change, which is already applied to the table. The object is the Lease
+    /// after the change.
     BuiltInHas(Object, Answer),
 }
 
-/// What a request that may be served again has already done.
+/// What a request has already waited for and done before it is served again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Time at which the request was first served, in ms.
     pub(super) since_ms: u64,
     /// Number of this request's changes that the journal rejected.
     pub(super) rejections: u32,
-    /// Whether the table has everything that any replica had acknowledged before the request arrived.
+    /// Whether the table has every write that any replica had acknowledged before the request arrived.
     pub(super) has_passed_barrier: bool,
-    /// Whether the table has everything that built-in storage had before the request arrived.
+    /// Whether the table has every change that built-in storage had before the request arrived.
     pub(super) has_awaited_round: bool,
-    /// Whether the request has waited for its `resourceVersion`. The version may not have arrived during the wait.
+    /// Whether the request has waited for its `resourceVersion`. The wait may have ended before the table had that
+    /// version.
     pub(super) has_awaited_version: bool,
 }
 
-/// The result when a waiting request is resumed.
+/// The outcome of [`Api::resume`].
 #[derive(Debug)]
 pub enum Resumed {
-    /// The request must be served again. The caller has the bytes of the request, since [`Waiting::needs_request`]
-    /// was true.
+    /// The server must serve the request again. The caller has stored the bytes of the request, since
+    /// [`Waiting::needs_request`] was true.
     Again(Retry),
     /// The reply, which may be an error.
     Reply(Reply),
@@ -99,10 +102,10 @@ pub enum Resumed {
     Waits(Waiting),
 }
 
-/// The event after which the caller resumes a request.
+/// The event after which the caller resumes a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// A change is applied to the table, or kube-apiserver has reported a Namespace.
+    /// The table has applied any change of a Lease, or kube-apiserver's watch of Namespaces has reported a change.
     AnyChange,
     /// The request's own change, with this ticket number, is applied, rejected or failed.
     OwnTicket(u64),
@@ -113,7 +116,7 @@ pub enum WakeUp {
 }
 
 impl Waiting {
-    /// Makes a request wait. `is_shared` tells whether other processes write to the store.
+    /// Makes a request wait until `until` is met. `is_shared` is true if other processes write to the store.
     #[inline]
     pub(super) fn new(until: Until, call: &Call<'_>, permit: Option<Permit>, is_shared: bool) -> Self {
         let wait_ms = match &until {
@@ -128,8 +131,8 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // The journal rejects a change only after a write of another process, since this process has at most one
-            // change of a Lease in flight.
+            // The journal rejects a change only after another process has written the Lease. The reason is that this
+            // process has at most one change of a Lease in flight.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -137,7 +140,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the connection must keep the bytes of the request, because the request may be served again.
+    /// Whether the connection must store the bytes of the request, because the server may have to serve the request
+    /// again.
     #[must_use]
     pub fn needs_request(&self) -> bool {
         self.needs_request
@@ -147,7 +151,7 @@ impl Waiting {
         self.warnings = warnings;
     }
 
-    /// Returns the event after which to resume the request.
+    /// Returns the event after which the caller must resume the request.
     #[must_use]
     pub fn wake_up(&self) -> WakeUp {
         match &self.until {
@@ -167,7 +171,7 @@ impl Waiting {
         self.due_ms
     }
 
-    /// Whether the request need not wait any longer.
+    /// Whether the condition of the wait is met.
     fn is_met(&self, api: &Api) -> bool {
         let Api { storage, namespaces, handover, .. } = api;
         match &self.until {
@@ -183,7 +187,7 @@ impl Waiting {
 }
 
 impl Retry {
-    /// Creates the value for a request that is served for the first time, at `ms`.
+    /// Creates the value for a request that the server serves for the first time, at `ms`.
     pub(super) fn first(ms: u64) -> Self {
         Self {
             since_ms: ms,
@@ -196,7 +200,7 @@ impl Retry {
 }
 
 impl Api {
-    /// Resumes a waiting request if its wait is over.
+    /// Resumes a waiting request if its condition is met or its deadline has passed.
     pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
         let is_met = waiting.is_met(self);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
@@ -225,8 +229,8 @@ impl Api {
                 }
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
-                    // The rejected change was made after the request arrived. The table now has everything that came
-                    // before that change.
+                    // The server made the rejected change after the request arrived. The table now has every change
+                    // that came before the rejected one. So the request needs no barrier any more.
                     let rejections = retry.rejections + 1;
                     return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }
@@ -250,7 +254,7 @@ impl Api {
                 request.count_begin(&mut self.metrics, status);
                 request.count_end(&mut self.metrics, now);
             }
-            // Jobs are counted when their responses begin.
+            // A job is counted in the metrics when its response begins.
             (None, Reply::Job(job)) => job.set_request(request),
             (None, _) => {}
         }

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 
-/// The warnings about one request, in order, without duplicates.
+/// The warnings about one request, in the order of their addition, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Warnings(RefCell<Vec<String>>);
 
 impl Warnings {
-    /// Adds a warning.
+    /// Adds a warning, unless the same warning is already present.
     #[cold]
     pub(super) fn add(&self, text: &str) {
         let mut texts = self.0.borrow_mut();
@@ -22,11 +22,11 @@ impl Warnings {
         self.0.borrow().is_empty()
     }
 
-    /// Returns each warning as a `warn-value` (RFC 7234 §5.5). If all texts together are too long, each text is cut,
-    /// and the last texts may be omitted (apiserver `endpoints/filters/warning.go`).
+    /// Returns each warning as a `warn-value` (RFC 7234 §5.5). If all warnings together exceed [`CHARS_MAX`], each
+    /// warning is cut, and the last warnings may be omitted (apiserver `endpoints/filters/warning.go`).
     pub(super) fn into_fields(self) -> Vec<String> {
         let texts = self.0.into_inner();
-        // A header field cannot contain control characters. So texts with control characters are omitted.
+        // A header field cannot contain control characters. So warnings with control characters are omitted.
         let told = || texts.iter().filter(|text| !text.contains(char::is_control));
         if told().map(|text| text.chars().count()).sum::<usize>() <= CHARS_MAX {
             return told().map(|text| warn_value(text)).collect();
@@ -43,15 +43,15 @@ impl Warnings {
     }
 }
 
-/// Formats a warning with kube-apiserver's code and agent.
+/// Formats a warning as a `warn-value` with kube-apiserver's warn-code 299 and warn-agent `-`.
 fn warn_value(text: &str) -> String {
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Maximum number of characters of all warnings together. Above this number, each warning is cut.
+/// Maximum number of characters of all warnings of a response together. Above this number, each warning is cut.
 const CHARS_MAX: usize = 4_096;
 
-/// Maximum number of characters of a warning that is cut.
+/// Maximum number of characters that remain of a cut warning.
 const ITEM_CHARS_MAX: usize = 256;
 
 #[cfg(test)]

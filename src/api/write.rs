@@ -1,4 +1,4 @@
-//! The verbs create and update. This module also turns the result of a create, an update or a patch into a change of
+//! The verbs create and update. This module also converts the result of a create, an update or a patch to a change of
 //! the table.
 
 use super::answer::Answer;
@@ -28,11 +28,11 @@ use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
 
-/// Maximum number of random names that the server tries for one `generateName`.
+/// Maximum number of random names that the server tries for one creation with `generateName`.
 const GENERATED_NAMES_MAX: usize = 8;
 
 impl Api {
-    /// Decides a creation.
+    /// Decides the creation of a Lease by POST.
     pub(super) fn decide_create(
         &mut self,
         table: &mut Table,
@@ -44,7 +44,8 @@ impl Api {
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut lease = self.decode_lease(call, &options, body)?;
-        // The server clears the system fields before `track` records `managedFields`.
+        // The server clears the system fields (such as `uid`) before `track` records the client's fields in
+        // `managedFields`.
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -53,7 +54,7 @@ impl Api {
         self.make_creation(table, lease, &Write::new(call, WriteKind::Create, &options, form))
     }
 
-    /// Decides an update. A PUT to a name without a Lease is a creation.
+    /// Decides an update of a Lease by PUT. A PUT to a name without a Lease is a creation.
     pub(super) fn decide_update(
         &mut self,
         table: &mut Table,
@@ -73,9 +74,8 @@ impl Api {
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
-        // A UID identifies a Lease even if a later Lease has the same name. The UID in the body is not that of the
-        // current Lease, so the server refuses the update. Kubelets rely on this error: they then create the Lease
-        // again.
+        // A UID identifies a Lease even if a later Lease has the same name. The server refuses an update with a UID
+        // that is not that of the current Lease. Kubelets rely on this error: they then create the Lease again.
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
@@ -104,7 +104,7 @@ impl Api {
         }
     }
 
-    /// Decodes the Lease in a body of any format. kube-apiserver checks the API version only after it has decoded
+    /// Decodes the Lease in a body of any format. Like kube-apiserver, checks the API version of the Lease only after
     /// everything else.
     fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &[u8]) -> Result<Lease, ApiError> {
         let decoded = match format_of_body(call.head)? {
@@ -126,8 +126,8 @@ impl Api {
     }
 
     /// Makes the change that creates a Lease. The caller has checked the number of metadata entries
-    /// ([`check_entries`]). Generates the name if needed. A creation by PUT or by a server-side apply ignores the
-    /// client's `resourceVersion`.
+    /// ([`check_entries`]). Generates the name if the client sets only `generateName`. A creation by PUT or by a
+    /// server-side apply ignores the client's `resourceVersion`.
     pub(super) fn make_creation(
         &mut self,
         table: &mut Table,
@@ -135,7 +135,7 @@ impl Api {
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
-        // Admission accepts an empty namespace. Validation then reports it.
+        // Admission accepts an empty namespace. Validation then refuses the empty namespace.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
                 Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
@@ -169,8 +169,8 @@ impl Api {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                // A client may choose a name and also set `generateName`. If that name is taken, the client gets the
-                // same error (apiserver `registry/rest/create.go`, `CheckGeneratedNameError`).
+                // A client may set both `name` and `generateName`. If a Lease already has that name, the client gets
+                // the same error (apiserver `registry/rest/create.go`, `CheckGeneratedNameError`).
                 return Err(ApiError::AlreadyExists {
                     name: lease.metadata.name.to_string(),
                     being_deleted,
@@ -186,8 +186,8 @@ impl Api {
                 return Err(ApiError::InsufficientStorage);
             }
             if dry_run {
-                // The response to a dry run has the client's `resourceVersion`, since kube-apiserver removes it only
-                // when it stores a Lease.
+                // The response to a dry run contains the client's `resourceVersion`, since kube-apiserver removes it
+                // only when it stores a Lease.
                 return write.reply(201, LeaseState::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
@@ -197,7 +197,7 @@ impl Api {
     }
 
     /// Makes the change that replaces a Lease. The caller has checked the number of metadata entries
-    /// ([`check_entries`]). The `resourceVersion` in `lease` must be the current one.
+    /// ([`check_entries`]). The `resourceVersion` in `lease` must be that of the current Lease.
     pub(super) fn make_replacement(
         &self,
         table: &mut Table,
@@ -240,13 +240,13 @@ impl Api {
         if dry_run {
             return write.reply(200, LeaseState::Loose(&lease, Some(current.version)));
         }
-        // `selfLink` is removed only when the Lease is stored.
+        // Like kube-apiserver, the server removes `selfLink` only when it stores the Lease.
         lease.metadata.self_link = CompactString::default();
         let mut is_same = lease == *live;
         if !is_same && fit_size(&mut lease, write.kind)? {
             is_same = lease == *live;
         }
-        // An unchanged Lease is not written. Its `resourceVersion` stays, and watchers get no event.
+        // An unchanged Lease is not written. So its `resourceVersion` does not change, and watchers get no event.
         if is_same {
             return write.reply(200, LeaseState::Stored(current));
         }
@@ -254,8 +254,8 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Refuses a Lease that exceeds the quota. The message is that of kube-apiserver's admission plugin
-    /// ResourceQuota.
+    /// Refuses a Lease whose bytes would exceed the quota (`--lease-quota-bytes`). The message is that of
+    /// kube-apiserver's admission plugin ResourceQuota.
     fn check_quota(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
         let reserved = self.storage.reserved(&lease.metadata.namespace);
         let checked = table.check_quota(slot, lease, reserved);
@@ -279,16 +279,16 @@ pub(super) enum WriteKind {
     Apply,
 }
 
-/// A write, and the form of its response.
+/// The kind and the options of a write, and the form of its response.
 pub(super) struct Write<'w> {
     pub(super) now: Now,
     pub(super) kind: WriteKind,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
-    /// Whether a creation may still wait until the cluster reports the namespace to this server.
+    /// Whether a creation may still wait for the cluster to report the namespace to this server.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
-    /// Error about the requested form of the response. The client gets the error after the write.
+    /// Error about the requested form of the response. The client gets this error after the write is applied.
     pub(super) answer_refused: Option<ApiError>,
 }
 
@@ -322,8 +322,8 @@ impl<'w> Write<'w> {
     }
 }
 
-/// Treats unknown and repeated fields as `fieldValidation` says: returns an error, adds warnings, or does nothing.
-/// `version` is the API version of the Lease in the body.
+/// Handles unknown and repeated fields in the body as `fieldValidation` demands: returns an error, adds warnings, or
+/// does nothing. `version` is the API version of the Lease in the body.
 fn strictness(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -341,8 +341,8 @@ fn strictness(
     Ok(())
 }
 
-/// Returns the writer and the name of its field manager. The name is `fieldManager` in the request. Without it, the
-/// name is derived from the user agent, and `made_up` receives the derived name.
+/// Returns the writer, with the name of its field manager. The name is `fieldManager` in the request. Without
+/// `fieldManager`, the name is derived from the user agent and stored in `made_up`.
 pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
     let mut manager = options.field_manager.as_str();
     if manager.is_empty() {
@@ -352,7 +352,7 @@ pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'
     Writer { manager, api_version: call.version.group_version(), now: call.now.wall }
 }
 
-/// Removes owner references that repeat an earlier one, and adds a warning that begins with `words`.
+/// Removes each owner reference that repeats an earlier one, and adds a warning that begins with `words`.
 fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str) {
     let repeated = strategy::drop_repeated_owners(&mut meta.owner_references);
     if !repeated.is_empty() {
@@ -364,30 +364,29 @@ fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str)
     }
 }
 
-/// Warning about repeated owner references in the request.
+/// Warning about repeated owner references in the body of the request.
 const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries";
 /// Warning about repeated owner references in the result of a patch.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
-/// Maximum number of UIDs in one warning.
+/// Maximum number of UIDs in the warning about repeated owner references.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
-/// Returns the name that admission messages use for a new object.
+/// Returns the name of a new object for the messages of admission plugins.
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
 
-/// Checks the number of metadata entries, before each entry is validated.
+/// Checks the number of metadata entries, such as labels, before each entry is validated.
 pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
     valid(&meta.name, validate_entry_count(entry_count(meta)))
 }
 
-/// Checks that a Lease is small enough to be stored. If the Lease is too large, this function removes its
-/// `managedFields`, except in an apply (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether it
-/// removed `managedFields`.
+/// Checks that a Lease is small enough for the store. If the Lease is too large, removes its `managedFields`, except in
+/// an apply (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether `managedFields` were removed.
 ///
 /// # Errors
-/// 500 if the Lease is still too large.
+/// 500 if the Lease is too large even without `managedFields`.
 fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     match check_size(lease) {
         Ok(()) => Ok(false),
@@ -399,16 +398,17 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a large Lease while lists still hold too many old versions of large Leases.
+/// Refuses a write of a long Lease while running lists still hold too many old states of long Leases.
 fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     table.sweep_outlived();
     if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
 }
 
-/// Refuses a Lease that is too large for etcd. The limit leaves room for a later deletion, which may make the Lease
+/// Checks that a Lease is small enough for etcd. The limit leaves room for a later deletion, which may make the Lease
 /// slightly larger.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
-    // For nearly all Leases the upper bound is small enough. It is cheaper to compute than the exact length.
+    // Nearly always the upper bound of the length is small enough. The upper bound is faster to compute than the exact
+    // length.
     if lease_len_max(lease) <= OBJECT_BYTES_MAX {
         return Ok(());
     }
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(status["details"]["retryAfterSeconds"], 1);
         assert_eq!(table.len(), GENERATED_NAMES_MAX);
 
-        // A name that the client chose is tried once, and gets the same message.
+        // The server tries a name that the client chose only once. The error has the same message.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
@@ -503,8 +503,8 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// Goal: a client rewrites a long Lease while many unread lists each hold another version of it. This uses no
-    /// more memory than planned, and delays only writers of long Leases.
+    /// Goal: a client rewrites a long Lease while many unread lists each hold another state of that Lease. The states
+    /// use no more memory than planned, and only writers of long Leases are delayed.
     #[test]
     fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
         const REWRITES_MAX: usize = 1000;
@@ -528,7 +528,7 @@ mod tests {
         };
         let refused = loop {
             let (_, state) = table.find("n", "long").expect("it is there");
-            // A list would hold this version in the same way.
+            // A running list would make the table retain this state in the same way.
             held.push(state.clone());
             let version = state.version.0;
             assert!(held.len() < REWRITES_MAX, "nothing is refused");

@@ -1,35 +1,35 @@
-//! An error of one field (`field.Error` of apimachinery).
+//! An error about one field of an object or of options (`field.Error` of apimachinery).
 
 use crate::go::quote::go_quoted;
 
-/// One error of one field.
+/// An error about one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The path of the field, as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
     pub field: String,
-    /// The kind of error.
+    /// The kind of the error.
     pub kind: FieldErrorKind,
 }
 
-/// The kinds of [`FieldError`], each with the data for its message. `value` is already printed as in Go: a string has
+/// The kinds of [`FieldError`], each with the data for its message. A `value` is text as Go prints it: a string has
 /// quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// The value is repeated.
+    /// The value repeats another value in the same list.
     Duplicate {
         /// The value, as Go prints it.
         value: String,
     },
-    /// The field may not be set.
+    /// The request must not set the field.
     Forbidden {
-        /// The reason.
+        /// The reason why the field must not be set.
         detail: String,
     },
-    /// The value is malformed.
+    /// The value of the field is malformed.
     Invalid {
         /// The value, as Go prints it.
         value: String,
-        /// The reason.
+        /// The reason why the value is malformed.
         detail: String,
     },
     /// The value is not one of the supported values.
@@ -39,19 +39,19 @@ pub enum FieldErrorKind {
         /// The supported values, in the order of the message.
         supported: Vec<String>,
     },
-    /// The value is missing.
+    /// The value of the field is missing.
     Required {
-        /// The reason.
+        /// The reason why a value is required.
         detail: String,
     },
-    /// The value has too many bytes.
+    /// The value of the field has too many bytes.
     TooLong {
         /// Maximum number of bytes allowed.
         bytes_max: usize,
     },
     /// A list or a map has too many entries.
     TooMany {
-        /// Number of entries.
+        /// Number of entries in the list or map.
         count: usize,
         /// Maximum number of entries allowed.
         count_max: usize,
@@ -59,13 +59,13 @@ pub enum FieldErrorKind {
 }
 
 impl FieldError {
-    /// Creates an `Invalid value` for a string. This function quotes the string.
+    /// Creates an error `Invalid value` for a string. Quotes the string as Go does.
     #[must_use]
     pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
     }
 
-    /// Creates an `Invalid value` for a value without quotes, such as a number or nil.
+    /// Creates an error `Invalid value` for a value that is printed without quotes, such as a number or nil.
     #[must_use]
     pub fn invalid_unquoted(
         field: impl Into<String>,
@@ -75,19 +75,19 @@ impl FieldError {
         Self { field: field.into(), kind: FieldErrorKind::Invalid { value: value.to_string(), detail: detail.into() } }
     }
 
-    /// Creates a `Forbidden`.
+    /// Creates an error `Forbidden`.
     #[must_use]
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Forbidden { detail: detail.into() } }
     }
 
-    /// Creates a `Required value`.
+    /// Creates an error `Required value`.
     #[must_use]
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
     }
 
-    /// Creates an `Unsupported value` for a string. This function quotes the string.
+    /// Creates an error `Unsupported value` for a string. Quotes the string as Go does.
     #[must_use]
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl FieldError {
         }
     }
 
-    /// Returns the `reason` for a cause in a `Status` (`metav1.CauseType`).
+    /// Returns the `reason` of this error as a cause in a `Status` (`metav1.CauseType`).
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -113,7 +113,7 @@ impl FieldError {
         }
     }
 
-    /// Returns the message without the path of the field, as in a cause in a `Status`.
+    /// Returns the message without the path of the field, as it is in a cause of a `Status`.
     #[must_use]
     pub fn body(&self) -> String {
         let with_detail = |head: String, detail: &str| match detail {

@@ -1,7 +1,7 @@
-//! Errors of requests, as data. [`ApiError::status`] converts them to a Kubernetes `Status`.
+//! Errors of requests, as data. [`ApiError::status`] converts each error to a Kubernetes `Status`.
 //!
-//! Programs decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal
-//! those of kube-apiserver word for word, since people search for these messages.
+//! Programs evaluate `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal those
+//! of kube-apiserver word for word, since people search for these messages.
 
 mod field;
 mod status;
@@ -18,13 +18,13 @@ use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 /// A field that a server-side apply may not change, since another field manager owns the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldManagerConflict {
-    /// Quoted name of the owner, and how the owner wrote the field.
+    /// Quoted name of the owner, and the operation by which the owner set the field.
     pub manager: String,
-    /// Path of the field: `.spec.holderIdentity`.
+    /// Path of the field, such as `.spec.holderIdentity`.
     pub field: String,
 }
 
-/// Why a request is refused. [`ApiError::status`] converts the error to a response.
+/// The reason why the server refuses a request. [`ApiError::status`] converts the error to a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
     /// A Lease of this name already exists.
@@ -33,7 +33,7 @@ pub enum ApiError {
         name: String,
         /// Whether the existing Lease is being deleted, and exists only because of its finalizers.
         being_deleted: bool,
-        /// Whether the name was generated from a `generateName`. If so, another attempt may succeed.
+        /// Whether the server generated the name from `generateName`. If so, another attempt may succeed.
         is_generated: bool,
     },
     /// A server-side apply would change fields that other field managers own.
@@ -41,47 +41,47 @@ pub enum ApiError {
         /// The conflicts, sorted by manager; never empty.
         conflicts: Vec<FieldManagerConflict>,
     },
-    /// The request is invalid.
+    /// The request is malformed or invalid.
     BadRequest {
         /// The reason.
         message: String,
     },
-    /// The resourceVersion of an update is not the current one.
+    /// The `resourceVersion` in an update is not that of the current Lease.
     Conflict {
         /// Name of the Lease.
         name: String,
     },
-    /// The event log does not have the requested `resourceVersion`: the version has expired or never existed.
+    /// The event log no longer has the state at the requested `resourceVersion`, or that version was never issued.
     Expired {
         /// kube-apiserver's message for this case.
         message: String,
-        /// A new `continue` token, if the client has requested a page too late.
+        /// A new `continue` token, if the request was for a page of a list.
         next: Option<String>,
     },
     /// The user is authenticated but not authorized.
     Forbidden {
         /// Name of the Lease, empty for a collection.
         name: String,
-        /// The user, the verb and the scope, in words.
+        /// The user, the verb and the scope (namespace or cluster), in words.
         message: String,
     },
     /// The user is not authorized for a path that is not a resource.
     ForbiddenPath {
         /// Name of the user.
         user: String,
-        /// The method, in lower case.
+        /// The HTTP method, in lower case.
         verb: &'static str,
-        /// The path.
+        /// The path of the request.
         path: String,
     },
-    /// Leases are being handed over between kube-apiserver's built-in storage and this server. The client must retry
+    /// A takeover or rollback moves Leases between kube-apiserver's own storage and this server. The client must retry
     /// later.
     HandingOver,
-    /// The store of the journal is full.
+    /// The store of the journal has no space left.
     InsufficientStorage,
     /// A decoded object fails validation.
     Invalid {
-        /// What the object is.
+        /// What the invalid object is: a Lease, options, or the result of a patch.
         subject: InvalidSubject,
         /// Name of the object; empty for options.
         name: String,
@@ -90,25 +90,25 @@ pub enum ApiError {
     },
     /// A JSON patch cannot be applied: a `test` failed, a path does not exist, or an operation is unknown.
     JsonPatchRejected,
-    /// The server is starting, and has not loaded all Leases yet.
+    /// The server is starting, and has not loaded all Leases from the store yet.
     Loading,
     /// The path does not support this method.
     MethodNotAllowed,
-    /// The namespace does not exist.
+    /// The namespace of the new Lease does not exist.
     NamespaceNotFound {
-        /// The namespace.
+        /// Name of the namespace.
         namespace: String,
     },
-    /// The namespace is being deleted and accepts no new objects.
+    /// The namespace of the new Lease is being deleted, and accepts no new objects.
     NamespaceTerminating {
-        /// The namespace.
+        /// Name of the namespace.
         namespace: String,
         /// Name of the Lease.
         name: String,
     },
-    /// No available form of the response matches `Accept`.
+    /// The server can generate the response in no form that `Accept` allows.
     NotAcceptable(Unacceptable),
-    /// The deletion is allowed only for an object that cannot be decoded, but this Lease can be decoded.
+    /// An option of the deletion demands that the object cannot be decoded, but this Lease can be decoded.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,
@@ -120,109 +120,110 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// The server does not have this path.
+    /// The server serves no document or resource at this path.
     PathNotFound,
-    /// A precondition in `DeleteOptions` does not hold.
+    /// A precondition in `DeleteOptions` fails.
     PreconditionFailed {
         /// Name of the Lease.
         name: String,
-        /// The precondition, with the expected and the actual value.
+        /// The precondition, with the expected value and the value of the Lease.
         message: String,
     },
     /// The body of the request is too long.
     RequestEntityTooLarge {
-        /// Maximum number of bytes accepted.
+        /// Maximum number of bytes in the body.
         bytes_max: usize,
     },
-    /// The server is stopping, or has too much to do.
+    /// The server is stopping, or is overloaded.
     ServiceUnavailable {
         /// The reason, for people.
         message: String,
     },
-    /// The store is unreachable, and the request cannot be served without it.
+    /// The store is unreachable, and the server cannot serve the request without the store.
     StoreUnreachable,
-    /// The request exceeded its timeout. A write may still have been applied.
+    /// The request exceeded its timeout. A write may still have been applied, or may be applied later.
     Timeout,
-    /// The requested `resourceVersion` is newer than the current one.
+    /// The requested `resourceVersion` is newer than that of the table.
     TooLargeResourceVersion {
-        /// The requested resourceVersion.
+        /// The requested `resourceVersion`.
         requested: u64,
-        /// The current resourceVersion.
+        /// The `resourceVersion` of the table.
         current: u64,
-        /// Seconds after which the client should retry. 0 means that the field is absent.
+        /// Number of seconds after which the client should retry; 0 if the response omits the field.
         retry_after_seconds: u32,
     },
     /// A JSON patch has too many operations.
     TooManyPatchOperations {
-        /// Number of operations.
+        /// Number of operations in the patch.
         count: usize,
         /// Maximum number of operations accepted.
         count_max: usize,
     },
-    /// A patch or a YAML body has too many values.
+    /// A patch or a YAML body contains too many JSON or YAML values.
     TooManyValues {
         /// Maximum number of values accepted.
         count_max: usize,
     },
-    /// Too many requests are in progress or waiting, or they use too much memory.
+    /// Too many requests are in progress or waiting, or requests use too much memory.
     TooManyRequests,
-    /// The client has no accepted credentials.
+    /// The client has no credentials that the server accepts.
     Unauthorized,
-    /// An error for which kube-apiserver returns 500 without a `reason`.
+    /// An error for which kube-apiserver sends 500 without a `reason`.
     Unclassified {
         /// kube-apiserver's message.
         message: String,
     },
-    /// The Lease is reserved for its previous holder, who has not claimed the Lease since this server started.
+    /// The Lease is reserved for its former holder, who has not tried to renew the Lease since this server started.
     Unclaimed {
         /// Name of the Lease.
         name: String,
-        /// Seconds until the reservation ends.
+        /// Number of seconds until the reservation ends.
         retry_after_seconds: u32,
     },
-    /// A patch names the UID of an object that does not exist.
+    /// A patch contains the UID of an object that does not exist.
     UidGone {
         /// Name of the Lease.
         name: String,
-        /// The client's UID.
+        /// UID in the patch.
         requested: String,
     },
-    /// `UID in precondition` of an update: the existing object has another UID than the client's object.
+    /// The UID in the body of an update is not that of the existing object (kube-apiserver's `UID in precondition`).
     UidMismatch {
         /// Namespace of the Lease.
         namespace: String,
         /// Name of the Lease.
         name: String,
-        /// The client's UID.
+        /// UID of the object in the body.
         requested: String,
         /// UID of the existing object; empty if no object exists.
         found: String,
         /// Whether the request is a dry run. kube-apiserver checks dry runs in another place, with another message.
         dry_run: bool,
     },
-    /// kube-apiserver's router accepts the `Content-Type` of the patch, but its handler does not.
+    /// kube-apiserver's router accepts the `Content-Type` of the patch, but the handler behind the router does not.
     UnknownPatchFormat,
-    /// The body's `Content-Type` is not supported.
+    /// The server does not support the `Content-Type` of the body.
     UnsupportedMediaType,
-    /// The patch's `Content-Type` is not supported.
+    /// The server does not support the `Content-Type` of the patch.
     UnsupportedPatchType,
 }
 
-/// The kind of object in an [`ApiError::Invalid`]. The kind decides the words of the message and the details.
+/// The kind of the invalid object in an [`ApiError::Invalid`]. The kind decides the words of the message, and the group
+/// and kind in the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidSubject {
     /// `Lease.coordination.k8s.io`.
     Lease,
-    /// Options of `meta.k8s.io`. The string is their kind.
+    /// Options of the group `meta.k8s.io`. The string is their kind, such as `DeleteOptions`.
     Options(&'static str),
-    /// The result of a patch, which cannot be decoded.
+    /// The result of a patch, which cannot be decoded as a Lease.
     Patch,
     /// `leases.coordination.k8s.io`.
     Resource,
 }
 
 impl InvalidSubject {
-    /// Returns the group and the kind, as the details name them.
+    /// Returns the group and the kind of the object, as the details of the `Status` show them.
     fn group_kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Lease => (GROUP, KIND),
@@ -234,8 +235,8 @@ impl InvalidSubject {
 }
 
 impl ApiError {
-    /// Creates the error for a response that takes so long that the server drops the states of Leases that the
-    /// response needs. A retry may succeed.
+    /// Creates the error for a response that takes too long. The server has dropped states of Leases that the response
+    /// needs, or has revoked the permit of the response. A retry may succeed.
     #[must_use]
     pub fn overtaken() -> Self {
         Self::ServiceUnavailable { message: "overtaken".into() }
@@ -254,8 +255,8 @@ impl ApiError {
         self.whole_status().cut()
     }
 
-    /// Returns the `Status` without cutting its texts. The `match` has no catch-all arm, so a new variant does not
-    /// compile until this function handles it.
+    /// Returns the `Status` with its whole texts. The `match` has no catch-all arm. So a new variant does not compile
+    /// until this function handles the variant.
     fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
@@ -269,7 +270,7 @@ impl ApiError {
             code,
             ..Status::default()
         };
-        // This is `InvalidObjError` of kube-apiserver's store. The keys of that store begin with `prefix`.
+        // This error is `InvalidObjError` of kube-apiserver's store. The keys in that store begin with `prefix`.
         let invalid_object = |prefix: &str, namespace: &str, name: &str, words: &str| {
             let message = format!(
                 "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: {words}",
@@ -348,7 +349,7 @@ impl ApiError {
                 let message = "the server rejected our request due to an error in our request";
                 failure(422, "Invalid", message.into(), nothing())
             }
-            // kube-apiserver sends this message while it fills its watch cache (apiserver `storage/cacher`).
+            // kube-apiserver sends this message while its watch cache loads the objects (apiserver `storage/cacher`).
             Self::Loading => failure(429, "TooManyRequests", "storage is (re)initializing".into(), retry_after(1)),
             Self::MethodNotAllowed => {
                 let message = "the server does not allow this method on the requested resource";
@@ -469,7 +470,7 @@ impl ApiError {
     }
 }
 
-/// Writes one conflict in one line, or several conflicts grouped by manager.
+/// Returns the message about one conflict as one line, or about several conflicts grouped by manager.
 fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
@@ -485,7 +486,8 @@ fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     message
 }
 
-/// Joins several errors to one sentence, each error once (apimachinery `util/errors`, `aggregate.Error`).
+/// Joins the field errors to one sentence that contains each error once (apimachinery `util/errors`,
+/// `aggregate.Error`).
 fn aggregated(causes: &[FieldError]) -> String {
     let mut seen: Vec<String> = Vec::new();
     for cause in causes {

@@ -6,45 +6,45 @@ use crate::resource::{GROUP, RESOURCE};
 /// `metav1.Status`: the response body for an error or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `metadata.continue`. Only [`ApiError::Expired`](super::ApiError::Expired) sets it.
+    /// `metadata.continue`: the `continue` token. Only [`ApiError::Expired`](super::ApiError::Expired) sets it.
     pub next: Option<String>,
-    /// Whether `status` is `Success` or `Failure`.
+    /// Whether the field `status` is `Success` and not `Failure`.
     pub success: bool,
-    /// Message for people. The field is absent if the message is empty.
+    /// Message for people. If the message is empty, the response omits the field.
     pub message: String,
-    /// Reason for programs. The field is absent if the reason is empty.
+    /// Reason for programs. If the reason is empty, the response omits the field.
     pub reason: &'static str,
     /// Details for programs.
     pub details: Option<StatusDetails>,
-    /// HTTP status code. The code is 0 and the field is absent for a success.
+    /// HTTP status code. For a success the code is 0, and the response omits the field.
     pub code: u16,
 }
 
-/// `metav1.StatusDetails`. Empty fields are absent.
+/// `metav1.StatusDetails`. The response omits empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusDetails {
     /// Name of the object.
     pub name: String,
-    /// API group.
+    /// API group of the object.
     pub group: &'static str,
-    /// Kind or resource: whichever of the two kube-apiserver names in this error.
+    /// Kind or resource of the object, whichever kube-apiserver shows in this error.
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
-    /// One cause for each field error.
+    /// One cause for each invalid field.
     pub causes: Vec<StatusCause>,
-    /// Seconds after which the client should retry. 0 means that the field is absent.
+    /// Number of seconds after which the client should retry; 0 if the response omits the field.
     pub retry_after_seconds: u32,
 }
 
-/// `metav1.StatusCause`. Empty fields are absent.
+/// `metav1.StatusCause`. The response omits empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCause {
     /// Reason for programs.
     pub reason: &'static str,
     /// Message for people.
     pub message: String,
-    /// Path of the field.
+    /// Path of the invalid field.
     pub field: String,
 }
 
@@ -57,7 +57,7 @@ impl Status {
         Self { success: true, details: Some(details), ..Self::default() }
     }
 
-    /// Cuts each text to [`STATUS_TEXT_BYTES_MAX`], and all causes together to the same limit. Without a limit,
+    /// Cuts each text to [`STATUS_TEXT_BYTES_MAX`] bytes, and all causes together to the same limit. Without a limit,
     /// several texts could each quote the same megabytes of a request. The cause that exceeds the limit is cut, and
     /// later causes are dropped.
     pub(super) fn cut(mut self) -> Self {
@@ -98,7 +98,7 @@ mod tests {
     fn long_texts_are_cut_and_causes_end_where_their_room_does() {
         let long = "é".repeat(STATUS_TEXT_BYTES_MAX);
         let cause = |message: &str| StatusCause { message: message.into(), field: "f".into(), ..Default::default() };
-        // The limit falls inside a multi-byte character of the text.
+        // The limit cuts a multi-byte character of this text.
         let causes = vec![cause("odd"), cause("even"), cause(&long), cause(&long), cause("short")];
         let details = StatusDetails { name: long.clone(), causes, ..Default::default() };
         let status = Status { message: long, details: Some(details), ..Default::default() }.cut();

@@ -1,8 +1,10 @@
-//! Media types that the server refuses: the reasons for 406, and the lists of types in the messages of 406 and 415.
+//! Media types that the server refuses: the reasons for 406, and the lists of supported types in the messages of 406
+//! and 415.
 
 use std::fmt;
 
-/// Why the server has no acceptable form of the response. Each reason has kube-apiserver's message for 406.
+/// The reason why the server can generate no form of the response that the client accepts. Each reason has
+/// kube-apiserver's message for 406.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unacceptable {
     /// The client wants the metadata of one object, but the result is a list.
@@ -11,19 +13,19 @@ pub enum Unacceptable {
     NotAList,
     /// The router found no acceptable media type for the path.
     Route {
-        /// Whether the path allows a watch. The message then also lists the types of a watch.
+        /// Whether the path allows a watch. The message then also lists the media types of a watch.
         streaming: bool,
     },
-    /// Like `Route`, for a path that serves only JSON.
+    /// The router found no acceptable media type for a path that serves only JSON.
     JsonRoute,
     /// The client accepts no media type in which a watch can be sent.
     Stream,
-    /// The client names each available type with parameters that the server does not support.
+    /// The client names each available media type only with parameters that the server does not support.
     Transform,
 }
 
 impl Unacceptable {
-    /// Whether the `Status` has an empty `details` object, as in errors of the router.
+    /// Whether the `Status` contains an empty `details` object, as in errors of kube-apiserver's router.
     #[must_use]
     pub fn has_details(self) -> bool {
         matches!(self, Self::JsonRoute | Self::Route { .. })
@@ -64,7 +66,7 @@ pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 pub const JSON_PATCH: &str = "application/json-patch+json";
 /// Media type of a merge patch (RFC 7386).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Media type of a strategic merge patch. The rules of this patch depend on the type of the object.
+/// Media type of a strategic merge patch. The rules of such a patch depend on the kind of the object.
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Credentials of a connection's peer, and the caller of each request on the connection.
+//! The credentials of a connection's peer, and the caller of each request on the connection.
 //!
-//! The peer's certificates are evaluated again when the result expires or when the trusted CAs change. So the effect
-//! of removed CAs, expired certificates and resumed sessions is as in kube-apiserver, which checks the chain on every
-//! request. Invariant: only a proven front proxy may name users in field lines.
+//! The server evaluates the peer's certificates again when the last evaluation expires or when the trusted CAs change.
+//! kube-apiserver verifies the chain for every request. So removed CAs, expired certificates and resumed sessions have
+//! the same effect in both servers. Invariant: only a proven front proxy may name users in field lines.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 /// The credentials of a connection's peer.
 pub struct Credentials {
     kind: Kind,
-    /// The user that the front proxy named last. The next request reuses the memory of this value.
+    /// The user that the front proxy named in its last request. The next request reuses the memory of this value.
     spoken_for: Cell<Option<Rc<Identity>>>,
 }
 
 enum Kind {
-    /// The peer uses cleartext on loopback. It has full rights.
+    /// The peer uses cleartext on loopback, and has full rights.
     Insecure,
-    /// The peer uses TLS, and its certificates have not been evaluated yet.
+    /// The peer uses TLS, and the server has not evaluated the peer's certificates yet.
     Unproven,
-    /// The peer uses TLS. `proof` is what its certificates prove under `trust`.
+    /// The peer uses TLS. `proof` is what the peer's certificates prove with the CAs in `trust`.
     Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
 }
 
@@ -53,8 +53,9 @@ impl Credentials {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Evaluates the certificates again if the proof is out of date. Call `refresh` before serving requests. `chain`
-    /// is the peer's certificate chain, the peer's own certificate first. It may be empty.
+    /// Evaluates the peer's certificates again if the last evaluation is out of date. Call `refresh` before the server
+    /// serves requests. `chain` is the certificate chain, with the peer's own certificate first. The chain may be
+    /// empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         match &self.kind {
             Kind::Insecure => return,
@@ -71,14 +72,14 @@ impl Credentials {
         matches!(self.kind, Kind::Insecure)
     }
 
-    /// Whether the peer is a front proxy, which may name any user.
+    /// Whether the peer is a front proxy, which may name any user as the caller of a request.
     #[must_use]
     pub fn is_front_proxy(&self) -> bool {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has not proven an identity that has rights. A user without more rights than
-    /// an anonymous peer counts as anonymous, since a cluster's CA may issue many certificates. A front proxy never
+    /// Whether the peer is anonymous: it has not proven an identity with rights. A cluster's CA may issue many
+    /// certificates, so a user without more rights than an anonymous peer counts as anonymous too. A front proxy never
     /// counts as anonymous, even if one of its requests names no user.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
@@ -89,12 +90,11 @@ impl Credentials {
         }
     }
 
-    /// Determines the caller of a request with these field lines.
+    /// Returns the caller of a request with these field lines.
     ///
-    /// # Errors
-    /// [`ApiError::Unauthorized`] if the field lines of a front proxy are unreadable. Also if the lines of any other
-    /// peer claim a user, because this is an attack or a misconfigured aggregator. kube-apiserver ignores such lines,
-    /// but an operator notices a refusal sooner.
+    /// # Errors [`ApiError::Unauthorized`] if the field lines of a front proxy are unreadable. This error also applies
+    /// if field lines of any other peer name a user. Such a peer is an attacker or a misconfigured aggregator.
+    /// kube-apiserver ignores such lines, but an operator notices a refusal sooner.
     pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),
@@ -103,7 +103,7 @@ impl Credentials {
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
-            // If a caller still uses the last identity, makes a new identity.
+            // A waiting request may still use the last identity. Then this request gets a new identity.
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
         assert_eq!(user(&IMPERSONATOR), Err(ApiError::Unauthorized));
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
-        // If the front proxy names no user, the caller is the user of the certificate. This certificate names none, so
-        // the caller is anonymous.
+        // If the front proxy names no user, the caller is the user of its certificate. This certificate names no user,
+        // so the caller is anonymous.
         assert!(matches!(proxy.caller(&PLAIN), Ok(Caller::Anonymous)));
     }
 

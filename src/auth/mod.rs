@@ -1,11 +1,11 @@
-//! Authentication and authorization of callers.
+//! Authentication of callers, and authorization of their requests.
 //!
-//! kube-apiserver authorizes the requests that its front proxy forwards, but does not run admission for them. So for
-//! such requests this module checks only [NodeRestriction](node). This module is stricter with direct callers. The
-//! Leases keep a cluster's nodes alive, so a certificate of the client CA is not enough. Members of `system:masters`
-//! may do everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as
-//! RBAC allows in every cluster. Anybody else has no rights. The messages are kube-apiserver's
-//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+//! kube-apiserver authorizes the requests that it forwards as a front proxy, but runs no admission for them. So for
+//! forwarded requests, this module checks only [NodeRestriction](node). For direct callers, this module is stricter
+//! than kube-apiserver. The Leases keep a cluster's nodes alive, so a certificate of the client CA does not suffice.
+//! Members of `system:masters` may do everything, and a node may use its own heartbeat. Members of `system:monitoring`
+//! may read the metrics, as RBAC allows in every cluster. Any other direct caller has no rights. The messages are those
+//! of kube-apiserver (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
 mod node;
@@ -24,21 +24,21 @@ use crate::verb::Verb;
 use node::{ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
 
-/// The sender of a request.
+/// The sender of a request, as far as the server has authenticated the sender.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// A caller without a proven identity. It may read only health and version.
+    /// A caller without a proven identity, who may read only health and version.
     Anonymous,
-    /// A caller on the cleartext port. The port is on loopback and grants full rights.
+    /// A caller on the cleartext port. This port is on loopback and grants full rights.
     Insecure,
-    /// A user that the front proxy named. kube-apiserver has authorized the request.
+    /// The user that the front proxy named. kube-apiserver has already authorized the request.
     Proxied(Rc<Identity>),
-    /// The user named by a verified certificate.
+    /// The user in the verified certificate of the peer.
     User(Rc<Identity>),
 }
 
 impl Caller {
-    /// Returns the requester to which a request of this caller counts. Each requester may use only a part of the
+    /// Returns the requester for the permits of this caller's requests. Each requester may use only a part of the
     /// permits for concurrent work.
     #[must_use]
     pub fn requester(&self) -> Requester<'_> {
@@ -54,7 +54,7 @@ impl Caller {
 }
 
 /// Whether a user belongs to the cluster itself: a component, a node, a service account of `kube-system`, or a member
-/// of `system:masters`. Service accounts of other namespaces may belong to anybody.
+/// of `system:masters`. Service accounts of other namespaces may belong to any user of the cluster.
 fn is_of_cluster(identity: &Identity) -> bool {
     let component = |rest: &str| match rest.strip_prefix("serviceaccount:") {
         Some(account) => account.starts_with("kube-system:"),
@@ -63,12 +63,12 @@ fn is_of_cluster(identity: &Identity) -> bool {
     identity.user.strip_prefix("system:").is_some_and(component) || identity.is_in(GROUP_MASTERS)
 }
 
-/// Group that may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of
-/// the same name).
+/// Group that may read `/metrics` in every cluster, by the ClusterRole of the same name
+/// (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Checks that `caller` may send `method` to `path`. `route` is the route of `path`, and `verb` is the verb on the
-/// resource.
+/// Checks that `caller` may send a request with `method` to `path`. `route` is the route of `path`. `verb` is the verb
+/// of a request for Leases.
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for anonymous callers. For other callers [`ApiError::Forbidden`], or
@@ -116,11 +116,11 @@ fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
-/// If the request would write the hand-over Lease, checks that `caller` may do so. The hand-over Lease decides who may
-/// write Leases in the whole cluster. So the right to write Leases in its namespace is not enough.
+/// Checks that `caller` may write the hand-over Lease, if the request would write that Lease. The hand-over Lease
+/// decides who may write Leases in the whole cluster. So the right to write Leases in its namespace does not suffice.
 ///
 /// # Errors
-/// [`ApiError::Forbidden`].
+/// [`ApiError::Forbidden`] for a caller without that right.
 fn authorize_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let Route::Lease { namespace, name } = route else { return Ok(()) };
     let is_write = matches!(verb, Some(Verb::Delete | Verb::Patch | Verb::Update));
@@ -145,11 +145,11 @@ pub(crate) fn check_master(caller: &Caller, name: &str, what: &str) -> Result<()
     }
 }
 
-/// Checks that `caller` may create a Lease `name`. If `name` is empty, the server will make the name from the prefix
-/// `generate_name`.
+/// Checks that `caller` may create a Lease `name`. If `name` is empty, the server will generate the name from the
+/// prefix `generate_name`.
 ///
 /// # Errors
-/// [`ApiError::Forbidden`].
+/// [`ApiError::Forbidden`] for a caller without that right.
 pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_name: &str) -> Result<(), ApiError> {
     let route = Route::Lease { namespace: namespace.into(), name: name.into() };
     authorize_handover(caller, &route, Some(Verb::Update))?;
@@ -161,8 +161,9 @@ pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_n
     }
 }
 
-/// Returns why a node that connects directly may not send a request (`plugin/pkg/auth/authorizer/node`,
-/// `authorizeLease`). The name of a new Lease is in the body of the request, so [`authorize_create`] checks it.
+/// Returns the reason why a node that connects directly may not send a request (`plugin/pkg/auth/authorizer/node`,
+/// `authorizeLease`); `None` if the node may. The name of a new Lease is in the body of the request, so
+/// [`authorize_create`] checks that name.
 fn node_refusal(node: &str, verb: Verb, namespace: Option<&str>, name: &str) -> Option<String> {
     if !matches!(verb, Verb::Create | Verb::Delete | Verb::Get | Verb::Patch | Verb::Update) {
         return Some("can only get, create, update, patch, or delete a node lease".to_owned());
@@ -282,7 +283,7 @@ mod tests {
         assert!(authorize_create(&node, "kube-node-lease", "n1", "").is_ok());
         assert!(authorize_create(&node, "kube-node-lease", "n2", "").is_err());
         assert!(authorize_create(&node, "kube-node-lease", "", "n1").is_err());
-        // The user name alone does not make a node: the group is needed too.
+        // The user name does not suffice to make a user a node: the user must also be in the group.
         assert_eq!(ask(&user("system:node:n1", &[]), Method::Get, OWN), Err(403));
     }
 

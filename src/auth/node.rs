@@ -1,8 +1,9 @@
-//! NodeRestriction: a node may write its own heartbeat and no other Lease.
+//! NodeRestriction: a node may write its own heartbeat (the Lease with the node's name in `kube-node-lease`) and no
+//! other Lease.
 //!
-//! kube-apiserver's admission does not run for requests that its aggregator forwards. So this module applies the rules
-//! of the NodeRestriction plugin to requests of nodes, forwarded or direct (`plugin/pkg/admission/noderestriction`,
-//! `pkg/auth/nodeidentifier`). Admission does not concern reads.
+//! kube-apiserver runs no admission for requests that its aggregator forwards. So this module applies the rules of the
+//! admission plugin NodeRestriction to all requests of nodes, forwarded or direct
+//! (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`). Admission does not restrict reads.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -16,13 +17,13 @@ const GROUP_NODES: &str = "system:nodes";
 /// Prefix of a node's user name.
 const NODE_USER_PREFIX: &str = "system:node:";
 
-/// Returns the node's name if the user is a node. The name is empty if the user name has only the prefix.
+/// Returns the name of the node if the user is a node. The name is empty if the user name consists only of the prefix.
 pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     let name = identity.user.strip_prefix(NODE_USER_PREFIX)?;
     identity.is_in(GROUP_NODES).then_some(name)
 }
 
-/// Checks that a node may change the object named in the path.
+/// Checks that a node may change the Lease that its path names.
 pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Route<'_>) -> Result<(), ApiError> {
     let is_change = verb.is_some_and(Verb::changes);
     match route {
@@ -64,15 +65,15 @@ fn refusal(identity: &Identity, node: &str, namespace: &str, shown: &str) -> Api
     ApiError::Forbidden { name: shown.to_owned(), message }
 }
 
-/// Message of admission and of the node authorizer for a Lease outside the namespace of heartbeats.
+/// Returns the message of admission and of the node authorizer for a Lease outside the namespace of heartbeats.
 pub(super) fn only_namespace() -> String {
     format!("can only access leases in the \"{NODE_LEASE_NAMESPACE}\" system namespace")
 }
 
-/// Message of admission and of the node authorizer for a Lease that is not the node's own.
+/// Message of admission and of the node authorizer about a Lease whose name is not the name of the node.
 pub(super) const ONLY_OWN_NAME: &str = "can only access node lease with the same name as the requesting node";
 
-/// Admission's name for an object without a name (apiserver `admission/errors.go`).
+/// The name that admission messages use for an object without a name (apiserver `admission/errors.go`).
 const UNKNOWN: &str = "Unknown";
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Users named by the front proxy in field lines.
+//! Reads the user that the front proxy names in the field lines of a request.
 //!
-//! kube-apiserver's aggregator authenticates itself with the front-proxy certificate. It names the user in
-//! `X-Remote-*` fields (Kubernetes, "Configure the Aggregation Layer"). The code that calls this module decides
-//! whether the peer may name users.
+//! kube-apiserver's aggregator authenticates itself with the front-proxy certificate, and names the user in
+//! `X-Remote-*` fields (Kubernetes, "Configure the Aggregation Layer"). The caller of this module decides whether the
+//! peer may name users.
 
 use crate::http::FieldLines;
 use crate::tls::identity::Identity;
 use crate::tls::trust::HeaderNames;
 
-/// Why field lines name no user.
+/// The reason why the field lines name no user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unnamed {
     /// No field line names a user.
@@ -18,19 +18,19 @@ pub(super) enum Unnamed {
     Unreadable,
 }
 
-/// The meaning of a field line.
+/// The meaning of a field line for the identity of the user.
 enum Role {
-    /// The user name, with the position of the matching field name in the configuration.
+    /// The user name. The number is the position of the field name in the configured names.
     Username(usize),
-    /// A group.
+    /// A group of the user.
     Group,
-    /// The UID or a further attribute, which this server does not use.
+    /// The UID of the user or an extra attribute, which this server does not use.
     Other,
 }
 
-/// Whether the field lines claim a user or an attribute of a user. An impersonation field is such a claim too
-/// (Kubernetes, "User impersonation"). If the server ignored this field, the request would run with the sender's own
-/// rights, which may be greater.
+/// Whether the field lines name a user or an attribute of a user. An impersonation field counts too (Kubernetes, "User
+/// impersonation"). If the server ignored such a field, the server would use the sender's own rights, which may be
+/// greater.
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
     fields.for_each(&mut |name, _| {
@@ -39,11 +39,11 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Reads the user that the field lines name into `identity`, and reuses the memory of `identity`. Only the first 64
+/// Stores the user that the field lines name in `identity`, and reuses the memory of `identity`. Only the first 64
 /// configured field names for the user name count.
 ///
 /// # Errors
-/// [`Unnamed`]. Then `identity` names no user.
+/// [`Unnamed`]. The user name in `identity` is then not valid.
 pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
     let mut reading = Reading { is_claim: false, is_text: true, username: FirstLines::default(), groups: 0 };
     identity.user.clear();
@@ -71,7 +71,7 @@ fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
     if position(&names.group).is_some() {
         return Some(Role::Group);
     }
-    // An empty prefix, which a ConfigMap may contain, would make every field a claim.
+    // An empty prefix, which a ConfigMap may contain, would match every field.
     let is_extra = |prefix: &String| !prefix.is_empty() && has_prefix(name, prefix.as_bytes());
     (position(&names.uid).is_some() || names.extra_prefix.iter().any(is_extra)).then_some(Role::Other)
 }
@@ -84,13 +84,13 @@ fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix))
 }
 
-/// What was read so far from one request's field lines.
+/// What the server has read from the field lines of one request so far.
 struct Reading {
     is_claim: bool,
     is_text: bool,
     username: FirstLines,
-    /// Number of groups read from this request. They are the first ones in `Identity::groups`; later elements are left
-    /// from an earlier request.
+    /// Number of groups in this request. They are the first elements of `Identity::groups`. Later elements are from an
+    /// earlier request.
     groups: usize,
 }
 
@@ -109,19 +109,19 @@ impl Reading {
     }
 }
 
-/// Which configured field names have had a line, and which name's value is used.
+/// The configured field names that have had a line, and the field name whose value is used.
 #[derive(Default)]
 struct FirstLines {
-    /// A bit for each configured name. Names after the 64th are ignored.
+    /// A bit for each configured field name that has had a line. Names after the 64th are ignored.
     seen: u64,
-    /// Position of the configured name whose value is used.
+    /// Position of the configured field name whose value is used.
     taken: Option<usize>,
 }
 
 impl FirstLines {
-    /// Keeps the value of the field name that comes first in the configuration. Only the first line of each name
-    /// counts. If this line is empty, the next name is used, not the next line of the same name (apiserver
-    /// `headerrequest`, `headerValue`, and Go's `Header.Get`).
+    /// Stores `value` in `own` if its field name comes before the field name whose value is used so far. Only the first
+    /// line of each field name counts. If this line is empty, the next field name is used, not the next line of this
+    /// name (apiserver `headerrequest`, `headerValue`, and Go's `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;
@@ -149,7 +149,7 @@ fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Field lines of a test.
+    /// Field lines of a request, for tests.
     pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a [u8])]);
 
     impl FieldLines for Lines<'_> {
@@ -192,7 +192,7 @@ pub(crate) mod tests {
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-a", b"")]), Err(Unnamed::Unreadable));
-        // An empty first line still counts as the first.
+        // An empty first line still counts as the first line of its field name.
         assert_eq!(user(&[("x-a", b""), ("x-a", b"a")]), Err(Unnamed::Unreadable));
         assert_eq!(user(&[("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-b", b""), ("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]), Err(Unnamed::Unreadable));

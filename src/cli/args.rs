@@ -1,5 +1,5 @@
-//! The server's command line. Flags have kube-apiserver's names. They are checked as far as possible before the server
-//! starts.
+//! The server's command line. Its flags have kube-apiserver's names. The server checks the flags as far as possible
+//! before it starts.
 
 use super::cluster_etcd::ClusterEtcdArgs;
 use super::etcd::EtcdArgs;
@@ -26,8 +26,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Minimum age at which etcd's history is compacted, in seconds. A replica that was disconnected for longer loads all
-/// Leases again.
+/// Minimum age at which the history of etcd may be compacted, in seconds. A replica whose watch of etcd was interrupted
+/// for longer loads all Leases again.
 const COMPACTION_SECONDS_MIN: u32 = 60;
 
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1).
@@ -305,22 +305,22 @@ pub enum Command {
     },
 }
 
-/// Storage of the Leases.
+/// Storage of the Leases, the value of `--storage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StorageKind {
-    /// In a data folder.
+    /// In a data folder on disk.
     Disk,
     /// In etcd.
     Etcd,
-    /// In the process.
+    /// In the memory of the process.
     Memory,
 }
 
 impl Args {
-    /// Reads and checks a command line, program name first.
+    /// Parses and checks a command line. The first word is the name of the program.
     ///
     /// # Errors
-    /// The reason why the server does not start.
+    /// The reason why the server does not start, or the text for `--help` and `--version`.
     pub fn parse_checked(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let args = Self::try_parse_from(words).map_err(|e| match e.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Information(e.render().to_string()),
@@ -338,13 +338,13 @@ impl Args {
         Ok(args)
     }
 
-    /// Returns the address of HTTPS; `None` if HTTPS is switched off.
+    /// Returns the address and port of HTTPS; `None` if HTTPS is switched off.
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         (self.secure_port != 0).then(|| SocketAddr::new(self.bind_address, self.secure_port))
     }
 
-    /// Returns the address of cleartext HTTP, always on loopback; `None` if it is switched off.
+    /// Returns the address and port of cleartext HTTP, always on loopback; `None` if cleartext HTTP is switched off.
     #[must_use]
     pub fn insecure_addr(&self) -> Option<SocketAddr> {
         (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
@@ -360,7 +360,7 @@ impl Args {
         FeatureGates::parse(&self.feature_gates)
     }
 
-    /// Whether a flag needs requests to a cluster.
+    /// Whether some flag makes the server send requests to a cluster's kube-apiserver.
     #[must_use]
     pub fn asks_cluster(&self) -> bool {
         self.requestheader_from_cluster || self.namespaces_from_cluster || self.publish_endpoints.is_some()
@@ -383,7 +383,7 @@ impl Args {
         if self.secure_port == 0 {
             return Err("--publish-endpoints needs a --secure-port".into());
         }
-        // Addresses that the API refuses (Kubernetes, `ValidateEndpointIP`).
+        // The API refuses these addresses in an EndpointSlice (Kubernetes, `ValidateEndpointIP`).
         match self.advertise_address {
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => {}
             Some(IpAddr::V4(address)) if address.is_link_local() => {}
@@ -396,7 +396,7 @@ impl Args {
         Err(format!("--advertise-address {address}: an EndpointSlice cannot hold it"))
     }
 
-    /// Returns the user's serving certificate and key.
+    /// Returns the files of the serving certificate and its key that the flags name; `None` if they name none.
     #[must_use]
     pub fn serving_files(&self) -> Option<(&Path, &Path)> {
         self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
@@ -422,7 +422,7 @@ impl Args {
         FrontProxySource::File(ca.clone(), front_proxy)
     }
 
-    /// Whether the user named the file `path`, so that its errors are errors of the command line.
+    /// Whether a flag names the file `path`. An error of such a file is an error of the command line.
     #[must_use]
     pub fn names(&self, path: &Path) -> bool {
         self.named_files().any(|(_, named)| named == path)
@@ -442,7 +442,7 @@ impl Args {
         .chain(self.cluster_etcd.named_files())
     }
 
-    /// Returns the configuration of etcd, including this server's limits for its data in etcd.
+    /// Returns the configuration of etcd, with the limits that flags set for this server's data in etcd.
     #[must_use]
     pub fn etcd_config(&self) -> etcd::Config {
         etcd::Config {
@@ -468,7 +468,7 @@ impl Args {
         self.etcd.check()
     }
 
-    /// Checks the flags beyond clap's rules: their combinations and the files.
+    /// Checks the flags beyond clap's rules: combinations of flags, and the files that flags name.
     fn check(&self) -> Result<(), String> {
         if self.secure_port == 0 && self.insecure_port == 0 {
             return Err(
@@ -503,8 +503,8 @@ impl Args {
                 return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
             }
         }
-        // One empty value is a list without names, which allows all names. Two empty values, from `,`, are a list that
-        // allows no name in kube-apiserver. So this server must not allow all names.
+        // One empty value is a list without names, which allows all names. Two empty values, from `,`, make a list that
+        // allows no name in kube-apiserver. So this server must not treat such a list as allowing all names.
         let allowed = &self.requestheader_allowed_names;
         if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
             return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));
@@ -515,10 +515,10 @@ impl Args {
     }
 }
 
-/// Checks that the files of flags can be read.
+/// Checks that the process can read the files that flags name.
 ///
 /// # Errors
-/// The first file that cannot be read.
+/// The error of the first file that the process cannot read.
 pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
     files.iter().try_for_each(|(flag, file)| match fs::read(file) {
         Ok(_) => Ok(()),
@@ -526,10 +526,10 @@ pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
     })
 }
 
-/// Checks that a flag names a folder, or a path that may become one.
+/// Checks that a flag names a folder, or a path at which a folder can be created.
 ///
 /// # Errors
-/// Why `dir` cannot be a folder.
+/// The reason why `dir` cannot be a folder.
 pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String> {
     match dir {
         Some(dir) if dir.as_os_str().is_empty() => Err(format!("{flag} is empty")),
@@ -538,7 +538,7 @@ pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String>
     }
 }
 
-/// Whether `name` is a field name (RFC 9110 §5.1), or the beginning of one.
+/// Whether `name` is a field name (RFC 9110 §5.1), or a prefix of one.
 fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
@@ -550,7 +550,7 @@ fn parse_node_name(text: &str) -> Result<CompactString, String> {
     }
 }
 
-/// Parses a number of bytes, plain or with a binary suffix.
+/// Parses a number of bytes, without a suffix or with KiB, MiB or GiB.
 fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let (digits, unit) =
@@ -822,7 +822,7 @@ mod tests {
         assert_eq!(own.allowed_names, ["a", "b", "c"]);
         assert_eq!(own.header_names.group, ["X-A", "X-B"]);
         assert_eq!(own.header_names.username, ["X-Remote-User"]);
-        // An empty list, as a script may write it, allows any name.
+        // An empty list, which a script may pass, allows any name.
         let any = parse(&[ca, "--requestheader-allowed-names="]).expect("a command line").front_proxy();
         assert!(matches!(any, FrontProxySource::File(_, front_proxy) if front_proxy.allowed_names.is_empty()));
         for value in [",", ",,"] {

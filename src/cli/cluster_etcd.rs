@@ -31,7 +31,7 @@ pub struct ClusterEtcdArgs {
 }
 
 impl ClusterEtcdArgs {
-    /// Returns the configuration of the cluster's etcd; `None` if the command line does not name it.
+    /// Returns the configuration of the cluster's etcd; `None` if no flag names its URLs.
     #[must_use]
     pub fn config(&self) -> Option<Config> {
         (!self.cluster_etcd_servers.is_empty()).then(|| Config {
@@ -44,7 +44,7 @@ impl ClusterEtcdArgs {
         })
     }
 
-    /// Returns the files that the flags name.
+    /// Returns each file that a flag names, with the flag.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         [
             ("--cluster-etcd-cafile", &self.cluster_etcd_cafile),

@@ -1,4 +1,4 @@
-//! Documents made from the server's flags: completion scripts and the manual pages.
+//! Documents generated from the server's flags: completion scripts and manual pages.
 
 use super::{Args, PROGRAM};
 use clap::CommandFactory as _;
@@ -16,11 +16,11 @@ pub fn completion(shell: Shell) -> Vec<u8> {
 /// Returns the manual page of the server, or of the command `name`, in roff.
 ///
 /// # Panics
-/// There is no such command.
+/// If there is no command `name`.
 #[must_use]
 pub fn manual(name: Option<&str>) -> Vec<u8> {
     let mut program = Args::command();
-    // Sets the names and usages of the commands on their pages.
+    // This call sets the name and the usage of each command for its manual page.
     program.build();
     let command = match name {
         Some(name) => program.find_subcommand(name).cloned().expect("the flags' parser knows the commands"),

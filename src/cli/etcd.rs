@@ -1,4 +1,4 @@
-//! The flags of etcd, with kube-apiserver's names and meaning.
+//! The flags for this server's etcd, with kube-apiserver's names and meaning.
 
 use crate::etcd::Config;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct EtcdArgs {
 }
 
 impl EtcdArgs {
-    /// Returns the configuration of etcd.
+    /// Returns the configuration of etcd, with default limits for this server's data in etcd.
     #[must_use]
     pub fn config(&self) -> Config {
         Config {
@@ -41,12 +41,12 @@ impl EtcdArgs {
         }
     }
 
-    /// Whether the command line has flags of etcd.
+    /// Whether the command line has a flag for etcd's URLs or files.
     pub(super) fn is_used(&self) -> bool {
         !self.etcd_servers.is_empty() || self.named_files().next().is_some()
     }
 
-    /// Returns the files that the flags name.
+    /// Returns each file that a flag names, with the flag.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         [
             ("--etcd-cafile", &self.etcd_cafile),
@@ -70,10 +70,10 @@ impl EtcdArgs {
     }
 }
 
-/// Checks the URLs of etcd's members, whose flags begin with `--` and `prefix`.
+/// Checks the URLs in the flag `--{prefix}-servers`, which are those of etcd's members.
 ///
 /// # Errors
-/// The first URL that is wrong, or that needs authorities.
+/// The first URL that is malformed, or that needs the file of certificate authorities.
 pub(super) fn check_members(prefix: &str, urls: &[String], has_authorities: bool) -> Result<(), String> {
     for url in urls {
         if !is_member(url) {

@@ -1,6 +1,7 @@
-//! Command lines: [`Args`] is that of the server. The functions of this module serve all programs of this workspace.
+//! Command lines. [`Args`] is the command line of the server. All programs of this workspace use the functions of this
+//! module.
 //!
-//! An error is one line, so that it is easy to find in a supervisor's log.
+//! Each error is one line, so that it is easy to find in the log of a supervisor such as systemd.
 
 mod args;
 mod cluster_etcd;
@@ -21,10 +22,10 @@ pub use switch::{RollbackArgs, SwitchArgs, TakeoverArgs};
 /// Name of the server, as a prefix of its messages.
 pub const PROGRAM: &str = "coordination-apiserver";
 
-/// Exit status for a wrong command line.
+/// Exit status of a program with a wrong command line.
 pub const USAGE: u8 = 2;
 
-/// Why the program does not start.
+/// The reason why the program does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// `--help` or `--version`: text for standard output, exit status 0.
@@ -33,8 +34,8 @@ pub enum Stop {
     Wrong(String),
 }
 
-/// Parses the command line of another program of this workspace with `T`. Help and version go to standard output, and
-/// errors to standard error, in one line.
+/// Parses the command line of another program of this workspace with `T`. Writes help and version to standard output,
+/// and an error as one line to standard error.
 ///
 /// # Errors
 /// The exit status after help, version or an error.
@@ -44,7 +45,7 @@ pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
             _ = writeln!(io::stderr(), "{program}: {}", wrong_usage(&error));
             ExitCode::from(USAGE)
         } else {
-            // A closed pipe is not a failure.
+            // It is no failure if the reader of standard output has closed the pipe.
             _ = error.print();
             ExitCode::SUCCESS
         }
@@ -61,8 +62,8 @@ pub fn wrong_usage(error: &clap::Error) -> String {
     told.split("\n\n").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the message on one line: white space becomes one blank, and other control characters, which user input may
-/// have, are escaped.
+/// Returns the message as one line. White space becomes one blank. Other control characters, which user input may
+/// contain, are escaped.
 #[must_use]
 pub fn one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());

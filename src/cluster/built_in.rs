@@ -1,7 +1,8 @@
-//! Follows the built-in Leases through kube-apiserver, for a takeover without access to the cluster's etcd.
+//! Follows the built-in Leases (the Leases that kube-apiserver itself stores) through kube-apiserver, for a takeover
+//! without access to the cluster's etcd.
 //!
-//! A watch that begins before kube-apiserver switches stays at built-in storage until the watch ends. Lists and watches
-//! that begin later reach this server, and fail.
+//! If a watch begins before kube-apiserver switches to this server, it reads built-in storage until the watch ends. A
+//! list or watch that begins later is forwarded to this server, and counts as failed.
 
 use super::Followed;
 use super::follow::{Seen, list_and_watch, told};
@@ -18,40 +19,40 @@ use std::time::Duration;
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::sleep;
 
-/// Time from a failure to the next attempt.
+/// Time from a failure of a list or watch to the next attempt.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// An event of the built-in Leases.
+/// An event from the list or the watch of built-in Leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltInChange {
-    /// All Leases, from a list.
+    /// All built-in Leases, from a list.
     All(Vec<StoredLease>),
-    /// A Lease that was created or changed.
+    /// A built-in Lease that was created or changed.
     Present(StoredLease),
-    /// The key of a Lease that was deleted.
+    /// The key of a built-in Lease that was deleted.
     Gone(String),
-    /// A list or a watch has failed. The next event is the result of a list.
+    /// A list or a watch has failed for this reason. The next event is a list, or another failure.
     Failed(String),
 }
 
-/// The event loop's end.
+/// The event loop's end of the channel.
 #[derive(Debug)]
 pub struct BuiltInChanges {
-    /// Number of runs so far.
+    /// Number of runs so far. A run is a list and the watch that follows it.
     runs: u64,
-    /// The run for which the thread must follow the Leases.
+    /// The run in which the cluster thread must follow the built-in Leases; `None` if it must follow none.
     wanted: Sender<Option<u64>>,
     events: Updates<(u64, BuiltInChange)>,
 }
 
-/// The thread's end.
+/// The cluster thread's end of the channel.
 #[derive(Debug)]
 pub struct BuiltInRequests {
     wanted: Receiver<Option<u64>>,
     events: UpdateSender<(u64, BuiltInChange)>,
 }
 
-/// Creates both ends. Events wake the event loop with `waker`.
+/// Creates both ends of the channel. Events wake the event loop with `waker`.
 #[must_use]
 pub fn built_in(waker: Arc<Waker>) -> (BuiltInChanges, BuiltInRequests) {
     let (asked, wanted) = watch::channel(None);
@@ -60,7 +61,7 @@ pub fn built_in(waker: Arc<Waker>) -> (BuiltInChanges, BuiltInRequests) {
 }
 
 impl BuiltInChanges {
-    /// Starts a new run, which begins with a list. Ends the run before it.
+    /// Begins a new run: a list of all built-in Leases, and then a watch. Ends the run before it.
     pub fn begin(&mut self) {
         self.runs += 1;
         self.wanted.send_replace(Some(self.runs));
@@ -71,14 +72,14 @@ impl BuiltInChanges {
         self.wanted.send_if_modified(|run| run.take().is_some());
     }
 
-    /// Removes and returns the next event of the current run.
+    /// Removes and returns the next event of the current run. Discards events of earlier runs.
     pub fn next(&self) -> Option<BuiltInChange> {
         let wanted = *self.wanted.borrow();
         std::iter::from_fn(|| self.events.next()).find(|(run, _)| Some(*run) == wanted).map(|(_, change)| change)
     }
 }
 
-/// Follows the Leases whenever the event loop wants them, until the event loop drops its end.
+/// Follows the built-in Leases while the event loop wants a run. Returns when the event loop has dropped its end.
 pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted, events }: BuiltInRequests) {
     let api: Api<Lease> = Api::all(client);
     loop {
@@ -96,10 +97,10 @@ pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted
     }
 }
 
-/// Passes all Leases and then every change to `send`, until a failure or until `send` returns false.
+/// Passes all built-in Leases and then every change to `send`, until a failure or until `send` returns false.
 ///
 /// # Errors
-/// The reason for the failure.
+/// The reason for the failure of the list or the watch.
 async fn follow_run(api: &Api<Lease>, send: impl Fn(BuiltInChange) -> bool) -> Result<(), String> {
     let (mut refused, followed) = (None, Followed::built_in());
     let ended = list_and_watch(api, None, &followed, |seen| {
@@ -125,16 +126,16 @@ fn key(lease: &Lease) -> String {
     format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Converts a Lease.
+/// Converts a Lease of kube-apiserver to a stored Lease.
 ///
 /// # Errors
-/// The Lease is not from built-in storage, or it has no valid `resourceVersion`.
+/// The Lease is not from built-in storage, or has no valid `resourceVersion`.
 fn stored(lease: &Lease) -> Result<StoredLease, String> {
     let key = key(lease);
     let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
     let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
-    // This server answers as soon as the kube-apiserver has switched. A list then has at least the Lease of the
-    // hand-over, whose version is one of this server's.
+    // Once the kube-apiserver has switched, this server answers the list. Such a list has at least the Lease of the
+    // hand-over, whose `resourceVersion` was issued by this server.
     if revision >= BUILT_IN_VERSIONS_END {
         return Err("kube-apiserver already forwards Leases to this server".to_owned());
     }

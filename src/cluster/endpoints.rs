@@ -1,9 +1,9 @@
 //! Maintains the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
-//! Every replica maintains the slices from the same identity Leases, and checks the slices every ten seconds. A replica
-//! replaces a slice only at the `resourceVersion` that it has read, so a late replica does not undo the change of
-//! another replica. The slices do not depend on kube-controller-manager, which has no leader while Leases are
+//! Every replica computes the same slices from the same identity Leases, and checks the slices every ten seconds. A
+//! replica replaces a slice only at the `resourceVersion` that it has read. So a late replica does not undo the change
+//! of another replica. The slices do not depend on kube-controller-manager, which has no leader while Leases are
 //! unavailable.
 
 use super::Followed;
@@ -23,19 +23,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Label of the slices that this server maintains, and its value.
+/// Label of the slices that this server maintains, and the value of this label.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coordination-apiserver");
-/// Label with the name of the Service.
+/// Label of a slice with the name of its Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Name of the Service's port.
 const PORT_NAME: &str = "https";
-/// HTTP status codes for a slice that was changed or deleted after this replica read it.
+/// HTTP status codes for a write of a slice that was changed or deleted after this replica read it.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
-/// Interval of the checks while the slices are correct.
+/// Interval at which a replica checks the slices while they are correct.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A Service by its name.
+/// The namespace and name of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
     /// The namespace of the Service.
@@ -89,10 +89,10 @@ impl fmt::Display for ReplicaEndpoint {
     }
 }
 
-/// The endpoints of the replicas that the event loop has set last.
+/// The endpoints of the replicas, as the event loop has set them last.
 #[derive(Clone, Debug, Default)]
 struct Said {
-    /// Number of changes of the endpoints.
+    /// Number of times that the endpoints have changed.
     generation: u64,
     endpoints: Vec<ReplicaEndpoint>,
 }
@@ -105,7 +105,8 @@ pub struct EndpointsSender(watch::Sender<Said>);
 #[derive(Debug)]
 pub struct EndpointsReceiver(watch::Receiver<Said>);
 
-/// Creates both ends of the channel. The slices stay unchanged until the event loop sets the first endpoint.
+/// Creates both ends of the channel. The cluster thread leaves the slices unchanged until the event loop sets
+/// endpoints.
 #[must_use]
 pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
     let (sender, receiver) = watch::channel(Said::default());
@@ -113,7 +114,7 @@ pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
 }
 
 impl EndpointsSender {
-    /// Sets the endpoints of the replicas, in order. Never blocks. Returns the generation of these endpoints.
+    /// Sets the endpoints of the live replicas, sorted. Never blocks. Returns the generation of these endpoints.
     pub fn set(&self, endpoints: Vec<ReplicaEndpoint>) -> u64 {
         self.0.send_if_modified(|said| {
             let is_other = said.endpoints != endpoints;
@@ -126,9 +127,9 @@ impl EndpointsSender {
     }
 }
 
-/// Maintains the slices of `service` while the sender exists. An empty list of endpoints leaves the slices unchanged:
-/// either this replica does not know which replicas are alive, or this replica was the last one and may return at the
-/// same address. Reports the generation of the endpoints in the slices to `published`.
+/// Maintains the slices of `service` while the sender exists. Leaves the slices unchanged while the list of endpoints
+/// is empty: this replica may not know which replicas are alive. Or this replica was the last one, and may return at
+/// the same address. Reports the generation of the endpoints in the slices to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,
@@ -169,7 +170,7 @@ pub(super) async fn keep_endpoints(
     }
 }
 
-/// Changes the slices so that they contain exactly `wanted`.
+/// Changes the slices in the cluster so that they contain exactly the endpoints `wanted`.
 async fn reconcile(
     api: &Api<EndpointSlice>,
     service: &ServiceName,
@@ -201,15 +202,15 @@ async fn reconcile(
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(EndpointSlice),
-    /// Replaces the slice at its `resourceVersion`.
+    /// Replaces the slice, at the `resourceVersion` that this replica has read.
     Replace(EndpointSlice),
-    /// Deletes the slice at its `resourceVersion`.
+    /// Deletes the slice, at the `resourceVersion` that this replica has read.
     Delete(EndpointSlice),
 }
 
-/// Plans the changes after which the slices `found` hold exactly `wanted`. All endpoints of a slice share one port and
-/// one address family, so each such pair has a slice. Deletions come last, so that a slice with endpoints always
-/// exists.
+/// Returns the changes after which the slices `found` contain exactly the endpoints `wanted`. All endpoints of a slice
+/// share one port and one address family, so each such pair has a slice. Deletions come last, so that at any time some
+/// slice has endpoints.
 fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[ReplicaEndpoint]) -> Vec<Step> {
     let mut groups: BTreeMap<String, Vec<&ReplicaEndpoint>> = BTreeMap::new();
     for endpoint in wanted {
@@ -243,7 +244,7 @@ fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
     is_as_long && pairs.all(|(known, wanted)| is_same(known, wanted)) && known.ports == wanted.ports
 }
 
-/// Builds the slice of these endpoints, which share one port and one address family.
+/// Creates a slice of these endpoints, which share one port and one address family.
 fn slice(service: &ServiceName, name: &str, endpoints: &[&ReplicaEndpoint]) -> EndpointSlice {
     let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
     let for_node = |node: &CompactString| EndpointHints {
@@ -301,7 +302,7 @@ mod tests {
         texts.iter().map(endpoint).collect()
     }
 
-    /// Applies the plan and returns the slices that the cluster then holds.
+    /// Applies the plan. Returns the slices that the cluster then contains, and the number of changes.
     fn applied(found: Vec<EndpointSlice>, wanted: &[&str]) -> (Vec<EndpointSlice>, usize) {
         let mut held: BTreeMap<_, _> = found.iter().map(|slice| (slice.name_any(), slice.clone())).collect();
         let steps = plan(&service(), found, &replica_endpoints(wanted));
@@ -352,7 +353,7 @@ mod tests {
         let nodes: Vec<_> = found[0].endpoints.iter().map(of_endpoint).collect();
         let expected = ["node-a", "node-b"].map(|node| (node.to_owned(), vec![node.to_owned()]));
         assert_eq!(nodes, expected);
-        // The plan replaces the hint of another client. It does not write a dropped hint again.
+        // The plan replaces a hint that another client has changed. But the plan does not write a dropped hint again.
         found[0].endpoints[0].hints = found[0].endpoints[1].hints.clone();
         let (mut found, steps) = applied(found, &wanted);
         assert_eq!(steps, 1);

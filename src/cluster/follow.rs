@@ -1,4 +1,4 @@
-//! Follows objects of the cluster: lists them, then watches them without end, and recovers from all failures
+//! Follows a resource of the cluster: lists its objects, then watches them without end, and recovers from all failures
 //! (Kubernetes API concepts, "Efficient detection of changes").
 
 use super::Followed;
@@ -12,33 +12,33 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// A change seen by the list or the watch.
+/// A change of the followed objects, seen by the list or the watch.
 #[derive(Debug)]
 pub(super) enum Seen<K> {
     /// All objects, from a list.
     All(Vec<K>),
-    /// An object that was added or modified.
+    /// A followed object that was added or modified.
     Present(K),
-    /// An object that was deleted.
+    /// A followed object that was deleted.
     Gone(K),
 }
 
-/// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So a
-/// connection that works is silent for at most this time.
+/// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So on a
+/// working connection, the server receives something at least this often.
 const WATCH_SECONDS: u32 = 50;
-/// Longest silence before the connection counts as dead. Until then new namespaces may go unnoticed. The value equals
-/// kube-apiserver's longest time for a list (`--request-timeout`).
+/// Maximum time without received bytes until the connection counts as dead. Until then, the server may miss new
+/// namespaces. The value equals kube-apiserver's maximum time for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// Shortest duration of a regular watch. A watch that ends sooner did not end because of its timeout.
+/// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// Pause after the first failure; each further failure doubles it.
+/// Pause after the first failed list or watch. Each further failure doubles the pause.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
 const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
-/// The longest pause.
+/// Maximum pause after a failed list or watch.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Passes every change to `apply`, until it returns `false`.
+/// Passes every change of the followed objects to `apply`, until `apply` returns `false`.
 pub(super) async fn follow<K>(
     api: Api<K>,
     fields: Option<&str>,
@@ -66,13 +66,13 @@ pub(super) async fn follow<K>(
         if has_listed {
             pause = PAUSE_MIN;
         }
-        // Jitter, so that many servers do not return at once.
+        // The pause is random, so that many servers do not send their requests at once.
         tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
-/// Formats an error with its sources, since these contain the reason.
+/// Formats an error with the errors that caused it, since these name the reason.
 #[must_use]
 pub fn told(error: &dyn Error) -> String {
     let (mut told, mut source) = (error.to_string(), error.source());
@@ -84,18 +84,19 @@ pub fn told(error: &dyn Error) -> String {
     told
 }
 
-/// Why following ended without an error.
+/// The reason why the server stopped to follow the objects without an error.
 pub(super) enum End {
-    /// The `resourceVersion` has expired, so a new list is needed.
+    /// The `resourceVersion` of the watch has expired, so a new list is needed.
     Expired,
-    /// `apply` wants no more changes.
+    /// `apply` has returned `false`, so no more changes are wanted.
     Unwanted,
 }
 
-/// Passes all objects and then every change to `apply`, until an error or until `apply` returns `false`.
+/// Lists the objects and then watches them. Passes all objects and then every change to `apply`, until an error or
+/// until `apply` returns `false`.
 ///
 /// # Errors
-/// The error of a request.
+/// The error of the list or the watch.
 pub(super) async fn list_and_watch<K>(
     api: &Api<K>,
     fields: Option<&str>,
@@ -118,7 +119,7 @@ where
     loop {
         let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
-        // A new watch begins at least every `WATCH_SECONDS`, so the time is recorded at least as often.
+        // A watch lasts at most `WATCH_SECONDS`. So the time of the last report is recorded at least that often.
         followed.hear();
         while let Some(event) = events.try_next().await? {
             let seen = match event {
@@ -141,7 +142,7 @@ where
                 return Ok(End::Unwanted);
             }
         }
-        // The pause avoids a busy loop if kube-apiserver ends every watch at once. In all other cases there is no
+        // The pause avoids a busy loop if kube-apiserver ends every watch at once. After a longer watch there is no
         // pause, since this server would not see objects that are created during the pause.
         if begun.elapsed() < WATCH_MIN {
             tokio::time::sleep(PAUSE_MIN).await;
@@ -149,5 +150,5 @@ where
     }
 }
 
-/// Code of a 410 Expired.
+/// HTTP status code in the ERROR event of a watch whose `resourceVersion` has expired.
 const STATUS_GONE: u16 = 410;

@@ -1,4 +1,4 @@
-//! The time at which the cluster last reported on a followed resource. The cluster thread writes the time, and the
+//! The time at which kube-apiserver last reported on a followed resource. The cluster thread writes this time, and the
 //! event loop reads it for `/metrics`.
 
 use crate::clock::wall_micros;
@@ -6,17 +6,17 @@ use crate::tls::config_map::CONFIG_MAP;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A followed resource and the time of the last report on it. All clones share the time.
+/// A followed resource, and the time of the last report on the resource. All clones share this time.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Name of the resource in the log and in `/metrics`.
     pub what: &'static str,
-    /// Time of the last response or event, in seconds since 1970; 0 for never.
+    /// Time of the last response or event about the resource, in seconds since 1970; 0 for never.
     last_heard: Arc<AtomicU64>,
 }
 
 impl Followed {
-    /// Creates the value for the cluster's authentication settings.
+    /// Creates the value for kube-apiserver's authentication settings.
     #[must_use]
     pub fn authentication() -> Self {
         Self { what: CONFIG_MAP, last_heard: Arc::default() }
@@ -34,19 +34,20 @@ impl Followed {
         Self { what: "endpointslices", last_heard: Arc::default() }
     }
 
-    /// Creates the value for the built-in Leases. They are followed only during a takeover, so `/metrics` has no time.
+    /// Creates the value for the built-in Leases. The server follows them only during a takeover, so `/metrics` omits
+    /// their time.
     #[must_use]
     pub fn built_in() -> Self {
         Self { what: "leases", last_heard: Arc::default() }
     }
 
-    /// Returns the time of the cluster's last response or event, in seconds since 1970; 0 for never.
+    /// Returns the time of the last response or event about the resource, in seconds since 1970; 0 for never.
     #[must_use]
     pub fn last_heard(&self) -> u64 {
         self.last_heard.load(Ordering::Relaxed)
     }
 
-    /// Records that a response or an event has arrived now.
+    /// Records that a response or an event about the resource has arrived now.
     pub(super) fn hear(&self) {
         self.last_heard.store(wall_micros() / 1_000_000, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Communication with the cluster that this server serves. The server reads the authentication settings of
+//! Communication with the cluster that this server serves. The server follows the authentication settings of
 //! kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas. During a takeover
-//! without access to etcd, it follows the built-in Leases.
+//! without access to etcd, it follows the built-in Leases (the Leases that kube-apiserver itself stores).
 //!
-//! A separate thread makes all requests to kube-apiserver. The event loop only takes the results from a queue
-//! (`updates`), so a slow or absent cluster does not delay renewals.
+//! A separate thread sends all requests to kube-apiserver. The event loop only takes the results from a queue
+//! (`updates`). So a slow or unreachable kube-apiserver does not delay renewals.
 
 mod built_in;
 mod endpoints;
@@ -34,7 +34,7 @@ use std::sync::mpsc;
 use std::thread;
 use tokio::runtime::{self, Runtime};
 
-/// A client of the cluster's kube-apiserver that has not sent any request yet.
+/// A client of the cluster's kube-apiserver, before its first request.
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
@@ -42,20 +42,20 @@ pub struct Cluster {
     server: String,
 }
 
-/// The Service whose EndpointSlices are maintained.
+/// The Service whose EndpointSlices this server maintains.
 #[derive(Debug)]
 pub struct PublishedEndpoints {
-    /// Time at which the slices were last correct.
+    /// The time at which this replica last found the slices correct, or corrected them.
     pub followed: Followed,
     /// The Service.
     pub service: ServiceName,
     /// The endpoints of the replicas.
     pub endpoints: EndpointsReceiver,
-    /// Receives the generation of the endpoints that the slices hold.
+    /// Queue for the generation of the endpoints that the slices contain.
     pub published: UpdateSender<u64>,
 }
 
-/// Why the cluster's configuration is unusable.
+/// The reason why the configuration of the cluster access is unusable.
 #[derive(Debug)]
 pub struct ClusterError {
     kubeconfig: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Configures access to the cluster by a kubeconfig, or by the service account of this pod. Sends no request yet.
+    /// Configures access to the cluster by a kubeconfig, or by the service account of this pod. Sends no request to it.
     ///
     /// # Errors
     /// The configuration is invalid or missing.
@@ -97,7 +97,7 @@ impl Cluster {
         let server = config.cluster_url.to_string();
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
-        // By default the client silently sleeps for minutes after some refusals. `follow` has its own pauses.
+        // By default, the client silently sleeps for minutes after some refusals. `follow` has its own pauses instead.
         config.default_retry = false;
         let client = {
             let _entered = runtime.enter();
@@ -107,8 +107,8 @@ impl Cluster {
     }
 
     /// Starts a thread that follows the cluster's authentication settings and namespaces, and maintains the
-    /// EndpointSlices of a Service. On request the thread also follows the built-in Leases. Each task ends when the
-    /// receiver of its results is dropped.
+    /// EndpointSlices of a Service. When the event loop asks for it, the thread also follows the built-in Leases. Each
+    /// of these tasks ends when the receiver of its results is dropped.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -148,7 +148,7 @@ impl Cluster {
     }
 }
 
-/// Reads a kubeconfig.
+/// Reads a kubeconfig file.
 ///
 /// # Errors
 /// A description of the error in the file.
@@ -158,8 +158,8 @@ pub async fn read_config(kubeconfig: &Path) -> Result<Config, String> {
     Config::from_custom_kubeconfig(file, &options).await.map_err(|error| error.to_string())
 }
 
-/// Describes a kubeconfig error without quoting the file. The parser's message shows the lines around an error and
-/// unexpected values, which may be keys and tokens.
+/// Describes a kubeconfig error without a quotation from the file. The parser's message would quote lines and values of
+/// the file, which may be keys and tokens.
 fn unquoted(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return error.to_string() };
     match error.location() {
@@ -177,7 +177,7 @@ async fn follow_authentication(client: Client, followed: &Followed, sender: mpsc
             Seen::Present(config_map) => Some(config_map),
             Seen::Gone(_) => None,
         };
-        // If the ConfigMap is missing, kube-apiserver creates it again. Until then the last settings stay valid.
+        // If the ConfigMap is missing, kube-apiserver creates it again. Until then, the last settings remain in effect.
         let Some(config_map) = config_map else {
             tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
             return true;
@@ -204,7 +204,7 @@ async fn follow_namespaces(client: Client, followed: &Followed, sender: UpdateSe
 }
 
 /// Returns the name and the phase of a namespace. kube-apiserver sets the phase `Terminating` and the deletion
-/// timestamp in one step (`pkg/registry/core/namespace/storage`), so the metadata shows the phase.
+/// timestamp in one step (`pkg/registry/core/namespace/storage`). So the metadata alone determines the phase.
 fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePhase) {
     let metadata = namespace.metadata;
     let phase = match metadata.deletion_timestamp {
@@ -222,7 +222,8 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    /// Goal: the client soon repeats a request that kube-apiserver refuses, even if its `Retry-After` is long.
+    /// Goal: the client soon repeats a request that kube-apiserver refuses, even if the `Retry-After` in the refusal is
+    /// long.
     #[test]
     fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
         const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";

@@ -1,9 +1,9 @@
 //! The cluster's existing and terminating namespaces, for the rules of the admission plugin NamespaceLifecycle.
 //!
-//! That plugin does not run for requests that the aggregator forwards. So this module applies its rules for creations
-//! (apiserver `admission/plugin/namespace/lifecycle`). Until the first list every namespace counts as existing: nodes
-//! must renew while the cluster starts, and `/readyz` reports that the server is not ready. This module learns of a
-//! change of a namespace some milliseconds after the change.
+//! kube-apiserver does not run that plugin for requests that its aggregator forwards. So this module applies the
+//! plugin's rules for creations (apiserver `admission/plugin/namespace/lifecycle`). Until the first list of namespaces
+//! arrives, every namespace counts as existing: nodes must renew while the cluster starts, and `/readyz` fails
+//! meanwhile. This module learns of a change of a namespace some milliseconds after the change.
 
 use crate::api_error::ApiError;
 use crate::resource::NODE_LEASE_NAMESPACE;
@@ -16,10 +16,10 @@ pub struct Namespaces(NamespaceList);
 
 #[derive(Clone, Debug, Default)]
 enum NamespaceList {
-    /// The server does not watch namespaces: all count as existing.
+    /// The server does not watch namespaces, so all namespaces count as existing.
     #[default]
     Unwatched,
-    /// The first list has not arrived yet: all namespaces count as existing.
+    /// The first list of namespaces has not arrived yet, so all namespaces count as existing.
     Awaited,
     /// The namespaces in this map exist, and so do the [`SYSTEM_NAMESPACES`].
     Known(HashMap<CompactString, NamespacePhase, foldhash::fast::RandomState>),
@@ -34,7 +34,7 @@ pub enum NamespacePhase {
     Terminating,
 }
 
-/// A change seen by the namespace watch.
+/// A change of the namespaces, seen by the list or the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceChange {
     /// All namespaces, from a list.
@@ -45,24 +45,24 @@ pub enum NamespaceChange {
     Gone(CompactString),
 }
 
-/// Namespaces that kube-apiserver creates and restores. They always count as existing, so that a node's first heartbeat
-/// in a new cluster is not refused (`pkg/controlplane/controller/systemnamespaces`).
+/// Namespaces that kube-apiserver creates and restores itself. They always count as existing. So the server does not
+/// refuse a node's first heartbeat in a new cluster (`pkg/controlplane/controller/systemnamespaces`).
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", NODE_LEASE_NAMESPACE, "kube-public", "kube-system"];
 
 impl Namespaces {
-    /// Creates the value for a server that watches namespaces and has not received the first list.
+    /// Creates the value for a server that watches namespaces and waits for their first list.
     #[must_use]
     pub fn awaited() -> Self {
         Self(NamespaceList::Awaited)
     }
 
-    /// Whether the first list has not arrived yet.
+    /// Whether the server watches namespaces, and their first list has not arrived yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.0, NamespaceList::Awaited)
     }
 
-    /// Applies a change.
+    /// Applies a change of the namespaces.
     pub fn apply(&mut self, change: NamespaceChange) {
         match (change, &mut self.0) {
             (NamespaceChange::All(all), state) => *state = NamespaceList::Known(all.into_iter().collect()),
@@ -72,22 +72,22 @@ impl Namespaces {
             (NamespaceChange::Gone(name), NamespaceList::Known(known)) => {
                 known.remove(&name);
             }
-            // Before the first list there is nothing to which a change could apply.
+            // Before the first list, no namespaces are known. So there is nothing to change.
             (_, NamespaceList::Awaited | NamespaceList::Unwatched) => {}
         }
     }
 
-    /// Whether the list of namespaces has arrived and lacks `namespace`.
+    /// Whether the first list of namespaces has arrived, and `namespace` does not exist.
     #[must_use]
     pub fn is_unknown(&self, namespace: &str) -> bool {
         matches!(&self.0, NamespaceList::Known(known) if !known.contains_key(namespace))
             && !SYSTEM_NAMESPACES.contains(&namespace)
     }
 
-    /// Whether a Lease `name` may be created in `namespace`.
+    /// Checks that a Lease `name` may be created in `namespace`.
     ///
     /// # Errors
-    /// [`ApiError::NamespaceNotFound`], [`ApiError::NamespaceTerminating`].
+    /// [`ApiError::NamespaceNotFound`] or [`ApiError::NamespaceTerminating`].
     pub fn admit_create(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
         let NamespaceList::Known(known) = &self.0 else { return Ok(()) };
         if self.is_unknown(namespace) {
@@ -114,7 +114,7 @@ mod tests {
     fn unwatched_and_awaited_namespaces_all_exist() {
         for mut namespaces in [Namespaces::default(), Namespaces::awaited()] {
             assert_eq!(code(&namespaces, "anything"), Ok(()));
-            // A change without a list gives no information about other namespaces.
+            // A change before the first list gives no information about other namespaces.
             namespaces.apply(NamespaceChange::Present("x".into(), NamespacePhase::Active));
             assert_eq!(code(&namespaces, "anything"), Ok(()));
         }

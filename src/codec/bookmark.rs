@@ -1,12 +1,12 @@
-//! The object of a BOOKMARK event. It is the same for all forms of a watch.
+//! The object of a BOOKMARK event. All forms of a watch are generated from this object.
 
 use crate::lease::Lease;
 
-/// The annotation that marks the end of the initial events of a watch.
+/// The annotation of a bookmark that marks the end of a watch's initial events.
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Returns an empty Lease. If `initial_events_end` is set, the Lease has the annotation. The caller adds the
-/// `resourceVersion` up to which the watcher has received all events.
+/// Returns an empty Lease for a bookmark. If `initial_events_end` is set, the Lease has the annotation
+/// [`INITIAL_EVENTS_END`]. The caller adds the `resourceVersion` up to which the watcher has received all events.
 #[must_use]
 pub fn bookmark_lease(initial_events_end: bool) -> Lease {
     let mut lease = Lease::default();

@@ -1,52 +1,52 @@
-//! The result of decoding a body, in any format.
+//! The result of the decoding of a body, in any format.
 
 use super::warnings::FieldWarnings;
 use crate::lease::Lease;
 use crate::resource::ApiVersion;
 use compact_str::CompactString;
 
-/// A Lease as the client sent it, with the complaints of strict decoding.
+/// A Lease as the client sent it, with the complaints of strict decoding about the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedLease {
-    /// The object.
+    /// The Lease.
     pub lease: Lease,
-    /// API version of the object. It may differ from the API version in the path.
+    /// API version of the Lease in the body. It may differ from the API version in the path.
     pub version: ApiVersion,
-    /// Number of metadata entries in the body. If the number exceeds the limit, the object has only some of these
-    /// entries.
+    /// Number of metadata entries, such as labels, in the body. If this number exceeds the limit, `lease` has only some
+    /// of the entries.
     pub entries: usize,
-    /// Unknown and repeated fields.
+    /// Complaints about unknown and repeated fields in the body.
     pub warnings: FieldWarnings,
 }
 
 /// Options of a deletion, decoded but not yet validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Grace period, in seconds; unused by the Lease API.
+    /// Grace period of the deletion, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// Preconditions on the object. An empty `preconditions` object differs from an absent one.
+    /// Preconditions on the Lease. An empty `preconditions` object has another meaning than an absent one.
     pub preconditions: Option<Preconditions>,
     /// The deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
-    /// What happens to the dependents.
+    /// What happens to the dependents of the Lease.
     pub propagation_policy: Option<CompactString>,
-    /// Stages that the dry run skips. Only `All` is valid.
+    /// Stages of the request that a dry run skips. Only `All` is valid.
     pub dry_run: Vec<CompactString>,
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: whether to delete an object that cannot be decoded.
     pub ignore_store_read_error: Option<bool>,
 }
 
-/// Preconditions of a `DeleteOptions`.
+/// Preconditions of a deletion, in `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// UID of the object.
+    /// UID that the Lease must have.
     pub uid: Option<CompactString>,
-    /// `resourceVersion` of the object.
+    /// `resourceVersion` that the Lease must have.
     pub resource_version: Option<CompactString>,
 }
 
 impl DeleteOptions {
-    /// Scheme that kube-apiserver's errors name for `DeleteOptions`. Any API version is accepted: clients send `v1`,
-    /// `meta.k8s.io/v1`, or the API version of the object.
+    /// Name of the Go scheme in kube-apiserver's errors about `DeleteOptions`. The server accepts any API version:
+    /// clients send `v1`, `meta.k8s.io/v1`, or the API version of the object.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

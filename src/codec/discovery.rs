@@ -1,7 +1,6 @@
 //! Discovery documents as objects: the groups, versions and resources served (Kubernetes, "API discovery").
 //!
-//! The fields are in the order of Go's structs. Serde writes the JSON form, and [`super::protobuf`] writes the
-//! protobuf form.
+//! The fields are in the order of Go's structs. Serde encodes the objects as JSON, and [`super::protobuf`] as protobuf.
 
 use serde::Serialize;
 
@@ -11,9 +10,9 @@ use serde::Serialize;
 pub struct Group {
     /// Name of the group.
     pub name: &'static str,
-    /// Versions served.
+    /// Versions of the group that the server serves.
     pub versions: Vec<GroupVersion>,
-    /// The first element of `versions`.
+    /// The preferred version: the first element of `versions`.
     pub preferred_version: GroupVersion,
 }
 
@@ -21,9 +20,9 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupVersion {
-    /// Group and version, as `apiVersion` has them.
+    /// Group and version, in the form of `apiVersion`.
     pub group_version: &'static str,
-    /// The version without the group.
+    /// The version, without the group.
     pub version: &'static str,
 }
 
@@ -34,13 +33,13 @@ pub struct GroupList {
     pub groups: Vec<Group>,
 }
 
-/// `APIResourceList`: the resources of one version.
+/// `APIResourceList`: the resources of one API version.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceList {
-    /// Group and version, as `apiVersion` has them.
+    /// Group and version, in the form of `apiVersion`.
     pub group_version: &'static str,
-    /// Resources served.
+    /// Resources that the server serves in this version.
     pub resources: Vec<Resource>,
 }
 
@@ -48,25 +47,26 @@ pub struct ResourceList {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
-    /// Plural name, as in paths.
+    /// Plural name of the resource, as in paths.
     pub name: &'static str,
-    /// Singular name.
+    /// Singular name of the resource.
     pub singular_name: &'static str,
     /// Whether objects of the resource have a namespace.
     pub namespaced: bool,
     /// Kind of the resource's objects.
     pub kind: &'static str,
-    /// Verbs supported.
+    /// Verbs that the resource supports.
     pub verbs: &'static [&'static str],
-    /// Hash of the stored form. API versions with the same stored form have the same hash.
+    /// Hash of the API version in which the server stores objects. API versions that are stored in the same version
+    /// have the same hash.
     pub storage_version_hash: &'static str,
 }
 
-/// `APIVersions`: the versions of the core group, which has no name.
+/// `APIVersions`: the versions of the core group, whose name is empty.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LegacyVersions {
-    /// Versions served: none.
+    /// Versions of the core group that the server serves: none.
     pub versions: [&'static str; 0],
     /// Other addresses of the server: none.
     #[serde(rename = "serverAddressByClientCIDRs")]
@@ -89,9 +89,9 @@ pub struct NoMetadata {}
 /// `APIGroupDiscovery`
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupDiscovery {
-    /// Metadata with the group's name.
+    /// Metadata with the name of the group.
     pub metadata: Name,
-    /// Versions served, the preferred version first.
+    /// Versions that the server serves, the preferred version first.
     pub versions: Vec<VersionDiscovery>,
 }
 
@@ -105,9 +105,9 @@ pub struct Name {
 /// `APIVersionDiscovery`
 #[derive(Clone, Debug, Serialize)]
 pub struct VersionDiscovery {
-    /// The version without the group.
+    /// The version, without the group.
     pub version: &'static str,
-    /// Resources served.
+    /// Resources that the server serves in this version.
     pub resources: Vec<ResourceDiscovery>,
     /// `Current`, or `Stale` for a version whose server did not respond.
     pub freshness: &'static str,
@@ -117,19 +117,19 @@ pub struct VersionDiscovery {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDiscovery {
-    /// Plural name, as in paths.
+    /// Plural name of the resource, as in paths.
     pub resource: &'static str,
     /// Type of the objects in responses.
     pub response_kind: GroupVersionKind,
     /// `Namespaced` or `Cluster`.
     pub scope: &'static str,
-    /// Singular name.
+    /// Singular name of the resource.
     pub singular_resource: &'static str,
-    /// Verbs supported.
+    /// Verbs that the resource supports.
     pub verbs: &'static [&'static str],
 }
 
-/// A type. If the group or the version is empty, that of the enclosing version applies.
+/// A type of objects. An empty group or version means the group and version that enclose the type in the document.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GroupVersionKind {
     /// Group of the type.

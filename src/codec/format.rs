@@ -1,6 +1,6 @@
 //! Formats of request and response bodies.
 
-/// Encoding of an object.
+/// A format in which objects are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `application/json`
@@ -26,7 +26,7 @@ impl Format {
         }
     }
 
-    /// Returns the format with this media type. The media type must have no parameters.
+    /// Returns the format with this media type; `None` for any other text. The media type must have no parameters.
     pub(crate) fn from_media_type(text: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }

@@ -1,11 +1,11 @@
-//! Lists and maps of an object's metadata, collected while the body is decoded.
+//! Collects the lists and maps of an object's metadata while the decoder reads the body.
 
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. The decoder moves them into the metadata at the end of the body. So
-/// the entries are sorted only once, even if a list comes in many pieces.
+/// The lists and maps of an object's metadata. The decoder moves these entries into the metadata at the end of the
+/// body. So the decoder sorts the entries only once, even if the body has a list in many pieces.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
@@ -14,8 +14,9 @@ pub(super) struct Entries<Text> {
     pub(super) finalizers: Gathered<CompactString>,
 }
 
-/// The entries of a list or a map. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since the
-/// server refuses an object with more. An empty entry takes three bytes in a body, but a hundred bytes in memory.
+/// The entries of a list or a map. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] entries are stored,
+/// since the server refuses an object with more. An empty entry takes three bytes in a body, but a hundred bytes in
+/// memory.
 #[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
@@ -23,7 +24,7 @@ pub(super) struct Gathered<T> {
 }
 
 impl<Text: Ord + Into<CompactString>> Entries<Text> {
-    /// Moves all entries into `meta`. Returns the number of received entries, including repeated ones.
+    /// Moves all entries into `meta`. Returns the number of entries in the body, including repeated ones.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         let count = self.labels.count + self.annotations.count + self.owners.count + self.finalizers.count;
         meta.labels = string_map(self.labels.kept);
@@ -46,12 +47,12 @@ impl<Text> Default for Entries<Text> {
 }
 
 impl<T> Gathered<T> {
-    /// Adds the next entry.
+    /// Counts the next entry, and stores it if the limit is not reached.
     pub(super) fn push(&mut self, entry: T) {
         self.push_with(|| entry);
     }
 
-    /// Adds the next entry. Calls `entry` only if the list keeps that entry.
+    /// Counts the next entry. Calls `entry` only if the list stores that entry.
     pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
         self.count += 1;
         if self.count <= METADATA_ENTRIES_MAX {
@@ -59,13 +60,13 @@ impl<T> Gathered<T> {
         }
     }
 
-    /// Removes all entries.
+    /// Removes all entries, and counts from zero again.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
         self.count = 0;
     }
 
-    /// Returns the kept entries.
+    /// Returns the stored entries.
     pub(super) fn kept(&self) -> &[T] {
         &self.kept
     }
@@ -77,10 +78,10 @@ impl<T> Default for Gathered<T> {
     }
 }
 
-/// Creates a map. Of a repeated key, the last value is kept.
+/// Creates a map from pairs of key and value. The last value of a repeated key counts.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        // The sort is stable, so the last value of a repeated key stays last.
+        // The sort is stable, so the last value of a repeated key stays the last one.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
     pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()

@@ -6,24 +6,24 @@ use crate::resource::ResourceVersion;
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// `resourceVersion` of the list. `None` in a Table whose object was not stored.
+    /// `resourceVersion` of the list; `None` in a Table of an object that is not stored.
     pub version: Option<ResourceVersion>,
-    /// `continue`; empty on the last page.
+    /// `continue` token of the next page; empty on the last page.
     pub next: &'a str,
     /// `remainingItemCount`, if known.
     pub remaining: Option<u64>,
-    /// `shardInfo.selector`. Empty if the list is not limited to a shard.
+    /// `shardInfo.selector`; empty if the list is not restricted to a shard.
     pub shard: &'a str,
 }
 
 impl ListMeta<'_> {
-    /// Returns the metadata of a complete list at the `resourceVersion` `version`.
+    /// Returns the metadata of a list without further pages, at the `resourceVersion` `version`.
     #[must_use]
     pub fn at(version: ResourceVersion) -> Self {
         Self { version: Some(version), ..Self::default() }
     }
 
-    /// Appends the JSON object.
+    /// Appends the metadata as a JSON object.
     pub fn push_json(&self, out: &mut Vec<u8>) {
         let mut separator = b'{';
         let mut key = |out: &mut Vec<u8>, key: &[u8]| {

@@ -1,8 +1,8 @@
-//! Encodings of objects. There is one module for each format, one for each form derived from a Lease, and some shared
-//! parts.
+//! Encodings of objects. Each format has a module, each form that is derived from a Lease has a module, and some
+//! modules are shared.
 //!
-//! A codec depends on the Lease type and the error types, but not on HTTP or the table. A codec reads from slices and
-//! appends to the caller's buffers. Between calls, a codec keeps only scratch memory.
+//! A codec depends on the Lease type and the error types, but not on HTTP or the table. A codec reads slices, and
+//! appends to the caller's buffers. Between calls, a codec retains only scratch memory.
 
 pub mod bookmark;
 mod decoded;

@@ -1,32 +1,31 @@
-//! `PartialObjectMetadata` and `PartialObjectMetadataList` in JSON. They have only the metadata of the objects, for
-//! clients that cache names and labels (Kubernetes API concepts, "Metadata-only fetches"). `codec::protobuf` writes
-//! the protobuf form.
+//! `PartialObjectMetadata` and `PartialObjectMetadataList` in JSON. They contain only the metadata of the objects, for
+//! clients that cache names and labels (Kubernetes API concepts, "Metadata-only fetches"). `codec::protobuf` encodes
+//! them as protobuf.
 //!
-//! The metadata equals the metadata in the Lease's JSON byte for byte, so it is copied from there.
+//! The metadata equals the metadata in the JSON of the Lease byte for byte. So this module copies it from that JSON.
 
 use super::list_meta::ListMeta;
 use crate::resource::MetaVersion;
 use memchr::memmem;
 
-/// `kind` of the object.
+/// `kind` of an object that contains only metadata.
 pub const KIND: &str = "PartialObjectMetadata";
-/// `kind` of a list.
+/// `kind` of a list of such objects.
 pub const LIST_KIND: &str = "PartialObjectMetadataList";
 
 /// Appends the metadata of a Lease. `lease` is the JSON of the Lease, with or without `kind` and `apiVersion`.
 pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
     out.reserve(lease.len() + 96);
     push_type_meta(out, KIND, of);
-    // The first match is the start of the metadata, since only two short strings can come before it. The last match
-    // is the start of the spec: inside a string each quote has a backslash before it, and no later member is called
-    // `spec`.
+    // The first match is the start of the metadata, since only two short strings can come before it. The last match is
+    // the start of the spec: in a string, each quote has a backslash before it, and no later member is called `spec`.
     let metadata = memmem::find(lease, METADATA).and_then(|at| lease.get(at..)).unwrap_or_default();
     let end = memmem::rfind(metadata, SPEC).unwrap_or(metadata.len());
     out.extend_from_slice(metadata.get(..end).unwrap_or_default());
     out.push(b'}');
 }
 
-/// Appends the part of a list before its items. Before each item, the caller calls [`push_item_start`].
+/// Appends the part of a list before its items. The caller calls [`push_item_start`] before each item.
 pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     push_type_meta(out, LIST_KIND, of);
     out.extend_from_slice(b"\"metadata\":");
@@ -34,12 +33,12 @@ pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     out.extend_from_slice(b",\"items\":");
 }
 
-/// Appends the bracket or comma before an item. `is_first` tells whether the item is the first.
+/// Appends the bracket or comma before an item. `is_first` is true if the item is the first.
 pub fn push_item_start(out: &mut Vec<u8>, is_first: bool) {
     out.push(if is_first { b'[' } else { b',' });
 }
 
-/// Appends the end of a list. The items of an empty list are `null`, as in kube-apiserver.
+/// Appends the end of a list. As in kube-apiserver, the items of an empty list are `null`.
 pub fn push_list_close(out: &mut Vec<u8>, is_empty: bool) {
     out.extend_from_slice(if is_empty { b"null}" } else { b"]}" });
 }

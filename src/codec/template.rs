@@ -2,9 +2,9 @@
 //! renewals, and a renewal changes only three values. So the encoding after a renewal is the [`Template`] with these
 //! three values replaced.
 //!
-//! A template also recognizes a renewal: a client renews a Lease by sending the body that it received, with another
-//! `renewTime`. If the rest of a body equals the encoding of the current Lease, the server need not decode the body.
-//! The caller decides whether the API allows the renewal.
+//! A template also serves to recognize a renewal: a client renews a Lease by sending the body that it received, with
+//! another `renewTime`. If the rest of the body equals the encoding of the current Lease, the server need not decode
+//! the body. The caller decides whether the API allows the renewal.
 //!
 //! ```text
 //!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-…Z"}}
@@ -23,14 +23,14 @@ use std::cell::Cell;
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// Positions of the three values; `None` if they cannot be replaced in this encoding.
+    /// Positions of the three values in the encoding; `None` if they cannot be replaced there.
     marks: Option<Marks>,
     format: Format,
     /// Result of the first `is_renewable` call in [`Template::match_body`].
     is_renewable: Cell<Option<bool>>,
 }
 
-/// Positions of the three values in an encoding, as byte offsets.
+/// Positions of the three values in an encoding, as byte offsets, for either format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marks {
     Json(json::Marks),
@@ -38,10 +38,10 @@ enum Marks {
 }
 
 impl Template {
-    /// Encodes `lease` as the whole body of a response. `of` has the three values for this `resourceVersion`.
+    /// Encodes `lease` as the whole body of a response. `of` contains the three values of the Lease.
     ///
     /// # Panics
-    /// In debug builds, if the format is YAML. YAML is converted from JSON.
+    /// In debug builds, if the format is YAML. YAML is always converted from JSON.
     #[must_use]
     pub fn new(format: Format, lease: &Lease, of: Values) -> Self {
         debug_assert_ne!(format, Format::Yaml, "no template in YAML");
@@ -63,9 +63,9 @@ impl Template {
     }
 
     /// Appends the encoding of the Lease with the three values in `values`. Omits the first `from` bytes, which must
-    /// precede all three values. Returns `false` and appends nothing if the values do not fit. A value fits if it
-    /// takes as many bytes as the value in the template; for a protobuf time, only the lengths around it must keep
-    /// their widths.
+    /// precede all three values. Returns `false` and appends nothing if the values do not fit. In JSON, a value fits if
+    /// it takes as many bytes as the value in the template. In protobuf, another `renewTime` may take more or fewer
+    /// bytes, if the enclosing lengths keep their widths.
     #[inline]
     #[must_use]
     pub fn push(&self, out: &mut Vec<u8>, from: usize, values: &Values) -> bool {
@@ -85,10 +85,10 @@ impl Template {
         is_put
     }
 
-    /// Compares `body` with the encoding of the Lease with the three values in `values`. Returns the `renewTime` of
-    /// `body` if the rest of `body` is equal and the time has the server's form. The returned time may be unchanged.
-    /// `is_renewable` tells whether the Lease is valid with any such values. It is called at most once for each
-    /// template.
+    /// Compares `body` with the encoding of the Lease with the three values in `values`. Returns the `renewTime` in
+    /// `body` if the rest of `body` is equal. The time must have the form that the server encodes. This time may be
+    /// unchanged. `is_renewable` returns whether the Lease is valid with any `renewTime`, and is called at most once
+    /// for each template.
     #[inline]
     #[must_use]
     pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
@@ -104,7 +104,7 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Brings the template into the CPU caches: reads a byte of each cache line, up to the usual length of a Lease.
+    /// Loads the template into the CPU caches: reads a byte of each cache line, up to the usual length of a Lease.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {
@@ -113,15 +113,15 @@ impl Template {
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
     }
 
-    /// Returns the length of the encoding in the template, in bytes. With other values, only the length of a time may
-    /// differ.
+    /// Returns the length of the encoding in the template, in bytes. With other values, the encoding may differ from
+    /// this only by the length of a time.
     #[must_use]
     pub fn len_hint(&self) -> usize {
         self.encoding.len()
     }
 }
 
-/// Appends the whole body of a response. A JSON body ends with a line feed, as in kube-apiserver.
+/// Appends a Lease as the whole body of a response. A JSON body ends with a line feed, as in kube-apiserver.
 pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: ResourceVersion) {
     if format == Format::Protobuf {
         protobuf::encode_lease_into(out, lease, Some(version), API_VERSION);
@@ -131,7 +131,7 @@ pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: Re
     }
 }
 
-/// Input that the tests of both formats share.
+/// Input for the tests of both formats.
 #[cfg(test)]
 pub(super) mod fixture {
     use super::*;

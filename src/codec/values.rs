@@ -1,9 +1,10 @@
-//! The three values that a renewal changes. Also helpers to compare and write such values in an encoding.
+//! The three values that a renewal changes, and helpers to compare and write such values in an encoding.
 
 use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time};
 
-/// The values that a renewal changes.
+/// The three values of a Lease that a renewal changes: its `resourceVersion`, its `renewTime`, and a time in its
+/// `managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
     /// `metadata.resourceVersion`
@@ -14,13 +15,13 @@ pub struct Values {
     pub managed_time: Option<Time>,
 }
 
-/// Whether `body` has `text` at the position `at`.
+/// Whether `body` contains `text` at the offset `at`.
 #[inline]
 pub(super) fn has_at(body: &[u8], at: usize, text: &[u8]) -> bool {
     body.get(at..at + text.len()).is_some_and(|own| own == text)
 }
 
-/// Overwrites the bytes of `out` at the position `at` with `text`. Returns whether `text` fits into `out`.
+/// Overwrites the bytes of `out` at the offset `at` with `text`. Returns whether `text` fits into `out`.
 #[inline]
 #[must_use]
 pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {

@@ -6,29 +6,30 @@ use crate::go::quote::go_quoted;
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
-/// The complaints of strict decoding about one body, in the order of the body, without duplicates.
+/// The complaints of strict decoding about one body, in the order in the body, without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
-    /// Repeated keys of a YAML body.
+    /// Complaints of the YAML decoder about repeated keys.
     yaml: Vec<String>,
     messages: Vec<String>,
-    /// Number of complaints, including those that are not kept.
+    /// Number of complaints, including duplicates, which are not stored.
     reports: u32,
-    /// Sum of the lengths of the paths in all complaints, in bytes. A path counts at most [`PATH_BYTES_MAX`].
+    /// Sum of the lengths of the paths in all complaints, in bytes. At most [`PATH_BYTES_MAX`] bytes of a path count.
     path_bytes: usize,
 }
 
-/// Maximum number of complaints kept, as in kube-apiserver.
+/// Maximum number of complaints that are stored, as in kube-apiserver.
 const MESSAGES_MAX: usize = 100;
 
-/// Maximum number of complaints examined. A body with megabytes of repeated fields must not delay the event loop.
+/// Maximum number of complaints that are examined. A body with megabytes of repeated fields must not delay the event
+/// loop.
 const REPORTS_MAX: u32 = 10_000;
 
 /// Maximum length of a path in a complaint, in bytes.
 const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
 
-/// Once all paths together have this length, no further complaints are examined, in bytes. A key may be megabytes
-/// long, and each path below it contains the key.
+/// Maximum sum of the lengths of all paths, in bytes, after which no further complaints are examined. A key may be
+/// megabytes long, and each path below that key contains it.
 const PATH_BYTES_SUM_MAX: usize = 16 * PATH_BYTES_MAX;
 
 impl FieldWarnings {
@@ -43,7 +44,8 @@ impl FieldWarnings {
         self.yaml.is_empty() && self.messages.is_empty()
     }
 
-    /// Returns the error of Go's strict decoding, without kube-apiserver's prefix; `None` if there are no complaints.
+    /// Returns the error of Go's strict decoding, without the prefix that kube-apiserver adds; `None` without
+    /// complaints.
     #[must_use]
     pub fn strict_words(&self) -> Option<String> {
         let yaml = format!("yaml: unmarshal errors:\n  {}", self.yaml.join("\n  "));
@@ -52,7 +54,7 @@ impl FieldWarnings {
         (!all.is_empty()).then(|| format!("strict decoding error: {}", all.join(", ")))
     }
 
-    /// Returns the error for a Lease of this API version under `fieldValidation=Strict`; `None` if there are no
+    /// Returns the error for a Lease of the API version `version` under `fieldValidation=Strict`; `None` without
     /// complaints.
     #[must_use]
     pub fn strict_error(&self, version: ApiVersion) -> Option<ApiError> {
@@ -61,12 +63,13 @@ impl FieldWarnings {
         Some(ApiError::BadRequest { message })
     }
 
-    /// Sets the complaints of the YAML decoder. They come before the complaints about the converted JSON.
+    /// Sets the complaints of the YAML decoder. They precede the complaints about the JSON into which the YAML was
+    /// converted.
     pub fn put_yaml_first(&mut self, complaints: Vec<String>) {
         self.yaml = complaints;
     }
 
-    /// Whether no further complaints are kept.
+    /// Whether no further complaints are examined.
     pub(super) fn is_full(&self) -> bool {
         self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX || self.path_bytes >= PATH_BYTES_SUM_MAX
     }
@@ -90,7 +93,7 @@ impl FieldWarnings {
     }
 }
 
-/// Kind of a complaint.
+/// The kind of a complaint: a repeated field or an unknown field.
 #[derive(Clone, Copy)]
 pub(super) enum Complaint {
     Duplicate,

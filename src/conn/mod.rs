@@ -378,7 +378,8 @@ impl Conn {
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
-                // A request may have arrived that is not read yet. Over HTTP/2, GOAWAY tells the client to send it again.
+                // A request may have arrived that is not read yet. Over HTTP/2, GOAWAY tells the client to send it
+                // again.
                 let may_have_request = matches!(self.protocol, Protocol::Http1(_)) && self.transport.is_readable();
                 let was_idle = self.protocol.is_idle(&self.input) && !may_have_request;
                 self.protocol.on_shutdown(service, self.output.buffer(pool));

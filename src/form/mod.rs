@@ -1,9 +1,9 @@
-//! Writes responses in their form. A response is an object, a list or an event. Its form is JSON, YAML or protobuf,
-//! and the whole object, partial metadata or a Table. See Kubernetes API concepts, "Resource versions" and "Receiving
-//! resources as Tables".
+//! Writes responses in the form that the client has negotiated. A response contains an object, a list or an event. Its
+//! form is JSON, YAML or protobuf, and the whole object, partial metadata or a Table. See Kubernetes API concepts,
+//! "Resource versions" and "Receiving resources as Tables".
 //!
-//! The common forms are plain encodings: the whole object in JSON or protobuf. An [`Object`] already contains one of
-//! them. All other forms are made on demand.
+//! The common forms are plain encodings: the whole object in JSON or protobuf. An [`Object`] of the table contains one
+//! of these encodings. The server generates all other forms on demand.
 
 mod response;
 
@@ -28,21 +28,22 @@ use std::borrow::Cow;
 /// The form of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Form {
-    /// Format and transformation, as negotiated with the client.
+    /// Format and transformation of the response, as negotiated with the client.
     pub representation: Representation,
-    /// Content of each row of a Table besides its cells.
+    /// What each row of a Table contains besides its cells.
     pub include: IncludeObject,
-    /// API version in which Leases are shown. Partial metadata and Tables have a version of `meta.k8s.io` instead.
+    /// API version in which the response shows Leases. Partial metadata and Tables have a version of `meta.k8s.io`
+    /// instead.
     pub version: ApiVersion,
 }
 
-/// A Lease to write, either as stored in the table or as a separate value.
+/// A Lease for a response: stored in the table, or a separate value.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseState<'a> {
     /// A Lease as stored in the table.
     Stored(&'a Object),
-    /// A Lease that is not in the table: the result of a dry run, the last value before a Lease stopped matching a
-    /// selector, or a bookmark. The second element is its `resourceVersion`.
+    /// A Lease that is not in the table, and its `resourceVersion`. Examples are the result of a dry run, a bookmark,
+    /// and the last state before a Lease stopped matching a selector.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -54,7 +55,7 @@ impl LeaseState<'_> {
         }
     }
 
-    /// Returns the Lease. Its renewal times may be out of date.
+    /// Returns the Lease. Its renewal times may be those of an earlier state.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),
@@ -69,7 +70,7 @@ impl LeaseState<'_> {
         }
     }
 
-    /// Calls `with` with the JSON object.
+    /// Calls `with` with the Lease as a JSON object.
     fn with_json<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Self::Stored(object) => {
@@ -87,7 +88,7 @@ impl LeaseState<'_> {
 }
 
 impl Form {
-    /// Returns the body of a response with one object.
+    /// Returns the body of a response that contains one object.
     #[must_use]
     pub fn object_body(self, state: LeaseState<'_>, now: Time) -> Body {
         if let LeaseState::Stored(object) = state
@@ -100,7 +101,7 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the format if the form is a plain encoding, so that the stored bytes can be written unchanged.
+    /// Returns the format if the form is a plain encoding, so that the server can write the stored encoding unchanged.
     #[inline]
     #[must_use]
     pub fn as_encoded(self) -> Option<Format> {
@@ -109,7 +110,7 @@ impl Form {
         (is_encoding && self.version == ApiVersion::V1).then_some(format)
     }
 
-    /// Returns the body of a response with a `Status`.
+    /// Returns the body of a response that contains a `Status`.
     #[must_use]
     pub fn status_body(self, status: &Status) -> Body {
         let mut out = Vec::with_capacity(512);
@@ -121,13 +122,13 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the form of a `Status`, which is never transformed.
+    /// Returns the form of a `Status` for the same client. A `Status` is never transformed.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { representation: self.representation.for_status(), ..self }
     }
 
-    /// Returns the form of a stream of events, which is never indented.
+    /// Returns the form of a stream of watch events for the same client. Such a stream is never indented.
     #[must_use]
     pub fn for_watch(self) -> Self {
         Self { representation: Representation { pretty: false, ..self.representation }, ..self }
@@ -139,27 +140,27 @@ impl Form {
         matches!(self.representation.transform, Transform::PartialList(_))
     }
 
-    /// `Content-Type` of responses other than streams of events.
+    /// Returns the `Content-Type` of a response that is no stream of events.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         self.representation.content_type(false)
     }
 
-    /// `Content-Type` of a stream of events.
+    /// Returns the `Content-Type` of a stream of events.
     #[must_use]
     pub fn stream_content_type(self) -> &'static str {
         self.representation.content_type(true)
     }
 
-    /// Whether a list must be complete before its first byte is sent. In protobuf this is so, since lengths come
-    /// before the content.
+    /// Whether a list must be complete before its first byte is sent. This is so in protobuf, where lengths precede the
+    /// content.
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
         self.representation.format == Format::Protobuf
     }
 
     /// Returns `shardInfo.selector` of a list in this form; empty if the list has none. Tables and partial metadata
-    /// have no `shardInfo`, since kube-apiserver copies only the other metadata of the list.
+    /// have no `shardInfo`, since kube-apiserver omits it when it transforms a list.
     #[must_use]
     pub fn shard_of(self, selector: &Selector) -> &str {
         match (self.representation.transform, &selector.shard) {
@@ -169,7 +170,7 @@ impl Form {
     }
 
     /// Appends the part of a list before its items. `items_len` is the sum of [`Form::list_item_len`] of all items, in
-    /// bytes. It is used only if [`Form::needs_whole_list`].
+    /// bytes. The sum is used only if [`Form::needs_whole_list`] is true.
     pub fn push_list_head(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, items_len: usize) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len }.push(out);
@@ -200,8 +201,8 @@ impl Form {
         }
     }
 
-    /// Returns the number of bytes that [`Form::push_list_item`] will append, if the form needs this number in
-    /// advance; else 0.
+    /// Returns the number of bytes that [`Form::push_list_item`] will append, if the form needs this number in advance;
+    /// otherwise 0.
     #[must_use]
     pub fn list_item_len(self, object: &Object) -> usize {
         match (self.representation.format, self.representation.transform) {
@@ -230,8 +231,8 @@ impl Form {
             if is_first {
                 out.push(b'\n');
             }
-            // In YAML, the items of a list under a key are not indented. So the items look the same as a whole
-            // document.
+            // In YAML, the items of a list under a key are not indented. So the items have the same text as a whole
+            // document that is a list.
             let mut json = vec![b'['];
             self.push_item_json(&mut json, object, now);
             json.push(b']');
@@ -259,7 +260,7 @@ impl Form {
         }
     }
 
-    /// Appends the part of a list after its items. `meta` must be the same as for [`Form::push_list_head`].
+    /// Appends the part of a list after its items. `meta` must equal the argument of [`Form::push_list_head`].
     pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
@@ -284,8 +285,8 @@ impl Form {
         }
     }
 
-    /// Returns an empty list in YAML, and the position after the key of its items. Keys are sorted, so some keys come
-    /// after the items.
+    /// Returns an empty list in YAML, and the offset after the key of its items. The keys of the list are sorted, so
+    /// some keys come after the items.
     fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
         let key: &[u8] = match self.representation.transform {
             Transform::Table(_) => b"\nrows:",
@@ -299,8 +300,8 @@ impl Form {
         (yaml, items_at)
     }
 
-    /// Appends an event of a watch. `columns` tells whether a Table has its column definitions. Only the first Table
-    /// of a watch has them.
+    /// Appends an event of a watch. `columns` is true if a Table contains its column definitions, as only the first
+    /// Table of a watch does.
     pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: LeaseState<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
             protobuf::push_watch_event(out, kind, |out| match state {
@@ -317,7 +318,7 @@ impl Form {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Appends a BOOKMARK event; `initial_events_end` marks the end of the initial events.
+    /// Appends a BOOKMARK event. `initial_events_end` is true if the bookmark marks the end of the initial events.
     pub fn push_bookmark(self, out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool, columns: bool) {
         let lease = bookmark_lease(initial_events_end);
         self.push_event(out, "BOOKMARK", LeaseState::Loose(&lease, Some(version)), columns, Time(0));
@@ -334,7 +335,7 @@ impl Form {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Appends one object, without the end of a body.
+    /// Appends one object, without the line feed that ends a body.
     fn push_object(self, out: &mut Vec<u8>, state: LeaseState<'_>, now: Time, columns: bool) {
         let version = state.version();
         match (self.representation.format, self.representation.transform) {
@@ -359,7 +360,7 @@ impl Form {
         }
     }
 
-    /// Calls `with` with the JSON object for a row of a Table. If the row contains the whole object, the object has
+    /// Calls `with` with the JSON object for a row of a Table. If the row contains the whole object, that object has
     /// this form's API version.
     fn with_row_json(self, state: LeaseState<'_>, with: impl FnOnce(&[u8])) {
         state.with_json(|json| match (self.include, self.version) {
@@ -385,7 +386,8 @@ impl Form {
         }
     }
 
-    /// Makes a response body from complete JSON or protobuf.
+    /// Completes a response body from complete JSON or protobuf: indents it, converts it to YAML, or adds the final
+    /// line feed.
     fn finished(self, mut body: Vec<u8>) -> Vec<u8> {
         match (self.representation.format, self.representation.pretty) {
             (Format::Protobuf, _) => body,
@@ -407,7 +409,7 @@ impl Form {
     }
 }
 
-/// Calls `with` with the protobuf message of `object`, without its envelope.
+/// Calls `with` with the protobuf message of `object`, without the envelope.
 fn with_message<R>(object: &Object, with: impl FnOnce(&[u8]) -> R) -> R {
     let mut body = Vec::with_capacity(object.body_bytes(Format::Protobuf) + 8);
     object.push_body(&mut body, Format::Protobuf);

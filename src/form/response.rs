@@ -1,4 +1,4 @@
-//! Responses of the API: bodies and errors.
+//! Responses of the API: their bodies, and responses to errors.
 
 use super::Form;
 use crate::api_error::{ApiError, Status};
@@ -11,14 +11,14 @@ use bytes::Bytes;
 pub type Response = http::Response<Body>;
 
 impl Response {
-    /// Returns the `Status` of an error, in JSON.
+    /// Returns the response to an error: its `Status` in JSON.
     #[cold]
     #[must_use]
     pub fn from_error(error: &ApiError) -> Self {
         Self::from_status(&error.status(), Form::default())
     }
 
-    /// Returns a response with the `Status` of an error.
+    /// Returns the response to an error: `status` in the form `form`.
     #[cold]
     #[must_use]
     pub fn from_status(status: &Status, form: Form) -> Self {
@@ -30,15 +30,15 @@ impl Response {
 /// The body of a response.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// Finished bytes.
+    /// Bytes that are complete.
     Bytes(Bytes),
-    /// A Lease of the table, in JSON or protobuf. The bytes are written from the Lease's template when the response is
-    /// sent.
+    /// A Lease of the table, in JSON or protobuf. The server writes its bytes from the Lease's template when it sends
+    /// the response.
     Lease(Object, Format),
 }
 
 impl Body {
-    /// Returns the bytes of the body. The bytes of a Lease are written to `scratch` first.
+    /// Returns the bytes of the body. Writes the bytes of a Lease to `scratch` first.
     #[must_use]
     pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         match self {
@@ -51,7 +51,7 @@ impl Body {
         }
     }
 
-    /// Returns the bytes of the body from position `start` on, as an owned value. `bytes` must be the result of
+    /// Returns the bytes of the body from the offset `start` on, as an owned value. `bytes` must be the result of
     /// [`Body::bytes`].
     #[must_use]
     pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
@@ -74,7 +74,7 @@ impl Body {
         }
     }
 
-    /// Returns an upper limit of the body's length in bytes, without writing the body.
+    /// Returns an upper bound of the body's length in bytes, without writing the body.
     #[must_use]
     pub fn len_max(&self) -> usize {
         match self {

@@ -1,10 +1,10 @@
-//! JSON strings as Go's `encoding/json` writes them. Go also escapes `<`, `>`, `&`, U+2028 and U+2029, so that the
+//! Encodes JSON strings as Go's `encoding/json` does. Go also escapes `<`, `>`, `&`, U+2028 and U+2029, so that the
 //! text is safe in HTML and JavaScript.
 
-/// Length of the longest escape of one byte, in bytes. An example is `\u003c`.
+/// Maximum length of the escape of one byte, in bytes, such as `\u003c`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
 
-/// Appends `text` with quotes and escapes.
+/// Appends `text` as a JSON string, with quotes and escapes.
 #[inline]
 pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
@@ -17,8 +17,8 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Returns `text` with quotes and escapes. kube-apiserver uses this form in complaints for a string of a named type
-/// or behind a pointer.
+/// Returns `text` as a JSON string, with quotes and escapes. kube-apiserver's messages show a string in this form if
+/// its Go type is a named type or a pointer.
 pub(crate) fn json_quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     push_string(&mut out, text);
@@ -38,12 +38,12 @@ pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     into_text(out)
 }
 
-/// Converts JSON bytes to text. All writers of strings, times and numbers append valid UTF-8.
+/// Converts JSON bytes to text. All functions that append strings, times and numbers append valid UTF-8.
 pub(crate) fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
 }
 
-/// Appends `bytes` with escapes where necessary. Between two escapes, all bytes are copied together.
+/// Appends `bytes` with escapes where necessary. Copies all bytes between two escapes together.
 #[inline(never)]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
@@ -89,8 +89,8 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// For each byte, whether it needs no escape. It is `false` for the first byte of U+2028 and U+2029, although the
-/// bytes after it decide.
+/// For each byte, whether it needs no escape. The value is `false` for the first byte of U+2028 and U+2029, although
+/// other characters share this byte.
 static PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

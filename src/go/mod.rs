@@ -1,5 +1,5 @@
-//! Numbers, strings and JSON values as Go reads and writes them. This is behaviour of kube-apiserver that comes from
-//! Go, not from the API.
+//! Numbers, strings and JSON values as Go parses and prints them. kube-apiserver has this behaviour from Go and not
+//! from the API.
 
 pub(crate) mod json;
 pub(crate) mod number;

@@ -1,9 +1,10 @@
-//! Parses decimal numbers like Go's `strconv`. kube-apiserver passes the error messages of `strconv` to the client.
+//! Parses decimal numbers like Go's `strconv`. kube-apiserver includes the error messages of `strconv` in its
+//! responses.
 
 use crate::go::quote::go_quoted;
 use std::fmt;
 
-/// Why a text is not a number.
+/// The reason why a text is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumberError<'a> {
     /// Name of the Go function: `ParseInt` or `ParseUint`.
@@ -31,7 +32,7 @@ impl fmt::Display for NumberError<'_> {
 /// Parses like `strconv.ParseInt(text, 10, 64)`.
 ///
 /// # Errors
-/// If `text` is not an optional sign and digits, or the number does not fit.
+/// If `text` is not an optional sign and digits, or the number does not fit into 64 bits.
 pub(crate) fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
     let error = |problem| NumberError { function: "ParseInt", text, problem };
     let (negative, digits) = match text.as_bytes() {
@@ -47,13 +48,13 @@ pub(crate) fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
 /// Parses like `strconv.ParseUint(text, 10, 64)`.
 ///
 /// # Errors
-/// If `text` has characters other than digits, or the number does not fit.
+/// If `text` contains characters other than digits, or the number does not fit into 64 bits.
 pub(crate) fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
     magnitude(text.as_bytes()).map_err(|problem| NumberError { function: "ParseUint", text, problem })
 }
 
-/// Parses digits from the left, and stops at the first problem. So a number that is too large is out of range even if
-/// other characters come after it.
+/// Parses digits from the left, and stops at the first problem. So the error for a number that is too large is out of
+/// range, even if other characters follow.
 fn magnitude(digits: &[u8]) -> Result<u64, Problem> {
     if digits.is_empty() {
         return Err(Problem::Syntax);

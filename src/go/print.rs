@@ -1,4 +1,4 @@
-//! Formats JSON values as Go's `fmt` prints them in messages. Depth and length of the output are limited.
+//! Formats JSON values as Go's `fmt` prints them in messages. The depth and the length of the output are limited.
 
 use crate::go::quote::go_quoted;
 use serde_json::{Number, Value};
@@ -17,9 +17,9 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Number of levels of a value that a message shows.
+/// Maximum number of nested levels of a value that a message shows.
 const SHOWN_DEPTH_MAX: usize = 16;
-/// Length after which a value in a message is cut, in bytes.
+/// Length in bytes at which a value in a message is cut.
 const SHOWN_BYTES_MAX: usize = 4096;
 
 /// Formats a value like Go's `%v`.
@@ -58,8 +58,8 @@ pub(crate) fn go_syntax(value: &Value) -> String {
     out
 }
 
-/// Appends a number. Floats, and integers beyond `int64`, are formatted like `%v`. This means the fewest digits that
-/// identify the number. Numbers up to 1e-05 and from 1e+06 on have an exponent.
+/// Appends a number. Floats, and integers beyond `int64`, are formatted like `%v` of a `float64`: with the fewest
+/// digits that identify the number. Numbers below 1e-04 and from 1e+06 on have an exponent.
 fn push_number(out: &mut String, n: &Number) {
     let Some(float) = n.as_f64().filter(|_| n.as_i64().is_none()) else {
         _ = write!(out, "{n}");

@@ -1,4 +1,4 @@
-//! Quotes text for messages, as Go does.
+//! Quotes texts for messages, as Go does.
 
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use std::fmt::Write as _;
@@ -29,9 +29,9 @@ pub(crate) fn go_quoted(s: &str) -> String {
     out
 }
 
-/// Quotes a text like the errors of Go's `time` package, which differs from `strconv.Quote`: control characters and
-/// non-ASCII bytes are in hexadecimal, but DEL is unchanged. The output is cut soon after the maximum length of a
-/// text in a `Status`.
+/// Quotes a text like the errors of Go's `time` package. In contrast to `strconv.Quote`, control characters and
+/// non-ASCII bytes are in hexadecimal, and DEL is unchanged. The output is cut soon after the maximum length of a text
+/// in a `Status`.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len().min(STATUS_TEXT_BYTES_MAX) + 5);
     out.push('"');
@@ -55,10 +55,10 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     out
 }
 
-/// Whether Go's `unicode.IsPrint` is false for a character. It is false for controls, separators, format characters
-/// and private use. The result decides how a text is quoted, and whether the name of a field manager is refused. In
-/// Go, `IsPrint` is also false for characters that Go's version of Unicode does not define. This function has no
-/// tables for those.
+/// Whether Go's `unicode.IsPrint` is false for a character: for a control, a separator, a format character or a
+/// character for private use. The result decides how a text is quoted, and whether the name of a field manager is
+/// refused. In Go, `IsPrint` is also false for characters that are not assigned in Go's version of Unicode. This
+/// function has no table of those characters.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')

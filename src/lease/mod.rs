@@ -1,11 +1,12 @@
 //! The Lease object and the rules of the Lease API, as types and pure functions.
 //!
-//! [`Lease`] is the decoded object. A stored Lease does not contain its `resourceVersion`; the table keeps it
-//! separately. kube-apiserver does the same: its stored bytes do not contain the `resourceVersion`.
+//! [`Lease`] is the decoded object. A stored Lease does not contain its `resourceVersion`, which the table stores
+//! separately. kube-apiserver does the same: the bytes that it stores in etcd do not contain the `resourceVersion`.
 //!
-//! `k8s-openapi` has types with the same names. This project uses them where it is a client: in the load generator
-//! and in tests. The server uses the types of this module, for three reasons. Their encoding must equal Go's byte for
-//! byte. Errors must have Go's words. And a million Leases must fit in memory.
+//! The crate `k8s-openapi` has types with the same names. This project uses those types where it is a client: in the
+//! load generator, in the modules `cluster` and `switch`, and in tests. The server uses the types of this module, for
+//! three reasons. Their encoding must equal Go's byte for byte. Errors must have Go's words. And a million Leases must
+//! fit in memory.
 
 pub mod managed_fields;
 pub mod strategy;
@@ -15,18 +16,19 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use managed_fields::ManagedFields;
 
-/// A decoded Lease (`coordination.k8s.io/v1`). In the metadata, an empty string means that the field is absent, as
-/// with Go's `omitempty`. In the spec, an empty string is a value, since the spec's fields are pointers in Go.
+/// A decoded Lease (`coordination.k8s.io/v1`). In the metadata, an empty string means that the field is absent, as with
+/// Go's `omitempty`. In the spec, an empty string is a value, since the fields of the spec are pointers in Go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// State of the lease, set by its holder.
+    /// State of the lock or heartbeat, which its holder sets.
     pub spec: LeaseSpec,
 }
 
 impl Lease {
-    /// Estimates the memory beyond the struct itself, in bytes: the texts, and the elements of lists and maps.
+    /// Returns the approximate memory beyond the struct itself, in bytes: the texts, and the elements of lists and
+    /// maps.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         let (meta, spec) = (&self.metadata, &self.spec);
@@ -40,7 +42,7 @@ impl Lease {
         self.entries_text_bytes() + spec + names + meta.managed_fields.memory_bytes()
     }
 
-    /// Returns the part of [`Lease::text_bytes`] for labels, annotations, owners and finalizers.
+    /// Returns the part of [`Lease::text_bytes`] that belongs to labels, annotations, owner references and finalizers.
     #[must_use]
     pub fn entries_text_bytes(&self) -> usize {
         const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
@@ -57,7 +59,7 @@ impl Lease {
         pairs + owners + finalizers
     }
 
-    /// Frees spare capacity, since there are many Leases and they exist for long.
+    /// Frees spare capacity. There are many Leases, and they exist for long.
     pub fn shrink_to_fit(&mut self) {
         let meta = &mut self.metadata;
         meta.owner_references.shrink_to_fit();
@@ -68,41 +70,40 @@ impl Lease {
     }
 }
 
-/// The fields of `metav1.ObjectMeta` that the API keeps, in the order of the encoding.
+/// The fields of `metav1.ObjectMeta` that the server stores, in the order of the encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// Name, unique in its namespace.
+    /// Name of the object, unique in its namespace.
     pub name: CompactString,
     /// Prefix from which the server generated the name.
     pub generate_name: CompactString,
-    /// Namespace.
+    /// Namespace of the object.
     pub namespace: CompactString,
     /// `selfLink` as the client sent it. It is always empty in a stored object.
     pub self_link: CompactString,
-    /// UID, which no other object ever has; set by the server.
+    /// UID of the object, which no other object ever has. The server sets the UID.
     pub uid: CompactString,
-    /// In a request, the client's `resourceVersion`, not yet parsed. In a stored object, the `resourceVersion` in
-    /// built-in storage if the object was copied from there; otherwise empty. The table keeps the `resourceVersion`
-    /// that clients see.
+    /// In a request, the client's `resourceVersion`, not parsed yet. In a stored object that was copied from built-in
+    /// storage (kube-apiserver's own storage of Leases), its `resourceVersion` there. In any other stored object,
+    /// empty. The table stores the `resourceVersion` that clients see.
     pub resource_version: CompactString,
-    /// Generation as the creator of the object sent it. Updates do not increment it. 0 means that the field is
-    /// absent.
+    /// Generation that the creator of the object sent; 0 if absent. Updates do not increment the generation.
     pub generation: i64,
     /// Time of creation, set by the server.
     pub creation_timestamp: Option<Time>,
-    /// Time at which the deletion was requested. The field is set while finalizers keep the object.
+    /// Time at which the deletion was requested. The field is set while the object still has finalizers.
     pub deletion_timestamp: Option<Time>,
-    /// Grace period in seconds; set together with `deletion_timestamp`.
+    /// Grace period of the deletion in seconds; set together with `deletion_timestamp`.
     pub deletion_grace_period_seconds: Option<i64>,
     /// Labels, sorted by key.
     pub labels: StringMap,
     /// Annotations, sorted by key.
     pub annotations: StringMap,
-    /// Owners of the object, which the garbage collector uses.
+    /// Owners of the object. The garbage collector deletes the object once all its owners are deleted.
     pub owner_references: Vec<OwnerReference>,
     /// Finalizers. The object is deleted once all of them are removed.
     pub finalizers: Vec<CompactString>,
-    /// Which manager owns which fields. In a request, the list as the client sent it.
+    /// The field managers and the fields that each owns. In a request, this is the list that the client sent.
     pub managed_fields: ManagedFields,
 }
 
@@ -111,13 +112,13 @@ pub struct ObjectMeta {
 pub struct LeaseSpec {
     /// Identity of the holder.
     pub holder_identity: Option<CompactString>,
-    /// Seconds after the last renewal before another client may take the lease.
+    /// Time after the last renewal until another client may acquire the lease, in seconds.
     pub lease_duration_seconds: Option<i32>,
     /// Time at which the current holder acquired the lease.
     pub acquire_time: Option<MicroTime>,
     /// Time of the current holder's last renewal.
     pub renew_time: Option<MicroTime>,
-    /// Number of changes of holder.
+    /// Number of changes of the holder.
     pub lease_transitions: Option<i32>,
     /// Strategy for choosing the holder, in coordinated leader election.
     pub strategy: Option<CompactString>,
@@ -160,7 +161,7 @@ impl OwnerReference {
     pub(crate) const FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 }
 
-/// A `map[string]string`. It is sorted by key, as Go's encoder writes it, and has no repeated keys.
+/// A `map[string]string`. The map is sorted by key, as Go's encoder writes maps, and contains no repeated keys.
 ///
 /// Most Leases have empty maps, so an empty map takes only the memory of a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +170,7 @@ pub struct StringMap(
     Option<Box<Vec<Pair>>>,
 );
 
-/// Key and value.
+/// A key and its value.
 type Pair = (CompactString, CompactString);
 
 impl StringMap {
@@ -180,7 +181,7 @@ impl StringMap {
         Some(self.pairs().get(at)?.1.as_str())
     }
 
-    /// Sets the value of `key`, and replaces an earlier value.
+    /// Sets the value of `key`. Replaces an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
         let pairs = self.0.get_or_insert_default();
         match pairs.binary_search_by(|(k, _)| k.cmp(&key)) {
@@ -212,7 +213,7 @@ impl StringMap {
 }
 
 impl FromIterator<(CompactString, CompactString)> for StringMap {
-    /// Creates a map. Of a repeated key, the last value is kept, as in Go's decoder.
+    /// Creates a map. As in Go's decoder, the last value of a repeated key counts.
     fn from_iter<I: IntoIterator<Item = (CompactString, CompactString)>>(pairs: I) -> Self {
         let mut map = Self::default();
         for (key, value) in pairs {

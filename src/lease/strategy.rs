@@ -1,5 +1,5 @@
-//! Changes that the server makes to a Lease before it is stored: the server overwrites the fields that clients may
-//! not set (apiserver `registry/rest`, `BeforeCreate` and `BeforeUpdate`).
+//! Changes a Lease before it is stored: the server overwrites the fields that clients may not set (apiserver
+//! `registry/rest`, `BeforeCreate` and `BeforeUpdate`).
 
 use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference};
@@ -7,19 +7,20 @@ use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::HashSet;
 
-/// Maximum number of bytes of `generateName` in a generated name (apiserver `storage/names`).
+/// Maximum number of bytes of `generateName` that a generated name contains (apiserver `storage/names`).
 const GENERATE_NAME_BYTES_MAX: usize = 58;
 /// Number of random characters in a generated name.
 const GENERATED_CHARS: usize = 5;
-/// Letters and digits that cannot spell words and that look different from each other (apimachinery `util/rand`).
+/// Letters and digits for generated names. They spell no words, and look different from each other (apimachinery
+/// `util/rand`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Finalizer that makes the garbage collector keep the dependents (Kubernetes, "Garbage Collection").
+/// Finalizer for which the garbage collector retains the dependents of the object (Kubernetes, "Garbage Collection").
 const ORPHAN: &str = "orphan";
-/// Finalizer that makes the garbage collector delete the dependents first.
+/// Finalizer for which the garbage collector deletes the dependents before the object.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Clears the fields that a client may send in a creation but that only the server sets.
+/// Clears the fields that only the server sets, but that a client may send in a creation.
 pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.creation_timestamp = None;
     meta.uid = CompactString::default();
@@ -28,7 +29,7 @@ pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.self_link = CompactString::default();
 }
 
-/// Sets the fields of a new object that only the server sets. `uid` must be a new UID.
+/// Sets the fields of a new object that only the server sets. `uid` must be a UID that no object has.
 pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     let meta = &mut lease.metadata;
     wipe_system_fields(meta);
@@ -37,7 +38,8 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     meta.resource_version = CompactString::default();
 }
 
-/// Removes each owner reference that equals an earlier one. Returns the UIDs of the removed owner references.
+/// Removes each owner reference that equals an earlier one in the list. Returns the UIDs of the removed owner
+/// references.
 pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
     let mut repeated = Vec::new();
     if owners.len() > 1 {
@@ -57,7 +59,7 @@ pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactStri
     repeated
 }
 
-/// Generates a name from a prefix. The caller must call the function again if the name is taken.
+/// Generates a name from a prefix. If an object already has this name, the caller must call the function again.
 #[must_use]
 pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     let mut end = prefix.len().min(GENERATE_NAME_BYTES_MAX);
@@ -69,7 +71,7 @@ pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     name
 }
 
-/// Copies immutable fields that the client may omit from `old` to `new`, before the update is validated.
+/// Copies fields that the client may not change or may omit from `old` to `new`, before the validation of the update.
 pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     let (new, old) = (&mut new.metadata, &old.metadata);
     new.generation = old.generation;
@@ -92,7 +94,7 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
-    // If the text of a time does not parse to the same time, an update would change the time.
+    // Whether the text of a time parses to the same time. Otherwise an update with this text would change the time.
     let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
@@ -104,9 +106,9 @@ pub fn is_renewable(lease: &Lease) -> bool {
         && validate_update(&sent, lease).is_empty()
 }
 
-/// Go's zero time, 0001-01-01T00:00:00Z. Go writes it as `null`.
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. Go encodes this time as `null`.
 const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
-/// The times from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+/// The times from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z, in seconds since the epoch.
 const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
 /// Whether an update removed the last finalizer of a Lease that is being deleted (apiserver
@@ -121,20 +123,20 @@ pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
 /// Effect of a deletion on the dependents of the object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// The request does not specify the effect. The object's finalizers decide.
+    /// The request does not specify the effect. The finalizers of the object decide.
     #[default]
     Unspecified,
     /// The garbage collector deletes the dependents after the object.
     Background,
     /// The garbage collector deletes the dependents before the object.
     Foreground,
-    /// The garbage collector keeps the dependents.
+    /// The garbage collector retains the dependents.
     Orphan,
 }
 
-/// Returns the finalizers of an object whose deletion is requested (apiserver
-/// `deletionFinalizersForGarbageCollection`). Adds or removes the two finalizers of the garbage collector. All other
-/// finalizers keep their order.
+/// Returns the finalizers of an object after a request to delete it (apiserver
+/// `deletionFinalizersForGarbageCollection`). Adds or removes the two finalizers of the garbage collector. The order of
+/// all other finalizers does not change.
 #[must_use]
 pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagation) -> Vec<CompactString> {
     let has = |name: &str| finalizers.iter().any(|f| f == name);
@@ -157,8 +159,8 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// Returns the Lease with `deletionTimestamp` set, since finalizers keep it. A second call for the same Lease changes
-/// nothing.
+/// Returns a Lease that is to be deleted but has finalizers: sets its `deletionTimestamp`. A second call for the same
+/// Lease changes nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
@@ -167,7 +169,7 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
     if meta.deletion_timestamp.is_none() && meta.generation > 0 {
         meta.generation = meta.generation.saturating_add(1);
     }
-    // The field may already have a time in the future, which a client has set.
+    // The field may already have a time in the future, which a client has sent.
     meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
     meta.deletion_grace_period_seconds = Some(0);
     lease

@@ -1,4 +1,4 @@
-//! Parses the header fields `Accept` and `Content-Type`. The grammar is that of the Go libraries of kube-apiserver,
+//! Parses the header fields `Accept` and `Content-Type`, with the grammar of the Go libraries that kube-apiserver uses,
 //! `goautoneg` and `mime`.
 
 /// A media range of an `Accept` field.
@@ -24,7 +24,7 @@ impl<'a> Range<'a> {
         let mut range = Self { main_type, subtype, quality: 1.0, parameters };
         for (name, value) in pairs(parameters) {
             if name == b"q" {
-                // A quality that is not a number counts as 0. So does a number with a blank before it.
+                // A quality that is not a number counts as 0. A number with a blank before it also counts as 0.
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 range.quality = number.unwrap_or(0.0);
             }
@@ -32,13 +32,13 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// Returns the names and values of the parameters, except the quality.
+    /// Returns the names and values of the range's parameters, except the quality.
     pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         pairs(self.parameters).filter(|(name, _)| name != b"q").map(|(name, value)| (name, trimmed(value)))
     }
 
-    /// Whether this range is preferred to `other`. This relation is not an order: of two ranges, each may be
-    /// preferred to the other.
+    /// Whether this range is preferred to `other`. This relation is not an order: of two ranges, each may be preferred
+    /// to the other.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || (self.main_type != b"*" && other.main_type == b"*")
@@ -46,12 +46,12 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Returns the ranges of an `Accept` field. The most preferred range comes first.
+/// Returns the ranges of an `Accept` field, with the most preferred range first.
 pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
     let mut ranges: Vec<_> = accept.split(|byte| *byte == b',').filter_map(Range::parse).collect();
     if ranges.len() <= INSERTION_SORT_MAX {
-        // Go sorts this few ranges by insertion. Since the preference is not an order, the algorithm decides the
-        // result.
+        // Go sorts up to [`INSERTION_SORT_MAX`] ranges by insertion. The preference is not an order, so the sorting
+        // algorithm decides the result.
         for end in 1..ranges.len() {
             for at in (1..=end).rev() {
                 match ranges.get(at - 1..=at) {
@@ -61,7 +61,7 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
             }
         }
     } else {
-        // No real client sends this many ranges, so only the run time matters here.
+        // No real client sends this many ranges. So the result need not be Go's, but the sort must not take long.
         ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     ranges
@@ -70,8 +70,8 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 12;
 
-/// Returns the names and values of the parameters, which semicolons separate. Omits a parameter without a value or
-/// with two values.
+/// Returns the names and values of the parameters, which are separated by semicolons. Omits a parameter without a value
+/// or with two values.
 fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     parameters.split(|byte| *byte == b';').filter_map(|parameter| {
         let (name, rest) = split(parameter, b'=');
@@ -80,13 +80,13 @@ fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Splits a text at the first `separator`.
+/// Splits a text at the first `separator`. The second part is empty without a `separator`.
 fn split(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
     let mut parts = text.splitn(2, |byte| *byte == separator);
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
-/// Removes spaces at both ends, but no other white space.
+/// Removes spaces at both ends of a text, but no other white space.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |at| at + 1);
@@ -102,7 +102,7 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
         let Some(after) = rest.strip_prefix(b";") else { return false };
         let (name, after) = token(after.trim_ascii_start());
         if name.is_empty() {
-            // A semicolon at the end is allowed.
+            // A semicolon after the last parameter is allowed.
             return after.is_empty();
         }
         let Some(after) = after.trim_ascii_start().strip_prefix(b"=") else { return false };
@@ -129,8 +129,8 @@ fn token(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
-/// Parses a token or a quoted string. Returns the token or the content of the string, and the rest of `text`. Returns
-/// `None` if `text` begins with neither.
+/// Parses a token or a quoted string at the start of `text`. Returns the token or the content of the string, and the
+/// rest of `text`. Returns `None` if `text` begins with neither.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let (value, after) = token(text);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(order("a/a;q=0.5,b/b"), ["b/b", "a/a"]);
         assert_eq!(order("a/a , b/b"), ["a/a", "b/b"]);
         assert_eq!(order("*/*,a/*,a/a"), ["a/a", "a/*", "*/*"]);
-        // A quality that is not a number counts as 0. A very small number is higher than 0.
+        // A quality that is not a number counts as 0. Even a very small number is higher than 0.
         assert_eq!(order("a/a;q=x,b/b;q= 1,c/c;q=1e-9"), ["c/c", "a/a", "b/b"]);
         assert_eq!(order("*,a,a/b/c,,a/"), ["*/*"]);
     }

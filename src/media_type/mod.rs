@@ -1,7 +1,7 @@
-//! The media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3). They mean the same as in kube-apiserver.
+//! The media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3), with their meaning in kube-apiserver.
 //!
-//! This module has the forms of responses, and finds the format of a request body. `accept` parses the header fields.
-//! `parameters` reads the parameters of a media range. `negotiation` chooses the form of each response.
+//! This module defines the forms of responses, and determines the format of a request body. `accept` parses the header
+//! fields. `parameters` parses the parameters of a media range. `negotiation` chooses the form of each response.
 
 mod accept;
 mod negotiation;
@@ -15,7 +15,8 @@ use crate::api_error::Unacceptable;
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// How an object is transformed before it is encoded (the parameter `as`). A `Status` is never transformed.
+/// The transformation of an object before it is encoded (the media type parameter `as`). A `Status` is never
+/// transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transform {
     /// No transformation: the object itself.
@@ -25,19 +26,19 @@ pub enum Transform {
     Partial(MetaVersion),
     /// `PartialObjectMetadataList`, for a list.
     PartialList(MetaVersion),
-    /// `Table`, for objects, lists and the events of a watch. It has no protobuf form.
+    /// `Table`, for objects, lists and the events of a watch. A Table has no protobuf form.
     Table(MetaVersion),
 }
 
-/// The form of a response.
+/// The form of a response: its format, indentation and transformation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Representation {
-    /// Encoding of the bytes.
+    /// Format in which the response is encoded.
     pub format: Format,
     /// Whether JSON is indented for people. The events of a watch are never indented. An indented body ends without a
     /// line feed.
     pub pretty: bool,
-    /// How the objects are transformed.
+    /// Transformation of the objects.
     pub transform: Transform,
 }
 
@@ -45,13 +46,12 @@ impl Representation {
     /// Plain JSON, the most common form.
     pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
 
-    /// Form of an error response if the client accepts no available form.
+    /// Form of an error response if the client accepts no form that the server can generate.
     pub const FALLBACK: Self = Self { pretty: true, ..Self::JSON };
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
 
-    /// Returns the `Content-Type` of the response. `watch` tells whether the response is a stream of the events of a
-    /// watch.
+    /// Returns the `Content-Type` of the response. `watch` is true if the response is a stream of watch events.
     #[must_use]
     pub fn content_type(self, watch: bool) -> &'static str {
         match (self.format, watch) {
@@ -60,7 +60,8 @@ impl Representation {
         }
     }
 
-    /// Returns this form without a transformation. A `Status` needs this, even the `Status` of a successful deletion.
+    /// Returns this form without a transformation, for a `Status`. The response to a successful deletion is a `Status`
+    /// too.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
@@ -73,7 +74,7 @@ impl Representation {
     }
 
     /// Checks that the transformation is possible for a single object. Call this function only once the resulting
-    /// object exists, since the error must not prevent the change that the request makes.
+    /// object exists, since the error must not prevent the change that the request demands.
     ///
     /// # Errors
     /// 406 if the client accepts only a list.
@@ -95,10 +96,10 @@ impl Representation {
         }
     }
 
-    /// Checks that the events of a watch can be sent in this format.
+    /// Checks that this format can encode the events of a watch.
     ///
     /// # Errors
-    /// 406 if the format has no form for a stream of events.
+    /// 406 if the format cannot encode a stream of events.
     pub fn check_watch(self) -> Result<(), Unacceptable> {
         match self.format {
             Format::Json | Format::Protobuf => Ok(()),
@@ -107,8 +108,8 @@ impl Representation {
     }
 }
 
-/// A version of `apidiscovery.k8s.io`. Its document is the aggregated one, which lists all groups and their
-/// resources.
+/// A version of `apidiscovery.k8s.io`, whose document is the aggregated discovery document. That document lists all
+/// groups and their resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DiscoveryVersion {
     /// `v2`
@@ -120,16 +121,16 @@ pub(crate) enum DiscoveryVersion {
 /// The form of a discovery document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiscoveryForm {
-    /// Encoding of the bytes.
+    /// Format in which the document is encoded.
     pub format: Format,
     /// Whether JSON is indented for people.
     pub pretty: bool,
-    /// Version of the aggregated document. `None` for the document of the path itself.
+    /// Version of the aggregated document; `None` for the document of the path without aggregation.
     pub aggregated: Option<DiscoveryVersion>,
 }
 
 impl DiscoveryForm {
-    /// `Content-Type` of the document.
+    /// Returns the `Content-Type` of the document.
     #[must_use]
     pub(crate) fn content_type(self) -> &'static str {
         match (self.format, self.aggregated) {
@@ -161,8 +162,8 @@ pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// `Content-Type` of metrics in the text format of Prometheus.
 pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client wants indented JSON. `pretty` is the query parameter of that name. Without it, tools for people
-/// get indented JSON.
+/// Whether a client wants indented JSON. `pretty` is the query parameter of that name. Without this parameter, tools
+/// for people get indented JSON.
 #[must_use]
 pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
     match pretty {
@@ -176,7 +177,7 @@ pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> b
 }
 
 /// Returns the format of a request body. Without a `Content-Type`, the format is JSON. Returns `None` for an
-/// unsupported type.
+/// unsupported media type.
 #[must_use]
 pub(crate) fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
     match content_type {

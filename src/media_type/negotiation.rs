@@ -1,10 +1,10 @@
-//! Chooses the form of a response.
+//! Chooses the form of a response by the `Accept` field of the request.
 //!
-//! As in kube-apiserver, `Accept` is read in two stages. First, the router (go-restful) requires one of the path's
-//! media types or `*/*`, and ignores parameters. Second, the ranges are sorted by preference
-//! (`endpoints/handlers/negotiation`). The first range that is available with all its parameters is chosen. Both
-//! stages depart from RFC 9110. The router refuses `application/*`. And a quality of 0 does not exclude a type, but
-//! only makes it the least preferred.
+//! As in kube-apiserver, the choice has two stages. First, the router (go-restful) requires one of the path's media
+//! types or `*/*` in `Accept`, and ignores parameters. Second, the ranges are sorted by preference
+//! (`endpoints/handlers/negotiation`). The first range that the server can generate with all its parameters is chosen.
+//! Both stages depart from RFC 9110. The router refuses `application/*`. And a quality of 0 does not exclude a media
+//! type, but only makes it the least preferred.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;
@@ -12,11 +12,11 @@ use super::{DiscoveryForm, Representation, Transform};
 use crate::api_error::Unacceptable;
 use crate::codec::Format;
 
-/// Negotiates the form of a response. `streaming` tells whether the path allows a watch. It changes only the message
-/// of the error.
+/// Negotiates the form of a response. `streaming` is true if the path allows a watch, which changes only the message of
+/// the error.
 ///
 /// # Errors
-/// 406 if the client accepts no available form.
+/// 406 if the server can generate no form that the client accepts.
 pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representation, Unacceptable> {
     if let Some(common) = common(accept) {
         return Ok(common);
@@ -33,8 +33,8 @@ pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Repres
         .ok_or(Unacceptable::Transform)
 }
 
-/// Negotiates the form of an error response. Returns the fallback if the client accepts no form without a
-/// transformation.
+/// Negotiates the form of an error response. If the client accepts no form without a transformation, returns
+/// [`Representation::FALLBACK`].
 #[must_use]
 pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
@@ -48,11 +48,10 @@ pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     }
 }
 
-/// Negotiates the form of a discovery document. `may_aggregate` tells whether the path also has the aggregated
-/// document.
+/// Negotiates the form of a discovery document. `may_aggregate` is true if the path also has an aggregated document.
 ///
 /// # Errors
-/// 406 if the client accepts no available form.
+/// 406 if the server can generate no form that the client accepts.
 pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
     let accept = accept.unwrap_or_default().trim_ascii();
     if accept.is_empty() {
@@ -67,11 +66,11 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
-/// Does the same as [`negotiate_discovery`] for a path that has its own route in kube-apiserver's router. Only the
+/// Negotiates like [`negotiate_discovery`], for a path that has its own route in kube-apiserver's router. Only the
 /// error differs.
 ///
 /// # Errors
-/// 406 if the client accepts no available form.
+/// 406 if the server can generate no form that the client accepts.
 pub(crate) fn negotiate_routed_discovery(
     accept: Option<&[u8]>,
     may_aggregate: bool,
@@ -83,8 +82,7 @@ pub(crate) fn negotiate_routed_discovery(
     negotiate_discovery(accept, may_aggregate)
 }
 
-/// Checks `Accept` for a path that serves only JSON. Only the first stage, that of kube-apiserver's router, is
-/// applied.
+/// Checks `Accept` for a path that serves only JSON. Applies only the first stage, that of kube-apiserver's router.
 ///
 /// # Errors
 /// 406 if the client does not accept JSON.
@@ -94,7 +92,7 @@ pub(crate) fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable
     if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
 }
 
-/// Whether a client accepts plain JSON. The caller's path serves no other format.
+/// Whether a client accepts JSON without a transformation. The path serves no other format.
 #[must_use]
 pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     let accept = accept.unwrap_or_default().trim_ascii();
@@ -104,7 +102,7 @@ pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     accept.is_empty() || ranges(accept).iter().any(is_json)
 }
 
-/// Returns the form for the `Accept` values that nearly all clients send. These values are not parsed.
+/// Returns the form for the `Accept` values that nearly all clients send. The server need not parse these values.
 #[inline]
 fn common(accept: Option<&[u8]>) -> Option<Representation> {
     match accept {
@@ -118,8 +116,8 @@ fn common(accept: Option<&[u8]>) -> Option<Representation> {
     }
 }
 
-/// Whether the router accepts a request. `accept` must have `*/*` or the media type of one of `formats`, with any
-/// parameters.
+/// Whether kube-apiserver's router accepts a request. `accept` must contain `*/*` or the media type of one of
+/// `formats`, with any parameters.
 fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -128,7 +126,7 @@ fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     })
 }
 
-/// The form that a range chooses.
+/// The form that a media range chooses.
 struct Selected<T> {
     format: Format,
     pretty: bool,
@@ -141,8 +139,8 @@ impl From<Selected<Transform>> for Representation {
     }
 }
 
-/// Returns the form that a range chooses. Returns `None` if that form is not available with the range's parameters.
-/// `transform` returns the part of the parameters that the caller needs.
+/// Returns the form that a media range chooses. Returns `None` if the server cannot generate that form with the range's
+/// parameters. `transform` evaluates the part of the parameters that the caller needs.
 fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Selected<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;
@@ -154,7 +152,7 @@ fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> O
     })
 }
 
-/// Whether a range includes the media type of a format.
+/// Whether a media range includes the media type of a format.
 fn matches(range: &Range<'_>, format: Format) -> bool {
     let Some((main_type, subtype)) = format.media_type().split_once('/') else { return false };
     match (range.main_type, range.subtype) {
@@ -199,7 +197,7 @@ mod tests {
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router accepts this value because of the YAML type. The second stage chooses YAML.
+            // The router accepts this value because of the YAML media type. The second stage then chooses YAML.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");
@@ -282,7 +280,7 @@ mod tests {
             ("text/html, */*;q=0.8".into(), plain(Format::Json)),
             (V2.into(), of(Format::Json, DiscoveryVersion::V2)),
             (V2BETA1.into(), of(Format::Json, DiscoveryVersion::V2Beta1)),
-            // These values are sent by kube-apiserver's aggregator and by client-go.
+            // kube-apiserver's aggregator and client-go send these values.
             (format!("{V2},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{V2},{V2BETA1},application/json"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{later},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2Beta1)),

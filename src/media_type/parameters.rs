@@ -5,21 +5,21 @@ use super::{DiscoveryVersion, Transform};
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// The parameters that this server supports. Other parameters, such as `charset`, are ignored.
+/// The parameters of a media range that this server supports. The server ignores other parameters, such as `charset`.
 #[derive(Default)]
 pub(super) struct Parameters<'a> {
     kind: Option<&'a [u8]>,
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// Whether the range has the parameter `sv`, a version for options. Only one such version exists.
+    /// Whether the range has the parameter `sv`, a version in which options are decoded. Only one such version exists.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
 
 impl<'a> Parameters<'a> {
-    /// Reads the parameters of a range. Returns `None` if a parameter has an unsupported value. Of a repeated
-    /// parameter, the last value is kept.
+    /// Parses the parameters of a media range. Returns `None` if a parameter has an unsupported value. The last value
+    /// of a repeated parameter counts.
     pub(super) fn of(range: &Range<'a>) -> Option<Self> {
         let mut found = Self::default();
         let (mut stream, mut server_version): (&[u8], &[u8]) = (&[], &[]);
@@ -45,7 +45,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// Returns [`Transform::None`], for errors and for documents that are not resources. Returns `None` if the
-    /// parameters ask for a transformation or have `sv`.
+    /// parameters demand a transformation or include `sv`.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }

@@ -9,7 +9,7 @@ use compact_str::CompactString;
 /// The propagation policies, in the order of kube-apiserver's message, and `nil`.
 const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
-/// Returns the validated options of a deletion. They come from the body, or from the query if there is no body.
+/// Returns the validated options of a deletion. The options come from the body, or from the query if the body is empty.
 ///
 /// # Errors
 /// 400 for a number that cannot be parsed. 422 for unsupported values, and for options that exclude each other.
@@ -19,10 +19,10 @@ pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> R
     Ok(options)
 }
 
-/// Does the same as [`merge_delete_options`] for the deletion of a collection.
+/// Returns the validated options for the deletion of a collection, like [`merge_delete_options`].
 ///
 /// # Errors
-/// Those of [`merge_delete_options`], and 422 for `ignoreStoreReadErrorWithClusterBreakingPotential`.
+/// The errors of [`merge_delete_options`], and 422 for `ignoreStoreReadErrorWithClusterBreakingPotential`.
 pub fn merge_delete_collection_options(
     query: &Query<'_>,
     body: Option<DeleteOptions>,

@@ -1,4 +1,4 @@
-//! Options of a get.
+//! Options of a get, in the query.
 
 use super::{Query, is_true, keep_first};
 use crate::api_error::ApiError;
@@ -7,13 +7,13 @@ use compact_str::CompactString;
 /// `metav1.GetOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// The response must not be older than this `resourceVersion`. The text is not parsed yet
-    /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)). Empty for the newest state.
+    /// Oldest `resourceVersion` that the response may have, not parsed yet
+    /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest state.
     pub resource_version: CompactString,
 }
 
 impl GetOptions {
-    /// Reads the options of a get.
+    /// Parses the options of a get.
     ///
     /// # Errors
     /// 400 for the parameter `export`, which the API no longer has.

@@ -1,4 +1,4 @@
-//! Options of a list, a watch and a deletion of a collection.
+//! Options of a list, a watch and a deletion of a collection, in the query.
 
 use super::{Query, integer, is_true, keep_first, text_or_empty, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
@@ -12,36 +12,37 @@ use std::borrow::Cow;
 /// `metav1.ListOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Selector of Leases. `shardSelector` is not part of it yet.
+    /// Selector of Leases, without the shard: `shard_selector` is not parsed yet.
     pub selector: Selector,
-    /// `shardSelector`; empty if absent. It is not parsed yet, since it has an effect only if a feature gate is on.
+    /// `shardSelector`; empty if absent. The value is not parsed yet, since it has an effect only if a feature gate is
+    /// on.
     pub shard_selector: String,
     /// Whether the request is a watch.
     pub watch: bool,
     /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// Requested `resourceVersion`; empty for the newest state. It is not parsed yet, since the error depends on the
-    /// verb: [`parse_list_resource_version`](super::parse_list_resource_version) or
+    /// Requested `resourceVersion`; empty for the newest state. The value is not parsed yet, since the error depends on
+    /// the verb: [`parse_list_resource_version`](super::parse_list_resource_version) or
     /// [`parse_watch_resource_version`](super::parse_watch_resource_version).
     pub resource_version: CompactString,
-    /// What `resource_version` means for a list.
+    /// The states that `resource_version` allows for a list.
     pub resource_version_match: ResourceVersionMatch,
     /// Timeout of a watch, in seconds; may be negative.
     pub timeout_seconds: Option<i64>,
     /// Maximum number of items on one page; 0 or a negative number for no limit.
     pub limit: i64,
-    /// `continue` token of the page, not yet decoded; empty for the first page.
+    /// `continue` token of the page, not decoded yet; empty for the first page.
     pub continue_token: String,
-    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a watch
-    /// without a `resourceVersion` or with `resourceVersion` 0. So `None` means a watch that begins with the changes
-    /// after `resource_version`.
+    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a watch without
+    /// a `resourceVersion` or with `resourceVersion` 0. So `None` means a watch that begins with the changes after
+    /// `resource_version`.
     pub send_initial_events: Option<bool>,
 }
 
-/// What a `resourceVersion` means for a list (`resourceVersionMatch`).
+/// The states that a `resourceVersion` allows for a list (`resourceVersionMatch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
-    /// The request does not say.
+    /// The request does not contain `resourceVersionMatch`.
     #[default]
     None,
     /// The state at exactly this `resourceVersion`.
@@ -51,7 +52,7 @@ pub enum ResourceVersionMatch {
 }
 
 impl ResourceVersionMatch {
-    /// Returns the value with the name `text`; `None` for an unknown name.
+    /// Returns the value named `text`; `None` for an unknown name.
     fn known(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::None),
@@ -62,7 +63,7 @@ impl ResourceVersionMatch {
     }
 }
 
-/// The parameter that most complaints of this module are about.
+/// Name of the parameter that most errors of this module are about.
 const MATCH: &str = "resourceVersionMatch";
 
 impl ListOptions {
@@ -70,8 +71,9 @@ impl ListOptions {
     ///
     /// # Errors
     /// 400 for a number or selector that cannot be parsed. 422 for an invalid combination of options. If there are
-    /// several mistakes, reports the one that kube-apiserver finds first. kube-apiserver checks in this order:
-    /// numbers, label selector, syntax of the field selector, combinations of options, unknown fields.
+    /// several mistakes, the error is about the mistake that kube-apiserver finds first. kube-apiserver checks in this
+    /// order: numbers, label selector, syntax of the field selector, combinations of options, unknown fields of the
+    /// field selector.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());
@@ -86,8 +88,8 @@ impl ListOptions {
         let mut version_match = text_or_empty(&raw.resource_version_match);
         let watch = raw.watch.unwrap_or_default();
         let version = text_or_empty(&raw.resource_version);
-        // A watch without a `resourceVersion` begins with the existing objects. Since streaming lists (KEP-3157),
-        // this is the same as `sendInitialEvents=true`.
+        // A watch without a `resourceVersion` begins with the existing Leases. Since the introduction of streaming
+        // lists (KEP-3157), such a watch is the same as one with `sendInitialEvents=true`.
         if watch && send_initial_events.is_none() && version_match.is_empty() && matches!(version, "" | "0") {
             send_initial_events = Some(true);
             version_match = "NotOlderThan";
@@ -110,7 +112,7 @@ impl ListOptions {
     }
 }
 
-/// The first value of each parameter. Booleans are already converted.
+/// The first value of each parameter. Values of booleans are already converted.
 #[derive(Default)]
 struct Raw<'a> {
     allow_watch_bookmarks: Option<bool>,
@@ -149,7 +151,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// The options that are validated together.
+/// The options of a list or a watch whose combination is validated.
 struct Given<'a> {
     version: &'a str,
     version_match: &'a str,
@@ -221,7 +223,7 @@ mod tests {
         ListOptions::parse(&Query::new(raw)).expect(raw)
     }
 
-    /// Code and message of the error.
+    /// Returns the status code and the message of the error.
     fn refusal(raw: &str) -> (u16, String) {
         let status = ListOptions::parse(&Query::new(raw)).expect_err(raw).status();
         (status.code, status.message)

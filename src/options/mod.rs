@@ -1,8 +1,9 @@
-//! Options in a request's query, converted and validated as in kube-apiserver.
+//! Options in the query of a request, converted and validated as in kube-apiserver.
 //!
-//! [`Query`] decodes the query. Each `*Options` type has the parameters of one verb. First, each value is converted.
-//! If that fails, the response is 400 with Go's message. Then, all values are validated together. If that fails, the
-//! response is 422 with one cause for each complaint. Parameters that a verb does not have are ignored.
+//! [`Query`] decodes the query. Each `*Options` type contains the parameters of one verb. First, each value is
+//! converted. If a conversion fails, the response is 400 with Go's message. Then, all values are validated together. If
+//! the validation fails, the response is 422 with one cause for each complaint. Parameters that a verb does not have
+//! are ignored.
 
 mod delete;
 mod get;
@@ -23,7 +24,7 @@ use crate::go::json::json_strings;
 use crate::go::number::{parse_int, parse_uint};
 use std::borrow::Cow;
 
-/// Parses the `resourceVersion` of a list. An empty text is 0.
+/// Parses the `resourceVersion` parameter of a list. An empty text means 0.
 ///
 /// # Errors
 /// 400 if the text is not a number.
@@ -31,7 +32,7 @@ pub fn parse_list_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|why| ApiError::BadRequest { message: format!("invalid resource version: {why}") })
 }
 
-/// Parses the `resourceVersion` of a watch or a get. An empty text is 0.
+/// Parses the `resourceVersion` parameter of a watch or a get. An empty text means 0.
 ///
 /// # Errors
 /// 500 if the text is not a number. For a watch or a get, kube-apiserver does not convert this error to 400.
@@ -39,7 +40,7 @@ pub fn parse_watch_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|message| ApiError::Unclassified { message })
 }
 
-/// Parses the `metadata.resourceVersion` of an object in a body. An empty text is 0, a version that no object has.
+/// Parses the `metadata.resourceVersion` of an object in a body. An empty text means 0, a version that no object has.
 ///
 /// # Errors
 /// 500 if the text is not a number.
@@ -65,7 +66,7 @@ fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
-/// Whether the query of a list sets `watch`.
+/// Whether the query of a list asks for a watch by the parameter `watch`.
 #[must_use]
 pub fn asks_to_watch(query: &Query<'_>) -> bool {
     query.value("watch").is_some_and(|value| is_true(&value))
@@ -76,12 +77,12 @@ fn integer(value: &str) -> Result<i64, ApiError> {
     parse_int(value).map_err(|why| ApiError::BadRequest { message: why.to_string() })
 }
 
-/// Keeps the first value of a repeated parameter.
+/// Stores the value of a parameter in `kept`, unless `kept` has the value of an earlier occurrence.
 fn keep_first<T>(kept: &mut Option<T>, value: T) {
     kept.get_or_insert(value);
 }
 
-/// Returns the complaint about a `dryRun` with a value other than `All`.
+/// Returns the complaint about a `dryRun` value other than `All`; `None` if all values are `All`.
 fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     if dry_run.iter().all(|value| value.as_ref() == "All") {
         return None;
@@ -90,7 +91,7 @@ fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     Some(FieldError { field: "dryRun".to_owned(), kind })
 }
 
-/// Returns 422 if there are complaints. `kind` is the kind of the options.
+/// Returns the error 422 if there are complaints. `kind` is the kind of the options.
 fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());

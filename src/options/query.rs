@@ -1,29 +1,29 @@
-//! The query of a request's URL, decoded like Go's `url.ParseQuery`.
+//! The query component of a request's URL, decoded like Go's `url.ParseQuery`.
 
 use std::borrow::Cow;
 
-/// The query of a URL, without the `?`. It is decoded only when it is read. Decoding allocates memory only for an
-/// escape or a `+`.
+/// The undecoded query component of a URL, without the `?`. [`Query::pairs`] and [`Query::value`] decode the query at
+/// each call. The decoding allocates memory only for a name or value that contains `%` or `+`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<'a> {
     raw: &'a str,
 }
 
 impl<'a> Query<'a> {
-    /// Wraps the text between `?` and `#`.
+    /// Creates a query from the part of a URL between `?` and `#`.
     #[must_use]
     pub fn new(raw: &'a str) -> Self {
         Self { raw }
     }
 
-    /// Whether the query is empty.
+    /// Whether the query component is empty, so that no parameter is present.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// Returns all pairs of name and value, decoded, in the order of the URL. Omits pairs with a `;` or with a
-    /// malformed escape. Invalid UTF-8 becomes U+FFFD.
+    /// Returns the name and the value of each parameter, decoded, in the order of the URL. Omits a parameter that
+    /// contains a `;` or a malformed percent-encoding. Invalid UTF-8 becomes U+FFFD.
     pub fn pairs(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         self.raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -31,14 +31,15 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Returns the first value of the parameter `name`.
+    /// Returns the value of the first parameter `name`; `None` if the query has no such parameter.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(found, _)| found == name).map(|(_, value)| value)
     }
 }
 
-/// Decodes `+` to a space and `%` with two hexadecimal digits to a byte; `None` if an escape is malformed.
+/// Decodes each `+` to a space, and each `%` with two hexadecimal digits to a byte. Returns `None` if the digits are
+/// missing.
 fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.bytes().any(|b| b == b'%' || b == b'+') {
         return Some(Cow::Borrowed(text));

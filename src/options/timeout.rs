@@ -1,12 +1,12 @@
-//! The parameter `timeout` of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). No
-//! request takes that long, so this server never ends a request because of this parameter. But before any other
-//! check, the server refuses a request whose `timeout` is not a valid duration.
+//! The parameter `timeout` of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). This
+//! server never ends a request because of this parameter, since no request takes so long. But before any other check,
+//! the server refuses a request whose `timeout` is not a valid duration.
 
 use super::Query;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted_ascii;
 
-/// Checks the parameter `timeout`, if the query has it.
+/// Checks the parameter `timeout`, if the query contains it.
 ///
 /// # Errors
 /// 400 with kube-apiserver's message.
@@ -20,7 +20,7 @@ pub fn check_timeout(query: &Query<'_>) -> Result<(), ApiError> {
     })
 }
 
-/// Checks a duration like Go's `time.ParseDuration`. Does not return its value.
+/// Checks that a text is a duration, like Go's `time.ParseDuration`. Does not compute the duration.
 fn check_duration(text: &str) -> Result<(), String> {
     let shown = go_quoted_ascii(text.as_bytes());
     let invalid = || format!("invalid duration {shown}");

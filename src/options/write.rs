@@ -1,4 +1,4 @@
-//! Options of a creation, an update and a patch.
+//! Options of a creation, an update and a patch, in the query.
 
 use super::{Query, dry_run_complaint, is_true, keep_first, text_or_empty, valid_or};
 use crate::api_error::{ApiError, FieldError};
@@ -13,23 +13,25 @@ use std::borrow::Cow;
 pub struct WriteOptions {
     /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
-    /// Field manager of the written fields. If empty, the name is derived from the user agent.
+    /// Name of the field manager that owns the written fields. If empty, the server derives the name from the user
+    /// agent.
     pub field_manager: CompactString,
-    /// What happens to unknown and repeated fields in the body.
+    /// What the server does about unknown and repeated fields in the body.
     pub field_validation: FieldValidation,
-    /// Whether a server-side apply may take fields from other managers. Only a server-side apply sets this.
+    /// Whether a server-side apply may take over fields that other field managers own. Only a server-side apply sets
+    /// this option.
     pub force: Option<bool>,
 }
 
-/// What happens to unknown and repeated fields in a body (`fieldValidation`).
+/// What the server does about unknown and repeated fields in a body (`fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// The server ignores the fields.
+    /// The server ignores unknown and repeated fields.
     Ignore,
-    /// The server ignores the fields, and adds a `Warning` header field to the response.
+    /// The server ignores unknown and repeated fields, and adds a `Warning` header field about each to the response.
     #[default]
     Warn,
-    /// The server refuses the request.
+    /// The server refuses a request with unknown or repeated fields.
     Strict,
 }
 
@@ -46,7 +48,7 @@ impl WriteOptions {
     /// Parses the options of a patch.
     ///
     /// # Errors
-    /// 422 for unsupported values, and for options that this type of patch does not have.
+    /// 422 for unsupported values, and for options that do not apply to this type of patch.
     pub fn parse_patch(query: &Query<'_>, patch_type: PatchType) -> Result<Self, ApiError> {
         Self::parse_as(query, PATCH_OPTIONS, patch_type == PatchType::Apply)
     }

@@ -1,5 +1,5 @@
-//! Decodes bytes to JSON values. For invalid input, the messages are Go's. If a patch is not JSON, that error takes
-//! precedence over all other errors (see [`is_json`]).
+//! Decodes the bytes of a patch to a JSON value. For invalid input, the messages are Go's. The error about a patch that
+//! is not JSON takes precedence over all other errors (see [`is_json`]).
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
@@ -12,29 +12,29 @@ pub fn is_json(patch: &[u8]) -> bool {
     repaired(patch).is_ok()
 }
 
-/// Decodes the body of a patch.
+/// Decodes the body of a patch to a JSON value.
 ///
 /// Bytes that are not UTF-8 become U+FFFD, as in Go.
 ///
 /// # Errors
-/// 400 if the patch is not JSON, or has too many levels.
+/// 400 if the patch is not JSON, or has too many levels of nesting.
 pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
     decode_json(patch).map_err(|words| bad_patch(&words))
 }
 
-/// Decodes the body of a patch. The error is not converted to an [`ApiError`].
+/// Decodes the body of a patch like [`decode_patch`], but returns Go's message as the error.
 ///
 /// # Errors
-/// Go's message if the patch is not JSON, or has too many levels.
+/// Go's message if the patch is not JSON, or has too many levels of nesting.
 pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
     decode_json_for(patch, Some("value"))
 }
 
-/// Decodes the body of a patch. `target` is the Go type into which Go would decode the numbers of the patch. Without
-/// `target`, numbers may have any size.
+/// Decodes the body of a patch. `target` is the Go type into which Go would decode the numbers in the patch. The error
+/// about a number that does not fit contains `target`. Without `target`, numbers may have any size.
 ///
 /// # Errors
-/// Go's message if the patch is not JSON, or has too many levels.
+/// Go's message if the patch is not JSON, or has too many levels of nesting.
 pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let mut value = match serde_json::from_slice(patch) {
         Ok(value) => value,
@@ -44,7 +44,7 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// Decodes a text that Go accepts but `serde_json` refuses, because of invalid UTF-8 or unpaired surrogates.
+/// Decodes a text that Go accepts and `serde_json` refuses, because of invalid UTF-8 or unpaired surrogates.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let Repaired { json, huge_number } = repaired(patch)?;
@@ -57,8 +57,8 @@ fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> 
     })
 }
 
-/// Converts `-0` to an integer, as Go does. `serde_json` decodes `-0` as a float. The recursion is limited, since the
-/// decoder limits the depth of the value.
+/// Converts `-0` to the integer 0, as Go does. `serde_json` decodes `-0` to a float. The recursion is limited, since
+/// the decoder limits the depth of the value.
 fn unsign_zeros(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() && n.as_f64() == Some(0.0) && n.as_f64().is_some_and(f64::is_sign_negative) => {
@@ -70,15 +70,15 @@ fn unsign_zeros(value: &mut Value) {
     }
 }
 
-/// Decodes the object to be patched. This server has encoded the object.
+/// Decodes the JSON of the object that a patch changes. This server has encoded that JSON.
 ///
 /// # Errors
-/// 500 if the object is not JSON, which cannot happen.
+/// 500 if the bytes are not JSON, which cannot happen.
 pub(super) fn decode_current(current: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(current).map_err(|error| internal(&error))
 }
 
-/// Encodes a patched value.
+/// Encodes the result of a patch as JSON.
 ///
 /// # Errors
 /// 500 if the value cannot be encoded, which cannot happen.
@@ -86,7 +86,7 @@ pub(super) fn encode(patched: &Value) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(patched).map_err(|error| internal(&error))
 }
 
-/// Returns 400 for a patch that cannot be decoded.
+/// Returns the error 400 for a patch that cannot be decoded.
 #[cold]
 pub(super) fn bad_patch(why: &str) -> ApiError {
     ApiError::BadRequest { message: format!("error decoding patch: {why}") }

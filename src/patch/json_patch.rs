@@ -1,9 +1,10 @@
 //! JSON patch (RFC 6902), applied as in kube-apiserver.
 //!
 //! kube-apiserver's library departs from the RFC, and so does this module. `replace` creates a missing member. A
-//! missing `value` is `null`, and a missing member is copied and tested as `null`. A negative index counts from the
-//! end of the array. Text before the first slash of a path is ignored. Only `test` and `replace` accept the whole
-//! document. In one point, this module departs from the library: `test` compares values, not their spelling.
+//! missing `value` counts as `null`, and so does a missing member in `copy` and `test`. A negative index counts from
+//! the end of the array. Text before the first slash of a path is ignored. Only `test` and `replace` accept the path of
+//! the whole document. In one point, this module departs from the library: `test` compares values, and not their
+//! spelling.
 
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
@@ -15,7 +16,7 @@ use std::io;
 
 /// Maximum number of operations in one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Maximum number of bytes of JSON that all `copy` operations of a patch together may add. This is kube-apiserver's
+/// Maximum sum of the sizes in JSON of the values that all `copy` operations of a patch add, in bytes: kube-apiserver's
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Maximum number of values that all operations of a patch together may visit or shift. A patch has at most
@@ -23,12 +24,12 @@ const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies all operations of a JSON patch to an object, or none of them. If `is_checked`, all operations are checked
-/// before the first one is applied. Otherwise a malformed operation fails when it is applied.
+/// Applies all operations of a JSON patch to an object, or none of them. With `is_checked`, all operations are decoded
+/// before the first one is applied. Otherwise a malformed operation fails only when it is applied.
 ///
 /// # Errors
-/// 400 if the patch is not a list of operations. 413 if it has too many operations. 422 if an operation cannot be
-/// applied.
+/// 400 if the patch is not a list of operations. 413 if the patch has too many operations. 422 if an operation cannot
+/// be applied.
 pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let target = is_checked.then_some("struct field jsonPatchOp.value");
     let bare = |message| ApiError::BadRequest { message };
@@ -55,7 +56,7 @@ pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resul
     encode(&work.document)
 }
 
-/// Checks that an operation can be decoded. Whether the operation makes sense is checked when it is applied.
+/// Checks that an operation can be decoded. Its meaning is checked only when the operation is applied.
 fn check_form(operation: &Value) -> Result<(), ApiError> {
     match operation {
         Value::Null => Ok(()),
@@ -72,8 +73,8 @@ fn bad_type(value: &Value, target: &str) -> ApiError {
     bad_patch(&format!("json: cannot unmarshal {} into Go {target}", type_word(value)))
 }
 
-/// The document being patched, and the work so far. Invariant: the document has at most [`DOCUMENT_DEPTH_MAX`]
-/// levels. This limits all recursion over the document.
+/// The document that is being patched, and the work so far. Invariant: the document has at most [`DOCUMENT_DEPTH_MAX`]
+/// levels of nesting. So all recursion over the document is limited.
 struct Work {
     document: Value,
     copied_bytes: usize,
@@ -81,7 +82,7 @@ struct Work {
     visits: usize,
 }
 
-/// A failed operation is `None`, since every failure has the same error for the client.
+/// The methods return `None` for a failed operation, since the client gets the same error for every failure.
 impl Work {
     fn apply(&mut self, mut operation: Map<String, Value>) -> Option<()> {
         let mut text = |name: &str| match operation.remove(name) {
@@ -90,8 +91,8 @@ impl Work {
         };
         let (op, path, from) = (text("op")?, text("path"), text("from"));
         let value = operation.remove("value");
-        // A `move` without a path has already removed its value here. But the whole patch fails, so the removal has
-        // no effect.
+        // In a `move` without a path, kube-apiserver's library has already removed the value at this point. But the
+        // whole patch fails, so that removal has no effect.
         let path = path?;
         match op.as_str() {
             "add" => self.add(&path, value.unwrap_or_default()),
@@ -134,7 +135,7 @@ impl Work {
 
     fn replace(&mut self, path: &str, value: Option<Value>) -> Option<()> {
         if path.is_empty() {
-            // The whole document must be an object or an array.
+            // Only an object or an array may replace the whole document.
             self.document = value.filter(|value| value.is_object() || value.is_array())?;
             return Some(());
         }
@@ -179,7 +180,7 @@ impl Work {
         equal.then_some(())
     }
 
-    /// Checks that the document does not get too many levels from `value` at `path`.
+    /// Checks that the document still has few enough levels of nesting with `value` at `path`.
     fn check_depth(&mut self, path: &str, value: &Value) -> Option<()> {
         let above = path.bytes().filter(|&b| b == b'/').count();
         let below = height(value, &mut self.visits)?;
@@ -187,7 +188,7 @@ impl Work {
     }
 }
 
-/// Returns the object or array that contains the target of `path`, and the key of the target there.
+/// Returns the object or array that contains the target of `path`, and the key of the target in it.
 fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut Value, Cow<'p, str>)> {
     let (parents, key) = path.rsplit_once('/')?;
     let container = parents.split('/').skip(1).try_fold(document, |at, token| match at {
@@ -201,7 +202,7 @@ fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut 
     Some((container, unescaped(key)))
 }
 
-/// Returns the value at `path`. A missing member is returned as null.
+/// Returns the value at `path`; null for a missing member.
 fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     const NULL: &Value = &Value::Null;
     let (container, key) = container(document, path)?;
@@ -212,7 +213,7 @@ fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     }
 }
 
-/// Returns the index that `key` means in an array of `len` elements. A negative key counts from the end.
+/// Returns the index that `key` means in an array of `len` elements. A negative number counts from the end.
 fn index(key: &str, len: usize) -> Option<usize> {
     let at = parse_int(key).ok()?;
     let distance = usize::try_from(at.unsigned_abs()).ok()?;
@@ -220,7 +221,7 @@ fn index(key: &str, len: usize) -> Option<usize> {
     (at < len).then_some(at)
 }
 
-/// Removes the escapes of a path token (RFC 6901 §4).
+/// Removes the escapes from a token of a path (RFC 6901 §4).
 fn unescaped(token: &str) -> Cow<'_, str> {
     if !token.contains('~') {
         return Cow::Borrowed(token);
@@ -229,7 +230,7 @@ fn unescaped(token: &str) -> Cow<'_, str> {
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Returns the number of levels of arrays and objects in `value`. Counts a visit of each value. The recursion ends at
+/// Returns the number of levels of arrays and objects in `value`. Counts a visit for each value. The recursion ends at
 /// [`DOCUMENT_DEPTH_MAX`] levels.
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
@@ -247,13 +248,13 @@ fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     }
 }
 
-/// Adds `more` visits; `None` if there are too many visits.
+/// Adds `more` to the visits; `None` if there are then too many visits.
 fn count(visits: &mut usize, more: usize) -> Option<()> {
     *visits += more;
     (*visits <= VISITS_MAX).then_some(())
 }
 
-/// A writer that only counts bytes. It fails above a limit.
+/// A writer that only counts bytes, and fails above a limit.
 struct ByteCount {
     bytes: usize,
     bytes_max: usize,
@@ -509,7 +510,8 @@ mod tests {
         assert!(is_rejected(&json!({}), &Value::Array(operations)));
     }
 
-    /// Goal: no patch causes a panic, or a document that cannot be decoded. Method: random operations on a few paths.
+    /// Goal: no patch causes a panic, or results in a document that cannot be decoded. Method: random operations on a
+    /// few paths.
     #[test]
     fn no_patch_panics() {
         const PATHS: &[&str] =

@@ -4,12 +4,12 @@ use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, en
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object. A member of the patch replaces the object's member of that name, `null`
-/// removes the member, and two objects are merged. Unless `is_checked`, a patch that is a list replaces the whole
-/// object.
+/// Applies a merge patch to an object. A member of the patch replaces the member of the object with the same name.
+/// `null` removes the member, and two objects are merged. Without `is_checked`, a patch that is a list replaces the
+/// whole object.
 ///
 /// # Errors
-/// 400 if the patch is not a JSON object.
+/// 400 if the patch is not a JSON object, apart from that list.
 pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let invalid = || ApiError::BadRequest { message: "Invalid JSON Patch".to_owned() };
     let decoded = if is_checked { decode_patch(patch) } else { decode_json_for(patch, None).map_err(|_| invalid()) };
@@ -41,8 +41,8 @@ fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => _ = document.remove(&key),
             (Some(Value::Object(members)), Value::Object(patch)) => merge(members, patch),
-            // If the value replaces an object, its null members stay. In any other new value, null members are
-            // removed, even from objects within an array. RFC 7386 would keep the latter.
+            // If the value replaces an object, null members in the value remain. In any other new value, null members
+            // are removed, even from objects within an array. RFC 7386 would retain null members within an array.
             (Some(found @ Value::Object(_)), other) => *found = other,
             (_, other) => {
                 value = other;
@@ -53,7 +53,7 @@ fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Removes null members at any depth. Null elements of arrays stay.
+/// Removes null members at any depth. Null elements of arrays remain.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,11 +1,11 @@
 //! Patches: functions from the JSON of an object and the body of a PATCH to the JSON of the resulting object.
 //!
-//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) even where it departs from the
-//! RFCs, since clients rely on that. The caller decodes and validates the resulting JSON.
+//! JSON patch and merge patch behave like kube-apiserver's library (evanphx/json-patch v4), since clients rely on it.
+//! This applies even where the library departs from the RFCs. The caller decodes and validates the resulting JSON.
 //!
-//! Limits on a patch: its size, the number of its values, the number of its operations, its depth, and the data that
-//! `copy` adds and `move` moves. Go accepts 10,000 levels of nesting. This server accepts as many levels as
-//! `serde_json` ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed that depth by
+//! The limits on a patch are its size, its depth, and the numbers of its values and operations. Other limits apply to
+//! the data that `copy` adds and `move` moves. Go accepts 10,000 levels of nesting. This server accepts as many levels
+//! as `serde_json` ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed that depth by
 //! moving values into each other. A Lease needs at most six levels.
 
 mod decode;
@@ -22,7 +22,7 @@ pub use values::check_values;
 
 use crate::api_error::{APPLY_PATCH, ApiError, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 
-/// The types of patch that the API has, each with its media type.
+/// The types of patch that the API supports, each with its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     /// [`APPLY_PATCH`]: server-side apply.
@@ -36,11 +36,11 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// Parses a `Content-Type`. Parameters are ignored. The media type must be spelled as in the API.
+    /// Parses the `Content-Type` of a patch. Ignores parameters. The media type must be spelled as in the API.
     ///
     /// # Errors
-    /// [`ApiError::UnknownPatchFormat`] for a media type of the API in a form that only kube-apiserver's router
-    /// accepts. [`ApiError::UnsupportedPatchType`] for any other media type, even `application/json`.
+    /// [`ApiError::UnknownPatchFormat`] for a media type of the API in a form that kube-apiserver's router accepts and
+    /// its handler does not. [`ApiError::UnsupportedPatchType`] for any other media type, even `application/json`.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
         Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {

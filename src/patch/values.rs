@@ -1,10 +1,10 @@
-//! The limit on the number of values in a patch.
+//! Limits the number of values in a patch.
 
 use crate::api_error::ApiError;
 use crate::limits::PATCH_VALUES_MAX;
 use memchr::memchr2;
 
-/// Checks the number of values in a JSON patch before it is decoded.
+/// Checks the number of values in a patch before the patch is decoded.
 ///
 /// # Errors
 /// 413 if the patch has more than [`PATCH_VALUES_MAX`] values.
@@ -30,7 +30,7 @@ fn values_max(json: &[u8]) -> usize {
     count
 }
 
-/// Returns the bytes after the quote that ends a string. Returns no bytes if there is no such quote.
+/// Returns the bytes after the quote that ends a JSON string. Returns no bytes if there is no such quote.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let escaped_len = if text.get(at) == Some(&b'\\') { 1 } else { 0 };

@@ -1,31 +1,31 @@
-//! Atomic file writes, and a lock between processes.
+//! Writes files atomically, and locks folders between processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Mode of certificates: everybody may read them.
+/// File mode of certificates: everybody may read them.
 pub(super) const MODE_PUBLIC: u32 = 0o644;
-/// Mode of keys, and of files that contain one: owner only.
+/// File mode of keys, and of files that contain a key: only the owner may read them.
 pub(super) const MODE_SECRET: u32 = 0o600;
-/// Mode of the folder: owner only.
+/// File mode of the certificate folder: only the owner may access it.
 const MODE_FOLDER: u32 = 0o700;
 
-/// Creates the folder and its parents if missing. An existing folder keeps its mode.
+/// Creates a folder and its parents if they are missing. The mode of an existing folder does not change.
 pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(MODE_FOLDER).create(dir)
 }
 
-/// The exclusive right to change a folder. The right ends when the value is dropped.
+/// The exclusive right to change a folder. The right ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Waits for the lock. Each process holds the lock only for milliseconds. If the process dies, the kernel releases
-    /// the lock.
+    /// Waits until no other process has the lock, and locks the folder. Each process has the lock only for
+    /// milliseconds. If a process dies, the kernel releases its lock.
     pub(super) fn take(dir: &Path) -> io::Result<Self> {
         let path = dir.join(".lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
@@ -34,15 +34,15 @@ impl FolderLock {
     }
 }
 
-/// The exclusive right to a file of the folder. The right ends when the value is dropped or the process ends.
+/// The exclusive right to a file of the folder. The right ends when this value is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct FileClaim {
     _file: File,
 }
 
 impl FileClaim {
-    /// Claims the file to which the lock file `lock` belongs. Returns `None` if any process, also this one, has
-    /// already claimed the file.
+    /// Claims the file whose lock file is `lock`. Returns `None` if any process, even this one, has already claimed the
+    /// file.
     pub(super) fn try_take(lock: &Path) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(lock)?;
         match file.try_lock() {
@@ -53,14 +53,14 @@ impl FileClaim {
     }
 }
 
-/// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The caller holds
+/// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The caller must have
 /// the [`FolderLock`].
 pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    // A process that died may have left a temporary file. Nobody else writes the file now, because the caller holds
+    // A process that died may have left its temporary file. No other process writes the file now, since the caller has
     // the lock. The file is removed, so that `create_new` creates it with the right mode.
     match fs::remove_file(&temporary) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -79,7 +79,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()
     written
 }
 
-/// Whether anybody but the owner may access the file.
+/// Whether other users than the owner may access the file.
 pub(super) fn is_open_to_others(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
 }

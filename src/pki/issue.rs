@@ -1,4 +1,4 @@
-//! Issues certificates with rcgen, and verifies them with the same verifier as a peer.
+//! Issues certificates with rcgen, and verifies them with the same verifier as a peer would use.
 
 use crate::tls::config::provider;
 use crate::tls::identity::GROUP_MASTERS;
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// A certificate is renewed if less than this time of its validity is left. The server checks this only at its start.
-/// The log begins to warn about a running server's certificate at the same time.
+/// Remaining validity below which the server renews a certificate at its start. While the server runs, the log warns
+/// from the same remaining validity on.
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
-/// The validity of a new certificate begins this long before its issue, for peers whose clock is a little late.
+/// Time by which the validity of a new certificate begins before its issue, for peers whose clock is slow.
 const BACKDATED: Duration = Duration::minutes(5);
 
 /// A certificate that is not a CA certificate.
@@ -31,11 +31,11 @@ const BACKDATED: Duration = Duration::minutes(5);
 pub(super) enum Leaf<'a> {
     /// A serving certificate for these names.
     Serving(&'a [ServerName<'static>]),
-    /// A client certificate with all rights.
+    /// The admin's client certificate, with all rights.
     Admin,
 }
 
-/// The relevant facts of a certificate.
+/// The facts of a certificate that decide whether it is renewed.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) is_ca: bool,
@@ -45,13 +45,13 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Whether `key` belongs to the certificate.
+    /// Whether `key` is the key of the certificate.
     pub(super) fn is_of(&self, key: &KeyPair) -> bool {
         key.subject_public_key_info() == self.public_key_info
     }
 }
 
-/// Reads the facts of a certificate; `None` if it is malformed.
+/// Parses a certificate to its facts; `None` if the certificate is malformed.
 pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
     let time = |at: x509_parser::time::ASN1Time| OffsetDateTime::from_unix_timestamp(at.timestamp()).ok();
@@ -63,19 +63,19 @@ pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// What to do with a certificate that the CA issued.
+/// The verdict about a certificate that the CA has issued: whether to renew it, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Keep the certificate.
+    /// The certificate is valid, and is not renewed.
     Good,
-    /// Renew the certificate, because it expires within [`RENEW_BEFORE`] or has expired.
+    /// The certificate is renewed, because it has expired or expires within [`RENEW_BEFORE`].
     Expiring,
-    /// Renew the certificate, because it lacks a name.
+    /// The certificate is renewed, because it lacks a name of the server.
     OtherNames,
 }
 
-/// Judges `chain` like a peer that trusts `ca`. `facts` are those of the first certificate. The error is the reason
-/// for which the peer would refuse the chain.
+/// Verifies `chain` as a peer that trusts `ca` would. `facts` are those of the first certificate. The error is the
+/// reason why the peer would refuse the chain.
 pub(super) fn judge(
     leaf: &Leaf<'_>,
     chain: &[CertificateDer<'static>],
@@ -90,8 +90,8 @@ pub(super) fn judge(
     roots.add(ca.clone())?;
     let roots = Arc::new(roots);
     let unfit = |e: rustls::server::VerifierBuilderError| rustls::Error::General(e.to_string());
-    // Verifies at a time when the certificate was valid. So an expired certificate of this CA passes, and a
-    // certificate of a different CA fails. Only the former may be renewed.
+    // Verifies the chain at a time at which the certificate was valid. So an expired certificate of this CA passes, and
+    // a certificate of another CA fails. Only a certificate of this CA may be renewed.
     let seconds = u64::try_from(facts.not_before.unix_timestamp()).unwrap_or_default();
     let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let mut lacks_name = false;
@@ -120,8 +120,8 @@ pub(super) fn judge(
     })
 }
 
-/// Issues the certificate of a new CA, in PEM. The CA's name is derived from its key. So two CAs of this program never
-/// share a name, and the same key gives the same name.
+/// Issues the certificate of a new CA, and returns it in PEM. The name of the CA is derived from its key. So two CAs of
+/// this program never have the same name, and one key always gives the same name.
 pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();
@@ -138,7 +138,7 @@ pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     Ok(params.self_signed(key)?.pem())
 }
 
-/// A CA that can issue certificates.
+/// A CA that can issue certificates, since its key is present.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     not_after: OffsetDateTime,
@@ -150,7 +150,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::from_ca_cert_der(cert, key)?, not_after: facts.not_after })
     }
 
-    /// Issues a certificate for `key`. The certificate never expires after the CA.
+    /// Issues a certificate for `key`. The certificate never expires later than the certificate of the CA.
     pub(super) fn issue(
         &self,
         leaf: &Leaf<'_>,

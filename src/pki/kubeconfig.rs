@@ -1,5 +1,5 @@
-//! The admin's kubeconfig, with all data inline. So an operator needs to copy only this file to the host where kubectl
-//! runs.
+//! Renders the admin's kubeconfig with all its data inline. So an operator needs to copy only this file to the host
+//! where kubectl runs.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,20 +10,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Content of the kubeconfig.
+/// The content of the admin's kubeconfig.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admin<'a> {
     /// Address at which the server listens.
     pub(super) addr: SocketAddr,
-    /// Certificates with which kubectl verifies the server: the CA certificate, or the serving certificate itself.
+    /// Certificates by which kubectl verifies the server: the CA certificate, or the serving certificate itself.
     pub(super) trusted: &'a [CertificateDer<'static>],
-    /// The client certificate.
+    /// The admin's client certificate, in PEM.
     pub(super) cert_pem: &'a [u8],
-    /// The client certificate's key.
+    /// The key of the admin's client certificate, in PEM.
     pub(super) key_pem: &'a [u8],
 }
 
-/// Renders the file. All values are base64, addresses or DNS names, so nothing in the YAML needs quoting.
+/// Renders the kubeconfig. All values are base64, addresses or DNS names, so no value needs quotes in YAML.
 pub(super) fn render(admin: &Admin<'_>) -> String {
     let addr = reachable(admin.addr);
     let trusted: String = admin.trusted.iter().map(|cert| pem(cert)).collect();
@@ -55,7 +55,7 @@ current-context: admin@coordination-apiserver
     )
 }
 
-/// Returns an address at which this host reaches a server that listens at `addr`.
+/// Returns an address at which this host can connect to a server that listens at `addr`.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -65,8 +65,8 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-/// If the operator's own serving certificate is not valid for the address, returns the name with which kubectl
-/// verifies it. For a CA certificate, no name is needed: the certificates that this CA issues are valid for the
+/// Returns the name by which kubectl verifies the operator's own serving certificate, if the certificate is not valid
+/// for the address. Returns `None` for a CA certificate: the certificates that this CA issues are valid for the
 /// address.
 fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(cert).ok()?;
@@ -75,7 +75,7 @@ fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> 
     }
     let names = parsed.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
-        // Accepts only a valid DNS name: no wildcard, and nothing that YAML would have to quote.
+        // Only a valid DNS name is accepted: no wildcard, and nothing that needs quotes in YAML.
         GeneralName::DNSName(name) if rustls_pki_types::DnsName::try_from(*name).is_ok() => Some((*name).to_owned()),
         _ => None,
     })

@@ -1,5 +1,5 @@
-//! The server's own certificates. At its start, the server creates missing files in the certificate folder, and renews
-//! certificates that expire soon.
+//! The server's own certificates. When the server starts, it creates missing files in the certificate folder, and
+//! renews certificates that expire soon.
 //!
 //! ```text
 //! ca.crt         ca.key          the CA, 10 years; signs the other two certificates
@@ -9,13 +9,13 @@
 //! .lock                          held while anything here is read or written
 //! ```
 //!
-//! `ca.key` stays in the folder. Like every key in the folder, only its owner can read it. Operators may move `ca.key`
-//! away, since it is needed only to sign. Without it, the server can neither renew the other certificates nor issue
-//! one for a new address.
+//! Like every key in the folder, `ca.key` can be read only by its owner. Operators may move `ca.key` away, since the
+//! server needs this key only to sign certificates. Without `ca.key`, the server can neither renew the other
+//! certificates nor issue a certificate for a new address.
 //!
-//! Invariant: no key or certificate that this module did not make is ever overwritten. A renewal keeps the key, so it
-//! replaces only the certificate file, in one step. A new key is written before its certificate. So a crash leaves at
-//! worst a key without a certificate. The next start then issues the certificate.
+//! Invariant: the server never overwrites a key or certificate that this module did not create. A renewal uses the same
+//! key, so it replaces only the certificate file, in one step. A new key is written before its certificate. So a crash
+//! leaves at worst a key without a certificate. The next start then issues the certificate.
 
 mod files;
 mod issue;
@@ -36,7 +36,7 @@ use tracing::{info, warn};
 /// Specification.
 ///
 /// # Errors
-/// The user has no home folder. There is no fallback, because a shared folder such as `/tmp` is not a place for keys.
+/// The user has no home folder. There is no other default, because a shared folder such as `/tmp` is no place for keys.
 pub fn default_cert_dir() -> io::Result<PathBuf> {
     use etcetera::BaseStrategy;
     etcetera::choose_base_strategy()
@@ -47,8 +47,8 @@ pub fn default_cert_dir() -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the user has no home folder: name one with --cert-dir"))
 }
 
-/// Returns the names that the serving certificate must cover: the host name, loopback, and the bind address unless it
-/// is unspecified.
+/// Returns the names that the serving certificate must contain: the host name, the loopback names, and the bind address
+/// unless it is unspecified.
 #[must_use]
 pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
@@ -67,10 +67,10 @@ pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     names
 }
 
-/// Ensures a complete certificate folder: CA, serving certificate for `names`, admin certificate.
+/// Creates or completes a certificate folder: the CA, the serving certificate for `names`, and the admin's certificate.
 ///
 /// # Errors
-/// See [`CertDir::open`].
+/// The errors of [`CertDir::open`].
 pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<CertDir, PkiError> {
     let certs = CertDir::open(dir)?;
     certs.ensure_serving(names)?;
@@ -78,18 +78,18 @@ pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<Cert
     Ok(certs)
 }
 
-/// A certificate folder with a CA.
+/// A certificate folder that contains a CA.
 #[derive(Clone, Debug)]
 pub struct CertDir {
     dir: PathBuf,
 }
 
 impl CertDir {
-    /// Opens a folder; creates the folder and the CA if missing.
+    /// Opens a certificate folder. Creates the folder and the CA if they are missing.
     ///
     /// # Errors
-    /// Existing files are unreadable, invalid or contradictory, or missing files cannot be written. Such existing
-    /// files are never overwritten.
+    /// Existing files are unreadable, invalid or contradictory, or missing files cannot be written. The server never
+    /// overwrites such existing files.
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
         let certs = Self { dir: dir.to_owned() };
@@ -108,31 +108,32 @@ impl CertDir {
         Ok(certs)
     }
 
-    /// Issues the serving certificate if it is missing. Renews it if it does not cover all of `names` or expires soon.
+    /// Issues the serving certificate if it is missing. Renews the certificate if it lacks one of `names` or expires
+    /// soon.
     ///
     /// # Errors
-    /// See [`CertDir::open`].
+    /// The errors of [`CertDir::open`].
     pub fn ensure_serving(&self, names: &[ServerName<'static>]) -> Result<(), PkiError> {
         self.ensure_leaf("apiserver", &Leaf::Serving(names))
     }
 
-    /// Issues the admin's client certificate if it is missing. Renews it if it expires soon.
+    /// Issues the admin's client certificate if it is missing. Renews the certificate if it expires soon.
     ///
     /// # Errors
-    /// See [`CertDir::open`].
+    /// The errors of [`CertDir::open`].
     pub fn ensure_admin(&self) -> Result<(), PkiError> {
         self.ensure_leaf("admin", &Leaf::Admin)
     }
 
-    /// Writes the admin's kubeconfig for a server that actually listens at `addr`. `serving_cert` is the operator's
-    /// own serving certificate, if the server does not use the one in this folder. The kubeconfig then trusts only
+    /// Writes the admin's kubeconfig for a server that listens at `addr`. `serving_cert` is the operator's own serving
+    /// certificate, if the server does not use the certificate in this folder. The kubeconfig then trusts only
     /// `serving_cert`.
     ///
-    /// The file is `admin.kubeconfig`, unless another server that shares the folder has claimed it. Then `addr` is part
+    /// The file is `admin.kubeconfig`. If another server that shares the folder has claimed that file, `addr` is part
     /// of the file name.
     ///
     /// # Errors
-    /// A file cannot be read or written.
+    /// A file of the folder cannot be read or written.
     pub fn write_kubeconfig(&self, addr: SocketAddr, serving_cert: Option<&Path>) -> Result<AdminKubeconfig, PkiError> {
         let _lock = self.lock()?;
         let claim_path = self.path(".admin.kubeconfig.lock");
@@ -278,8 +279,8 @@ impl CertDir {
         let sign_error = |e| PkiError::new(&cert_path, Cause::Sign(e));
         let authority = Authority::new(ca, ca_key).map_err(|e| PkiError::new(&self.ca_cert(), Cause::Sign(e)))?;
         let cert = authority.issue(leaf, &key, now).map_err(sign_error)?;
-        // rcgen encodes the issuer's name anew. If this encoding differs from the CA's subject, nobody can verify the
-        // certificate, and every start would issue a new one.
+        // rcgen encodes the issuer's name again. If this encoding differs from the subject of the CA, no peer can
+        // verify the certificate. Every start would then issue a new one.
         let facts = issue::facts_of(cert.der()).ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
         issue::judge(leaf, &[cert.der().clone()], ca, &facts, now)
             .map_err(|e| PkiError::new(&self.ca_cert(), Cause::CannotIssue(e)))?;
@@ -289,7 +290,7 @@ impl CertDir {
     }
 }
 
-/// The admin's kubeconfig. Until it is dropped, no other server overwrites the file.
+/// The admin's kubeconfig file. Until this value is dropped, no other server overwrites the file.
 #[derive(Debug)]
 pub struct AdminKubeconfig {
     path: PathBuf,
@@ -297,20 +298,20 @@ pub struct AdminKubeconfig {
 }
 
 impl AdminKubeconfig {
-    /// Returns the path of the file.
+    /// Returns the path of the kubeconfig file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Formats an address for a file name. The result has no brackets, and no colons, because colons separate paths in
+/// Formats an address for a file name. The result contains neither brackets nor colons, since colons separate paths in
 /// `KUBECONFIG`.
 fn file_name_of(addr: SocketAddr) -> String {
     addr.to_string().replace(['[', ']'], "").replace(':', "-")
 }
 
-/// A file of the certificate folder, and its error.
+/// An error about a file of the certificate folder.
 #[derive(Debug)]
 pub struct PkiError {
     path: PathBuf,
@@ -341,7 +342,7 @@ impl PkiError {
         Self { path: path.to_owned(), cause }
     }
 
-    /// Whether the error is about the folder itself, whose name may be wrong.
+    /// Whether the error is about the folder itself, whose path may be wrong.
     #[must_use]
     pub fn is_of_folder(&self) -> bool {
         matches!(self.cause, Cause::Folder(_) | Cause::Lock(_))

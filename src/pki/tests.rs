@@ -11,7 +11,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// A path inside a temporary folder. The path does not exist, so creating it is part of the test.
+/// The path of a certificate folder inside a temporary folder. The path does not exist yet, so its creation is part of
+/// each test.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -31,13 +32,13 @@ impl Folder {
         ensure_cert_dir(&self.dir(), &serving_names(LOOPBACK))
     }
 
-    /// Name and content of every file.
+    /// Returns the name and the content of every file in the folder.
     fn content(&self) -> BTreeMap<String, Vec<u8>> {
         let entries = fs::read_dir(self.dir()).expect("a folder").map(|entry| entry.expect("an entry"));
         entries.map(|e| (e.file_name().to_string_lossy().into_owned(), fs::read(e.path()).expect("read"))).collect()
     }
 
-    /// Names of the files in which two states differ.
+    /// Returns the names of the files that have changed since `before`.
     fn changed(&self, before: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
         self.content()
             .into_iter()
@@ -54,8 +55,8 @@ impl Folder {
         KeyPair::try_from(&PrivateKeyDer::from_pem_file(self.file(name)).expect("PEM")).expect("a key")
     }
 
-    /// Replaces the certificate `name` by one with the same key, issued by the CA in the folder, that ends at
-    /// `not_after`.
+    /// Replaces the certificate `name` by a certificate with the same key that expires at `not_after`. The CA in the
+    /// folder issues it.
     fn reissue(&self, name: &str, not_after: OffsetDateTime) {
         let issuer = rcgen::Issuer::from_ca_cert_der(&self.cert("ca.crt"), self.key("ca.key")).expect("an issuer");
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -67,7 +68,7 @@ impl Folder {
         fs::write(self.file(&format!("{name}.crt")), cert.pem()).expect("written");
     }
 
-    /// Returns the error of a start. The start must not have changed any file.
+    /// Returns the error of a start, and checks that the start has changed no file.
     fn refusal(&self) -> String {
         let before = self.content();
         let error = self.ensure().expect_err("an error").to_string();
@@ -158,7 +159,7 @@ fn the_kubeconfig_follows_the_port() {
     assert!(names_server("admin.kubeconfig", "127.0.0.1:9443"));
     assert_eq!(mode(first.path()), 0o600);
 
-    // The first server still runs, so no other server may write the first server's file.
+    // The first server still runs. So no other server may write the kubeconfig of the first server.
     let before = folder.content();
     for (addr, name) in
         [("127.0.0.1:8443", "admin-127.0.0.1-8443.kubeconfig"), ("[::1]:8443", "admin---1-8443.kubeconfig")]
@@ -282,7 +283,7 @@ fn a_certificate_of_somebody_else_is_refused_even_when_it_has_expired() {
     assert!(error.contains("not issued by the ca.crt beside it"), "{error}");
 }
 
-/// Puts an operator's own CA, with a subject of several parts, in the folder before the first start.
+/// Puts an operator's own CA, whose subject has several parts, into the folder before the first start.
 fn own_authority(folder: &Folder, change: impl FnOnce(&mut CertificateParams)) {
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("a key");
     let mut params = CertificateParams::default();
@@ -329,8 +330,8 @@ fn a_folder_that_cannot_be_made_is_told() {
     assert!(error.to_string().starts_with("/dev/null/x: cannot use this folder for certificates: "), "{error}");
 }
 
-/// Goal: servers that start at the same moment on one folder agree on what is in it. Method: many threads start on an
-/// empty folder, each with its own lock; all must succeed, and a further start must find nothing to do.
+/// Goal: servers that start at the same moment on one folder agree on its content. Method: many threads start on an
+/// empty folder, each with its own lock. All starts must succeed, and a further start must change nothing.
 #[test]
 fn many_starts_at_once_make_one_set() {
     let folder = Folder::new();

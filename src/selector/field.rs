@@ -1,26 +1,26 @@
-//! Field selectors over the two fields that objects of every namespaced resource have: `metadata.name` and
-//! `metadata.namespace`.
+//! Field selectors, which select Leases by the two fields that objects of every namespaced resource have:
+//! `metadata.name` and `metadata.namespace`.
 //!
-//! kube-apiserver first parses the syntax of a field selector. It then validates the other options, and at last
-//! checks the fields. [`FieldTerms`] is the result of the first step. So if a request has several mistakes, this
-//! server reports the same one as kube-apiserver.
+//! kube-apiserver first parses the syntax of a field selector, and then validates the other options. Last, it checks
+//! the fields of the selector. [`FieldTerms`] is the result of the first step. So if a request has several mistakes,
+//! this server reports the same mistake as kube-apiserver.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use compact_str::CompactString;
 use std::borrow::Cow;
 
-/// A field selector: a list of terms. A Lease is selected if all terms hold.
+/// A field selector: a list of terms. A Lease is selected if all terms match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// Terms, sorted by their text. kube-apiserver sorts them in the same way.
+    /// Terms of the selector, sorted by their text as in kube-apiserver.
     terms: Box<[FieldTerm]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
     field: Field,
-    /// Whether the field must equal the value. If `false`, the field must differ from the value.
+    /// Whether the field must equal the value. Otherwise the field must differ from the value.
     equal: bool,
     value: CompactString,
 }
@@ -32,8 +32,8 @@ enum Field {
 }
 
 impl FieldSelector {
-    /// Parses `metadata.name=a,metadata.namespace!=b`. `==` means the same as `=`. In a value, `\` escapes `,`, `=`
-    /// and `\`.
+    /// Parses a selector such as `metadata.name=a,metadata.namespace!=b`. `==` means the same as `=`. In a value, `\`
+    /// escapes `,`, `=` and `\`.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`] for a malformed term and for an unknown field.
@@ -41,7 +41,7 @@ impl FieldSelector {
         FieldTerms::parse(text)?.into_selector()
     }
 
-    /// Whether the Lease with this namespace and name is selected.
+    /// Whether the selector selects a Lease with this namespace and name.
     #[must_use]
     pub fn matches(&self, namespace: &str, name: &str) -> bool {
         self.terms.iter().all(|term| {
@@ -53,26 +53,26 @@ impl FieldSelector {
         })
     }
 
-    /// Maximum number of terms to check for one Lease.
+    /// Returns the maximum number of terms that are checked for one Lease.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.terms.len()
     }
 
-    /// Whether every Lease is selected.
+    /// Whether the selector selects every Lease.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Returns the name, if all selected Leases must have the same name. The caller then looks the Lease up, instead
-    /// of searching.
+    /// Returns the name that all selected Leases have; `None` if they may have different names. With a name, the caller
+    /// looks up one Lease and searches no others.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
     }
 
-    /// Returns the namespace, if all selected Leases must have the same namespace.
+    /// Returns the namespace that all selected Leases have; `None` if they may have different namespaces.
     #[must_use]
     pub fn required_namespace(&self) -> Option<&str> {
         self.required(Field::Namespace)
@@ -83,7 +83,7 @@ impl FieldSelector {
     }
 }
 
-/// Well-formed terms. Their fields are not checked yet.
+/// The terms of a field selector, whose syntax is correct. Their fields are not checked yet.
 #[derive(Debug)]
 pub struct FieldTerms<'a> {
     /// For each term: the name of the field, whether the field must equal the value, and the unescaped value.
@@ -91,11 +91,11 @@ pub struct FieldTerms<'a> {
 }
 
 impl<'a> FieldTerms<'a> {
-    /// Splits `text` into terms.
+    /// Splits the text of a selector into terms.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`] for a term without an operator, and for an invalid escape. If several terms have
-    /// errors, reports the term whose text sorts first.
+    /// errors, the error is about the term whose text sorts first.
     pub fn parse(text: &'a str) -> Result<Self, ApiError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -108,7 +108,7 @@ impl<'a> FieldTerms<'a> {
                 return Err(bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
             let value = unescaped(value)?;
-            // A term with an empty field and an empty value selects every Lease.
+            // A term with an empty field and an empty value selects every Lease, so it is omitted.
             if !(field.is_empty() && value.is_empty()) {
                 terms.push((field, equal, value));
             }
@@ -116,10 +116,10 @@ impl<'a> FieldTerms<'a> {
         Ok(Self { terms })
     }
 
-    /// Converts the terms to a selector, and checks their fields.
+    /// Checks the fields of the terms, and converts the terms to a selector.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a field that cannot be used to select Leases.
+    /// [`ApiError::BadRequest`] for a field that is not one of the two fields.
     pub fn into_selector(self) -> Result<FieldSelector, ApiError> {
         let term = |(field, equal, value): (&str, bool, Cow<'_, str>)| {
             let field = match field {
@@ -139,7 +139,7 @@ impl<'a> FieldTerms<'a> {
     }
 }
 
-/// Splits a selector at each comma, unless a backslash comes before the comma.
+/// Splits the text of a selector at each comma, except a comma after a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let at_comma = |c: char| {
@@ -162,7 +162,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, equal, value))
 }
 
-/// Removes the escapes of `value`.
+/// Removes the escapes from `value`.
 fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
     if !value.contains(['\\', ',', '=']) {
         return Ok(Cow::Borrowed(value));
@@ -176,7 +176,7 @@ fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
                 Some(c) => return Err(bad_escape(&format!("\\{c}"))),
                 None => return Err(bad_escape("\\")),
             },
-            // Go prints this character as a number.
+            // Go prints the unescaped character as a number.
             ',' | '=' => {
                 let message = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
                 return Err(bad_request(message));

@@ -1,7 +1,7 @@
 //! Label, field and shard selectors. They select the Leases for a list, a watch or a deletion of a collection.
 //!
-//! Selectors are parsed rarely. The error messages are kube-apiserver's. But selectors are matched for every event
-//! and every watcher, so matching does not allocate.
+//! The server parses a selector once, with kube-apiserver's error messages. But it matches selectors for every event
+//! and every watcher, so the matching does not allocate memory.
 
 pub mod field;
 pub mod label;
@@ -13,7 +13,7 @@ use field::FieldSelector;
 use label::LabelSelector;
 use shard::ShardSelector;
 
-/// The selectors of a request. A Lease is selected if all selectors match it.
+/// The selectors of a request. A Lease is selected if every selector matches it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Selector by labels.
@@ -25,7 +25,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether the Lease with this metadata is selected.
+    /// Whether the selectors select a Lease with this metadata.
     #[must_use]
     pub fn matches(&self, meta: &ObjectMeta) -> bool {
         self.fields.matches(&meta.namespace, &meta.name)
@@ -33,22 +33,23 @@ impl Selector {
             && self.shard.as_ref().is_none_or(|shard| shard.matches(meta))
     }
 
-    /// Whether every Lease is selected.
+    /// Whether the selectors select every Lease.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything() && self.shard.is_none()
     }
 
-    /// Returns the cost of examining a Lease with this selector, as a multiple of the cost without a selector.
+    /// Returns the cost of examining a Lease with this selector, as a multiple of the cost without any selector.
     #[must_use]
     pub fn cost(&self) -> usize {
-        // Computing a hash takes about as long as the rest of the examination, however many ranges there are.
+        // The computation of a hash takes about as long as the rest of the examination, however many ranges the
+        // selector has.
         let hashes = usize::from(self.shard.is_some());
         1 + hashes + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
-    /// Returns how many Leases a step may examine with this selector. `looks` is that number for a step without a
-    /// selector. The result is at least 1, so that each step makes progress.
+    /// Returns the number of Leases that a step may examine with this selector. `looks` is that number for a step
+    /// without any selector. The result is at least 1, so that each step makes progress.
     #[must_use]
     pub fn share_of(&self, looks: usize) -> usize {
         (looks / self.cost()).max(1)

@@ -1,4 +1,4 @@
-//! Clients of the servers that take part in a switch: kube-apiservers and replicas.
+//! HTTP clients for the servers that take part in a switch of the Leases: kube-apiservers and replicas.
 
 use super::{API_SERVICE, SwitchError, failed};
 use crate::cli::SwitchArgs;
@@ -15,29 +15,30 @@ use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
 use tonic::codegen::http::Request;
 
-/// Time limits for a connection (`CONNECT_MAX`), and for a response (`ANSWER_MAX`).
+/// Maximum time for a connection to be established (`CONNECT_MAX`), and for a response to arrive (`ANSWER_MAX`).
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Selector of the EndpointSlices of the Service `kubernetes`. They have the addresses of all kube-apiservers.
+/// Selector of the EndpointSlices of the Service `kubernetes`. These slices contain the addresses of all
+/// kube-apiservers.
 const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
-/// A server, and a client for it.
+/// The URL of a server, and an HTTP client for that server.
 pub(super) struct Server {
     url: String,
     client: Client,
 }
 
-/// kube-apiserver at the address in the kubeconfig.
+/// The kube-apiserver at the address in the kubeconfig.
 pub(super) struct Cluster {
     config: Config,
     server: Server,
 }
 
 impl Cluster {
-    /// Creates a client for the kube-apiserver in the kubeconfig file of `--kubeconfig`.
+    /// Creates a client for the kube-apiserver in the kubeconfig that `--kubeconfig` names.
     ///
     /// # Errors
-    /// If the file is invalid.
+    /// If the kubeconfig is invalid.
     pub(super) async fn new(args: &SwitchArgs) -> Result<Self, SwitchError> {
         let config = read_config(&args.kubeconfig).await;
         let config = config.map_err(|why| failed(&format!("--kubeconfig {}", args.kubeconfig.display()), why))?;
@@ -45,12 +46,12 @@ impl Cluster {
         Ok(Self { config, server })
     }
 
-    /// Returns the kube-apiserver.
+    /// Returns the kube-apiserver at the address in the kubeconfig.
     pub(super) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Reads the APIService of Leases.
+    /// Reads the APIService for Leases (`v1.coordination.k8s.io`).
     ///
     /// # Errors
     /// If kube-apiserver does not return the APIService.
@@ -81,37 +82,37 @@ impl Server {
         &self.url
     }
 
-    /// Returns the Leases in the namespace of the hand-over.
+    /// Returns the API of Leases in the namespace of the hand-over.
     pub(super) fn leases(&self) -> Api<Lease> {
         self.leases_in(NAMESPACE)
     }
 
-    /// Returns the Leases of all namespaces.
+    /// Returns the API of the Leases in all namespaces.
     pub(super) fn all_leases(&self) -> Api<Lease> {
         Api::all(self.client.clone())
     }
 
-    /// Returns the Leases in a namespace.
+    /// Returns the API of the Leases in a namespace.
     pub(super) fn leases_in(&self, namespace: &str) -> Api<Lease> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Returns the ConfigMaps in the namespace of the hand-over.
+    /// Returns the API of ConfigMaps in the namespace of the hand-over.
     pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Returns the objects of a cluster-wide kind.
+    /// Returns the API of the objects of a cluster-wide kind.
     pub(super) fn objects<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    /// Returns the APIServices.
+    /// Returns the API of APIServices.
     pub(super) fn api_services(&self) -> Api<APIService> {
         Api::all(self.client.clone())
     }
 
-    /// Reads the APIService of Leases.
+    /// Reads the APIService for Leases.
     async fn api_service(&self) -> Result<APIService, SwitchError> {
         self.api_services().get(API_SERVICE).await.map_err(|error| self.failed(&error))
     }
@@ -136,8 +137,8 @@ impl Server {
 }
 
 impl Clients {
-    /// Creates clients for all servers. The certificates of the replicas are verified with the `caBundle` and the
-    /// Service name in an APIService.
+    /// Creates clients for all servers. The clients verify the certificates of the replicas by the `caBundle` and the
+    /// Service name in the APIService `service`.
     ///
     /// # Errors
     /// If an argument is invalid, or the cluster does not respond.
@@ -173,7 +174,7 @@ impl Clients {
         &self.cluster
     }
 
-    /// Reads the APIService of Leases.
+    /// Reads the APIService for Leases.
     ///
     /// # Errors
     /// If kube-apiserver does not return the APIService.
@@ -181,7 +182,7 @@ impl Clients {
         self.cluster.api_service().await
     }
 
-    /// Returns the APIServices of the cluster.
+    /// Returns the API of the cluster's APIServices.
     pub(super) fn api_services(&self) -> Api<APIService> {
         self.cluster.api_services()
     }

@@ -1,14 +1,15 @@
-//! The commands `takeover` and `rollback`. `takeover` switches the Leases of a cluster over to this server, and
-//! `rollback` switches them back to kube-apiserver.
+//! The commands `takeover` and `rollback`. `takeover` switches a cluster's Leases from kube-apiserver to this server.
+//! `rollback` switches the Leases back to kube-apiserver.
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases, not the command. So a command may be interrupted at any time.
-//! Only a rollback without access to etcd writes Leases itself ([`without_etcd`]). When the command runs again, it
-//! continues from the state of the hand-over's Lease and of the APIService.
+//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time. When it runs
+//! again, it continues from the state of the hand-over's Lease and of the APIService. Only a rollback without access to
+//! etcd copies the Leases in the command ([`without_etcd`]).
 //!
-//! To see which kube-apiservers have switched, a command reads the hand-over's Lease through each kube-apiserver.
-//! Only this server's store has that Lease with its UID. So if a kube-apiserver returns this Lease, that
-//! kube-apiserver has switched.
+//! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. A
+//! kube-apiserver has switched to this server once it forwards requests for Leases to the replicas. To check that, a
+//! command reads the hand-over's Lease through each kube-apiserver. Only this server's store has that Lease with its
+//! UID. So a kube-apiserver that returns this Lease has switched.
 
 mod clients;
 mod phase;
@@ -32,39 +33,42 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
-/// Time that the command leaves for writes that a kube-apiserver began before it switched. After this time, built-in
-/// storage is read for the last time. A write that takes longer may be lost.
+/// Time that the command leaves for writes that a kube-apiserver began before it switched. After this time, the
+/// replicas read built-in storage for the last time. A write that takes longer may be lost.
 const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
-/// Time that the command leaves for clients that have just listed Leases at this server, so that they can open their
-/// watches here. At kube-apiserver, a watch from a `resourceVersion` of this server would wait without end.
+/// Time that the command leaves for clients that have just listed Leases at this server. In this time, they can begin
+/// their watches here. At kube-apiserver, a watch from a `resourceVersion` of this server would wait forever.
 const WATCH_MAX: Duration = Duration::from_secs(1);
-/// Longest time that the command waits for the kube-apiservers to switch. During this time clients cannot write.
+/// Maximum time that a takeover waits for the kube-apiservers to switch. Also the maximum time that a rollback waits
+/// for the replicas to stop writes and write the Leases back. During this time, clients can only renew, or cannot write
+/// at all.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
-/// Longest time that the command waits for the replicas to copy all Leases. During this time clients continue to
-/// work.
+/// Maximum time that the command waits for the replicas to copy all Leases. During this time, clients can read and
+/// write built-in Leases. A rollback or an undo waits as long for the kube-apiservers to switch back.
 const COPY_MAX: Duration = Duration::from_secs(120);
-/// Longest time that the command waits for the replicas to import the last changes. During this time clients can
-/// renew. The time is long enough for the identity Lease of a dead replica to expire.
+/// Maximum time that the command waits for the replicas to import the last changes. During this time, clients can
+/// renew. The time suffices for the identity Lease of a dead replica to expire.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// Time of its policy that a rollback without access to etcd leaves for another run, when it gives up.
+/// Remaining time of the admission policy at which a rollback without access to etcd gives up. In this time, the
+/// operator can run the rollback again.
 const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Label of an APIService whose spec kube-apiserver restores when it starts.
+/// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// Name of the APIService of Leases.
+/// Name of the APIService for Leases.
 const API_SERVICE: &str = "v1.coordination.k8s.io";
-/// HTTP status of a write whose `resourceVersion` is not the current one.
+/// HTTP status code for a write whose `resourceVersion` is not that of the current object.
 const CONFLICT: u16 = 409;
-/// HTTP status for an object that does not exist.
+/// HTTP status code for an object that does not exist.
 const NOT_FOUND: u16 = 404;
-/// The probable reason for a failure, if no replica reports a reason.
+/// The probable reason for a failure that no replica explains.
 const NO_ETCD: &str = "no replica works on it; are all of them ready? If they have no --cluster-etcd-servers, run the \
                        command with --without-etcd";
-/// Error of a command that continues the switch of a command with `--without-etcd`.
+/// Error of a command without `--without-etcd` that finds a switch begun with `--without-etcd`.
 const WITHOUT_ETCD: &str = "a switch without etcd has begun: run the command with --without-etcd";
 
-/// Why a switch is not complete.
+/// The reason why a switch is not complete.
 #[derive(Debug)]
 pub struct SwitchError(String);
 
@@ -76,12 +80,12 @@ impl fmt::Display for SwitchError {
 
 impl std::error::Error for SwitchError {}
 
-/// Returns an error. `what` is the operation that failed.
+/// Creates an error. `what` is the operation that failed, or the server.
 fn failed(what: &str, why: impl fmt::Display) -> SwitchError {
     SwitchError(format!("{what}: {why}"))
 }
 
-/// Switches the Leases of the cluster over to this server. Calls `say` with a line for each step.
+/// Switches the Leases of the cluster from kube-apiserver to this server. Calls `say` with a line for each step.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -102,7 +106,7 @@ fn block_on(work: impl Future<Output = Result<(), SwitchError>>) -> Result<(), S
     runtime.map_err(|error| failed("cannot start a runtime", error))?.block_on(work)
 }
 
-/// The output of a command: a line for each step, with the time since the command began.
+/// The output of a command: a line for each step, with the time since the start of the command.
 struct Report<'s> {
     begun: Instant,
     say: &'s mut dyn FnMut(&str),
@@ -119,15 +123,15 @@ impl<'s> Report<'s> {
     }
 }
 
-/// Whether a kube-apiserver forwards requests for Leases to the replicas. `uid` is the UID of the hand-over's Lease
-/// in the store of the replicas. A Lease of the same name in built-in storage has another UID.
+/// Whether a kube-apiserver forwards requests for Leases to the replicas. `uid` is the UID of the hand-over's Lease in
+/// the store of the replicas. Built-in storage has no Lease with this UID.
 async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
     Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
 }
 
-/// Waits until all kube-apiservers forward requests for Leases to the replicas. If `is_wanted` is false, waits until
-/// none does.
+/// Waits until all kube-apiservers forward requests for Leases to the replicas. If `is_wanted` is false, waits until no
+/// kube-apiserver does.
 ///
 /// # Errors
 /// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
@@ -155,13 +159,13 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
 /// Makes the process ignore signals from now on, since clients cannot write until the command is complete.
 fn hold_signals() {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // If the handler cannot be installed, a signal interrupts the command. The user can then run the command
+        // If the process cannot install the handler, a signal interrupts the command. The user can then run the command
         // again.
         _ = signal_hook::flag::register(signal, Arc::default());
     }
 }
 
-/// Replaces the APIService. `change` changes the current APIService to the new one.
+/// Replaces the APIService for Leases. `change` changes the current APIService to the new one.
 async fn replace_api_service(
     clients: &Clients,
     parameters: &PostParams,
@@ -179,7 +183,7 @@ async fn replace_api_service(
     }
 }
 
-/// Changes the APIService to the form that kube-apiserver creates for built-in storage (kube-aggregator,
+/// Changes the APIService to the form that kube-apiserver creates for built-in Leases (kube-aggregator,
 /// `apiserver/apiservice`).
 fn make_local(service: &mut APIService) {
     let labels = service.metadata.labels.get_or_insert_default();
@@ -189,7 +193,7 @@ fn make_local(service: &mut APIService) {
     }
 }
 
-/// Whether an APIService names a Service.
+/// Whether an APIService names a Service, so that kube-apiserver forwards the requests.
 fn names_service(service: &APIService) -> bool {
     service.spec.as_ref().is_some_and(|spec| spec.service.is_some())
 }

@@ -1,4 +1,4 @@
-//! How commands and replicas communicate: through the Lease of the hand-over ([`crate::handover`]).
+//! How the commands and the replicas communicate: through the Lease of the hand-over ([`crate::handover`]).
 //!
 //! A command may use any replica, and skips a replica that does not respond. So a switch can complete even if a
 //! replica dies.
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// The state of the hand-over, as its Lease has it.
+/// The state of the hand-over, as a command reads it from the Lease of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handover {
-    /// UID of the Lease; `None` before the first hand-over.
+    /// UID of the Lease of the hand-over; `None` before the first hand-over.
     pub(super) uid: Option<String>,
-    /// `resourceVersion` of the Lease; empty before the first hand-over.
+    /// `resourceVersion` of the Lease of the hand-over; empty before the first hand-over.
     pub(super) version: String,
     pub(super) phase: Option<Phase>,
     /// Id of the command's request for the phase.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
-    /// Message of the replica that does the work.
+    /// Message of the replica that copies the Leases.
     pub(super) message: String,
 }
 
@@ -54,7 +54,7 @@ impl Handover {
         Ok(Self::of(lease.as_ref()))
     }
 
-    /// Reads the state of the hand-over from the first replica that responds.
+    /// Reads the state of the hand-over from a replica that responds, in the order of the command line.
     ///
     /// # Errors
     /// If no replica responds.
@@ -69,12 +69,13 @@ impl Handover {
         seen
     }
 
-    /// Whether the Leases were given back to kube-apiserver. If so, this server's Leases may be outdated.
+    /// Whether kube-apiserver serves built-in Leases again, after a rollback or the undo of a takeover. If so, this
+    /// server's Leases may be outdated.
     pub(super) fn is_given_back(&self) -> bool {
         matches!(self.phase, Some(Phase::Undo | Phase::Freeze | Phase::Hold)) && self.step == Some(Step::NotOurs)
     }
 
-    /// Whether a takeover is complete.
+    /// Whether the takeover is complete, so that this server serves the Leases.
     pub(super) fn is_serving(&self) -> bool {
         (self.phase, self.step) == (Some(Phase::Serve), Some(Step::Serving))
     }
@@ -109,15 +110,15 @@ pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) 
     silent
 }
 
-/// Requests a phase from the replicas. `step` must be set if the phase needs no work.
+/// Requests a phase from the replicas. `step` must be set if the phase requires no work of the replicas.
 ///
 /// # Errors
-/// If no replica accepts the request.
+/// If no replica accepts the request for the phase.
 pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
     ask_unless(clients, phase, step, |_| false).await.map(drop)
 }
 
-/// Requests a phase from the replicas, unless `is_wrong` is true for the current state of the hand-over. Returns
+/// Requests a phase from the replicas, unless `is_wrong` returns true for the current state of the hand-over. Returns
 /// whether the phase was requested.
 ///
 /// # Errors
@@ -131,8 +132,8 @@ pub(super) async fn ask_unless(
     request(clients, &Uuid::new_v4().to_string(), phase, step, is_wrong).await
 }
 
-/// Requests a phase with this id, unless `is_wrong` is true for the current state of the hand-over. Returns whether the
-/// phase was requested.
+/// Requests a phase with the request id `id`, unless `is_wrong` returns true for the current state of the hand-over.
+/// Returns whether the phase was requested.
 async fn request(
     clients: &Clients,
     id: &str,
@@ -161,8 +162,8 @@ async fn request(
     asked
 }
 
-/// Writes the Lease of the hand-over at one replica, unless `is_wrong` is true for the current state. Returns whether
-/// the Lease was written.
+/// Writes the request to the Lease of the hand-over at one replica, unless `is_wrong` returns true for the current
+/// state. Returns whether the request is written.
 async fn put(
     replica: &Server,
     wanted: &mut Lease,
@@ -174,7 +175,7 @@ async fn put(
     loop {
         let found = leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
         let seen = Handover::of(found.as_ref());
-        // Another replica has written the Lease, although it did not answer in time.
+        // The Lease already contains this request: another replica has written it, but has not answered in time.
         if seen.asked == id {
             return Ok(true);
         }
@@ -190,34 +191,34 @@ async fn put(
         };
         match done {
             Ok(_) => return Ok(true),
-            // A replica has changed the Lease since this command read it.
+            // Another process has changed the Lease since this command read it. The command reads the Lease again.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
     }
 }
 
-/// The right of a command to request phases, until another command requests one.
+/// The right of a command to request phases. The command loses the right once another command requests a phase.
 pub(super) struct Claim {
-    /// Id of this command's last request, or of the request before the command began. Ids of requests without an answer
-    /// follow.
+    /// Id of this command's last request, or of the request before the command began. Then the ids of this command's
+    /// requests without an answer, which the replicas may have accepted.
     ids: Vec<String>,
-    /// Whether another command has requested a phase.
+    /// Whether this command has found a request of another command.
     is_lost: bool,
 }
 
 impl Claim {
-    /// Creates the claim of a command that has seen this state.
+    /// Creates the claim of a command that has read the state `seen`.
     pub(super) fn of(seen: &Handover) -> Self {
         Self { ids: vec![seen.asked.clone()], is_lost: false }
     }
 
-    /// Whether this command has noticed that another command has requested a phase.
+    /// Whether this command has found a request of another command for a phase.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// Checks that no other command has requested a phase.
+    /// Checks that no other command has requested a phase since this command's last request.
     ///
     /// # Errors
     /// If another command has requested a phase, or if no replica answers.
@@ -226,7 +227,7 @@ impl Claim {
         if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
-    /// Requests a phase from the replicas. `step` must be set if the phase needs no work.
+    /// Requests a phase from the replicas. `step` must be set if the phase requires no work of the replicas.
     ///
     /// # Errors
     /// If another command has requested a phase, or if no replica accepts the request.
@@ -236,8 +237,8 @@ impl Claim {
         if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
-    /// Requests the phase [`Phase::Copy`] again, and takes the claim from every other takeover. Returns `false` if the
-    /// phase of the hand-over is another one.
+    /// Requests the phase [`Phase::Copy`] again, so that every other takeover loses its claim. Returns `false` if the
+    /// hand-over is in another phase.
     ///
     /// # Errors
     /// If no replica accepts the request.
@@ -253,7 +254,7 @@ impl Claim {
         is_wrong: impl Fn(&Handover) -> bool,
     ) -> Result<bool, SwitchError> {
         let id = Uuid::new_v4().to_string();
-        // A request without an answer may have been carried out.
+        // A replica may have accepted a request without an answer, so the id counts from now on.
         self.ids.push(id.clone());
         let is_made = request(clients, &id, phase, step, is_wrong).await?;
         if is_made {
@@ -267,7 +268,7 @@ fn another_command() -> SwitchError {
     SwitchError("another command is at work".to_owned())
 }
 
-/// Waits until the replicas reach a step of a phase or report a failure, or until `limit` has passed. Returns the
+/// Waits until the replicas reach a step of the phase or report a failure, or until `limit` has passed. Returns the
 /// last state of the hand-over.
 ///
 /// # Errors

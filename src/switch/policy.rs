@@ -1,13 +1,13 @@
 //! Admission policies of a switch without access to the cluster's etcd (Kubernetes documentation, "Validating Admission
 //! Policy").
 //!
-//! A policy restricts what clients may do with built-in Leases while the Leases move. Without the policy, one client
-//! could acquire a lock in built-in storage, and another client the same lock at this server. kube-apiserver runs no
-//! admission for requests that it forwards to this server.
+//! A policy restricts the writes of built-in Leases (the Leases that kube-apiserver itself stores) while the Leases
+//! move. Without the policy, one client could acquire a lock in built-in storage, and another client the same lock at
+//! this server. kube-apiserver runs no admission for requests that it forwards to this server.
 //!
-//! Expressions cannot read the clock. So the end of a policy is compared with a time in the request: the `renewTime`
-//! that the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead by more than
-//! [`MARGIN`] writes too early.
+//! The expression of a policy cannot read the clock. So it compares the end of the policy with a time in the request:
+//! the `renewTime` that the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead
+//! by more than [`MARGIN`] may write before the command has stopped relying on the policy.
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, NOT_FOUND, SwitchError, failed};
@@ -27,39 +27,42 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// Name of the policy of a switch and of its binding. A ConfigMap of this name, which nobody has, shows whether a
-/// kube-apiserver enforces the policy.
+/// Name of the policy of a switch and of its binding. The policy also refuses the creation of a ConfigMap of this name.
+/// So a dry run of that creation shows whether a kube-apiserver enforces the policy.
 const SWITCH: &str = "coordination-apiserver-switch";
-/// Name of the shield and of its binding.
+/// Name of the shield and of its binding. The shield is the policy that keeps kube-controller-manager from marking
+/// nodes as not ready.
 const SHIELD: &str = "coordination-apiserver-shield";
-/// Annotation of a policy with the word of its [`Permitted`].
+/// Annotation of a policy with the name of its [`Permitted`].
 const PERMITTED: &str = "coordination-apiserver/permitted";
-/// Annotation of a policy with its id.
+/// Annotation of a policy with the id of its installation.
 const ID: &str = "coordination-apiserver/id";
-/// Annotation of a policy with its end.
+/// Annotation of a policy with the time at which the policy ends.
 const END: &str = "coordination-apiserver/end";
-/// Annotation of a policy with the APIService, from which a later command learns how to reach the replicas.
+/// Annotation of a policy with the APIService as JSON. From the APIService, a later command learns how to reach the
+/// replicas.
 const API_SERVICE_ANNOTATION: &str = "coordination-apiserver/apiservice";
-/// Field manager of this command's writes of built-in Leases.
+/// Field manager of the rollback command's writes of built-in Leases.
 pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
-/// Time before the end of a policy in which the command no longer relies on the policy.
+/// Time before the end of a policy from which on the command no longer relies on the policy.
 const MARGIN: Duration = Duration::from_secs(5);
-/// Longest time that the command waits for the kube-apiservers to enforce a policy.
+/// Maximum time that the command waits for the kube-apiservers to enforce a policy.
 pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
-/// Time from the creation of the shield to its end. A watch of client-go ends within 10 minutes.
+/// Time from the creation of the shield to its end. A watch of client-go ends within 10 minutes, so the shield lasts
+/// longer.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 
-/// Who may write built-in Leases.
+/// The writes of built-in Leases that a policy permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permitted {
-    /// Every client may renew Leases.
+    /// Renewals, by every client.
     Renewals,
-    /// Only this command may write.
+    /// All writes of this command, and no other writes.
     ThisCommand,
 }
 
 impl Permitted {
-    /// Returns the word in the annotation.
+    /// Returns the word for the annotation [`PERMITTED`].
     fn name(self) -> &'static str {
         match self {
             Self::Renewals => "renewals",
@@ -67,10 +70,10 @@ impl Permitted {
         }
     }
 
-    /// Returns the expression for the permitted writes of built-in Leases. `user` is the user of this command.
+    /// Returns the CEL expression for the permitted writes of built-in Leases. `user` is the user of this command.
     fn expression(self, user: &str) -> String {
         match self {
-            // Other clients may be of the same user.
+            // Other clients may have the same user, so the expression also compares the field manager.
             Self::ThisCommand => format!(
                 "request.userInfo.username == {} && \
                  (request.operation == 'DELETE' || request.options.?fieldManager == optional.of('{FIELD_MANAGER}'))",
@@ -89,35 +92,35 @@ impl Permitted {
     }
 }
 
-/// The policy of a switch, as the cluster has it.
+/// The policy of a switch that a command finds in the cluster.
 pub(super) struct Found {
-    /// The APIService by which a command reaches the replicas.
+    /// The APIService from which a command learns how to reach the replicas.
     pub(super) api_service: Option<APIService>,
-    /// Whether the policy is that of a rollback.
+    /// Whether a rollback installed the policy.
     pub(super) is_of_rollback: bool,
     id: String,
     end: Option<Timestamp>,
 }
 
-/// The policy that this command has installed.
+/// The policy of a switch that this command has installed.
 pub(super) struct Installed {
     id: String,
-    /// A time at or before the creation of the policy.
+    /// A time just before the creation of the policy.
     begun: Instant,
-    /// Shortest time from `begun` to the end.
+    /// Minimum time from `begun` to the end of the policy.
     time: Duration,
 }
 
 impl Installed {
-    /// Returns the time for which this command can rely on the policy.
+    /// Returns the remaining time in which this command can rely on the policy.
     pub(super) fn left(&self) -> Duration {
         self.time.saturating_sub(MARGIN).saturating_sub(self.begun.elapsed())
     }
 
-    /// Checks that this command can rely on the policy.
+    /// Checks that this command can still rely on the policy.
     ///
     /// # Errors
-    /// If the policy ends too soon.
+    /// If the policy has ended, or ends within [`MARGIN`].
     pub(super) fn check(&self) -> Result<(), SwitchError> {
         match self.left().is_zero() {
             true => Err(SwitchError("the admission policy has come to its end".to_owned())),
@@ -135,10 +138,10 @@ impl Installed {
 }
 
 impl Found {
-    /// Whether a command can rely on the policy for `time`.
+    /// Whether a command can rely on the policy for `time` from now on.
     ///
     /// # Errors
-    /// If kube-apiserver does not tell its time.
+    /// If kube-apiserver does not return its time.
     pub(super) async fn lasts(&self, cluster: &Server, time: Duration) -> Result<bool, SwitchError> {
         let wanted = SignedDuration::try_from(MARGIN + time).unwrap_or_default();
         let now = now(cluster).await?;
@@ -154,7 +157,7 @@ impl Found {
     }
 }
 
-/// Reads the policy of a switch, if the cluster has one.
+/// Reads the policy of a switch; `None` if the cluster has none.
 ///
 /// # Errors
 /// If kube-apiserver does not answer.
@@ -171,11 +174,12 @@ pub(super) async fn find(cluster: &Server) -> Result<Option<Found>, SwitchError>
     }))
 }
 
-/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy lasts for `time`. It
-/// keeps `api_service`, so that a later command can reach the replicas.
+/// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy lasts for `time`. The
+/// policy contains `api_service`, so that a later command can reach the replicas.
 ///
 /// # Errors
-/// If a kube-apiserver does not enforce the policy in time. The policy stays, since an earlier one may be needed.
+/// If a kube-apiserver does not enforce the policy in time. The policy is not deleted, since it may have replaced an
+/// earlier policy that is still needed.
 pub(super) async fn install(
     clients: &Clients,
     permitted: Permitted,
@@ -185,7 +189,7 @@ pub(super) async fn install(
     let cluster = clients.cluster();
     let user = user(cluster).await?;
     let installed = Installed { id: Uuid::new_v4().to_string(), begun: Instant::now(), time };
-    // The time of kube-apiserver is cut to whole seconds.
+    // kube-apiserver's time is in whole seconds, rounded down, so the end is a second later.
     let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
     put_both(cluster, switch_policy(permitted, &user, end, &installed.id, &kept), SWITCH).await?;
@@ -200,10 +204,10 @@ pub(super) async fn install(
     Ok(installed)
 }
 
-/// Checks in a dry run that kube-apiserver takes the policy.
+/// Checks in dry runs that kube-apiserver accepts the policy of a switch and the shield.
 ///
 /// # Errors
-/// The reason why kube-apiserver does not take the policy.
+/// The reason why kube-apiserver refuses one of both.
 pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), SwitchError> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let user = user(cluster).await?;
@@ -218,17 +222,18 @@ pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), 
     Ok(())
 }
 
-/// Installs the shield: for some minutes kube-controller-manager cannot mark nodes as not ready. Returns the end.
+/// Installs the shield: for [`SHIELD_TIME`], kube-controller-manager cannot mark nodes as not ready. Returns the end of
+/// that time.
 ///
 /// # Errors
-/// If kube-apiserver refuses the policy.
+/// If kube-apiserver refuses the shield.
 pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, SwitchError> {
     let end = now(cluster).await? + SHIELD_TIME;
     put_both(cluster, shield_policy(end), SHIELD).await?;
     Ok(end)
 }
 
-/// Deletes the policy of a switch with this id, and then its binding.
+/// Deletes the policy of a switch if it has this id, and then its binding.
 async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
     let policies = cluster.objects::<ValidatingAdmissionPolicy>();
     loop {
@@ -236,7 +241,8 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
         let Some(found) = found.filter(|found| found.annotations().get(ID).is_some_and(|of| of == id)) else {
             return Ok(());
         };
-        // kube-controller-manager writes the status of the policy, which changes its version.
+        // kube-controller-manager may write the status of the policy in between. The deletion then fails and is
+        // repeated.
         let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
         if delete(&policies, SWITCH, &DeleteParams { preconditions, ..DeleteParams::default() }).await? {
             break;
@@ -246,7 +252,7 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Deletes the policies that a killed command has left. No command may be at work.
+/// Deletes the policies that a killed command has left behind. Call this function only while no other command runs.
 ///
 /// # Errors
 /// If kube-apiserver does not delete a policy.
@@ -254,7 +260,7 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
     if let Some(found) = find(cluster).await? {
         found.remove(cluster).await?;
     }
-    // A command that was killed may have left the binding alone.
+    // A killed command may have deleted the policy and left its binding behind.
     delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
     remove_shield(cluster).await
 }
@@ -269,7 +275,7 @@ pub(super) async fn remove_shield(cluster: &Server) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Returns the time of kube-apiserver, in whole seconds.
+/// Returns the time of kube-apiserver's clock, rounded down to seconds.
 async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
     let metadata = ObjectMeta { generate_name: Some("coordination-apiserver-".to_owned()), ..ObjectMeta::default() };
     let created = create_nothing(cluster, metadata).await.map_err(|error| cluster.failed(&error))?;
@@ -277,13 +283,13 @@ async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
     time.ok_or_else(|| failed(cluster.url(), "no creationTimestamp"))
 }
 
-/// Creates a ConfigMap in a dry run.
+/// Sends the creation of a ConfigMap as a dry run, which creates nothing.
 async fn create_nothing(apiserver: &Server, metadata: ObjectMeta) -> Result<ConfigMap, kube::Error> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     apiserver.config_maps().create(&dry, &ConfigMap { metadata, ..ConfigMap::default() }).await
 }
 
-/// Returns the name of the user of this command.
+/// Returns the user name of this command, as kube-apiserver authenticates it.
 async fn user(cluster: &Server) -> Result<String, SwitchError> {
     let review = cluster.objects().create(&PostParams::default(), &SelfSubjectReview::default()).await;
     let review = review.map_err(|error| failed("SelfSubjectReview", told(&error)))?;
@@ -291,10 +297,10 @@ async fn user(cluster: &Server) -> Result<String, SwitchError> {
     user.ok_or_else(|| SwitchError("SelfSubjectReview: no user name".to_owned()))
 }
 
-/// Checks that a kube-apiserver enforces the policy with this id.
+/// Checks that a kube-apiserver enforces the policy with this id. The policy must refuse the creation of a ConfigMap.
 ///
 /// # Errors
-/// The answer that shows that it does not.
+/// The response that shows that kube-apiserver does not enforce the policy.
 async fn probe(apiserver: &Server, id: &str) -> Result<(), SwitchError> {
     match create_nothing(apiserver, ObjectMeta { name: Some(SWITCH.to_owned()), ..ObjectMeta::default() }).await {
         Err(kube::Error::Api(status)) if status.message.contains(id) => Ok(()),
@@ -373,7 +379,7 @@ fn binding(name: &str) -> ValidatingAdmissionPolicyBinding {
     serde_json::from_value(value).expect("the fields of a binding")
 }
 
-/// Creates or replaces a policy and its binding.
+/// Creates an admission policy and its binding, or replaces them if they exist.
 async fn put_both(cluster: &Server, policy: ValidatingAdmissionPolicy, name: &str) -> Result<(), SwitchError> {
     put(&cluster.objects(), policy).await?;
     put(&cluster.objects(), binding(name)).await
@@ -402,7 +408,7 @@ where
     }
 }
 
-/// Deletes an object. Returns `false` if the object has changed.
+/// Deletes an object. Returns `false` if the object does not meet the preconditions, since it has changed.
 async fn delete<K>(objects: &Api<K>, name: &str, parameters: &DeleteParams) -> Result<bool, SwitchError>
 where
     K: Clone + Debug + DeserializeOwned,

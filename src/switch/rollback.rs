@@ -1,4 +1,5 @@
-//! The command `rollback` moves the Leases from this server back to kube-apiserver's built-in storage.
+//! The command `rollback`: moves the Leases from this server back to built-in storage, kube-apiserver's own storage of
+//! Leases.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_unless, await_step, report_replicas};
@@ -29,7 +30,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     let clients = Clients::new(cluster, &args.cluster, &present).await?;
-    // If a replica has died, the other replicas write the Leases to built-in storage.
+    // A replica that does not respond is no error: the other replicas write the Leases to built-in storage.
     _ = report_replicas(&clients, report).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
@@ -40,8 +41,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     let seen = Handover::seen(&clients).await?;
     match seen.phase {
-        // The Leases were given back before. So this server's Leases are outdated, and built-in storage has the newer
-        // ones.
+        // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated,
+        // and built-in storage has newer Leases.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
@@ -70,8 +71,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
 }
 
 /// Stops all writes of clients to this server, and makes the replicas write its Leases to built-in storage.
-/// `was_serving` tells whether clients could write to this server before. If so, clients can write again if the write
-/// to built-in storage times out.
+/// `was_serving` is true if clients could write to this server before this call. If so and if the write to built-in
+/// storage fails, clients can write to this server again.
 async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
     hold_signals();
     let begun = Instant::now();
@@ -86,7 +87,7 @@ async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_
             report.line(format_args!("{}; nobody could write for {frozen_ms} ms", seen.message));
             return Ok(());
         }
-        // Another command has already given the APIService back.
+        // Meanwhile another command has made the APIService local, so that kube-apiserver serves built-in Leases.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => NO_ETCD.to_owned(),
         Ok(seen) => seen.message,

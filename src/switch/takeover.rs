@@ -1,4 +1,5 @@
-//! The command `takeover` moves the Leases from kube-apiserver's built-in storage to this server.
+//! The command `takeover`: moves the Leases from built-in storage, kube-apiserver's own storage of Leases, to this
+//! server.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
@@ -70,7 +71,8 @@ fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Runs all checks that change nothing. Returns whether the APIService already names the Service of this server.
+/// Makes all checks of a takeover, which change nothing. Returns whether the APIService already names the Service of
+/// this server.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -93,8 +95,8 @@ async fn check(
             }
         }
     }
-    // If a takeover has already replaced the APIService, it must be completed or undone, even if a server has died
-    // since.
+    // If an earlier takeover has already replaced the APIService, this command must complete or undo that takeover. So
+    // it continues even if a server has died since.
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
@@ -102,8 +104,8 @@ async fn check(
     Ok(is_registered)
 }
 
-/// Makes the replicas copy all Leases, while clients still use built-in storage. `before` is the state of the
-/// hand-over during the checks.
+/// Makes the replicas copy all Leases, while clients still use built-in storage. `before` is the state of the hand-over
+/// that the checks have read.
 async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if !ask_unless(clients, Phase::Import, None, |seen| seen.asked != before.asked).await? {
         return Err(SwitchError("another command is at work".to_owned()));
@@ -134,11 +136,11 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     Ok(())
 }
 
-/// Gives the Leases back after a failed takeover. Returns `false` if the takeover has completed meanwhile. Such a
-/// takeover is not undone, since clients may have acquired locks at this server.
+/// Makes kube-apiserver serve built-in Leases again after a failed takeover. Returns `false` if the takeover has become
+/// complete meanwhile. A complete takeover is not undone, since clients may have acquired locks at this server.
 pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // In the phase `import` clients may still renew while the command waits for the identity Lease of a dead replica
-    // to expire. In the next phase no client may write.
+    // In the phase `import`, clients may still renew. Meanwhile the command waits for the identity Lease of a dead
+    // replica to expire. In the next phase, `undo`, no client may write.
     if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
@@ -150,13 +152,13 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     ask_for(clients, Phase::Undo, None).await?;
     let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
     let why = match seen {
-        // If the APIService was never replaced, no client has written to this server.
+        // The step is `not-ours` if the APIService was never replaced. Then no client has written to this server.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
         Ok(seen) => Some(SwitchError(seen.message)),
         Err(error) => Some(error),
     };
     if let Some(why) = why {
-        // This request lets clients renew again.
+        // The phase `import` permits clients to renew again.
         ask_for(clients, Phase::Import, None).await?;
         return Err(failed("the renewals that came here are not in built-in storage", why));
     }
@@ -168,8 +170,8 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     Ok(true)
 }
 
-/// Sets the spec of the current APIService to the spec in the user's manifest. The same write removes the label
-/// because of which kube-apiserver would restore its own spec.
+/// Sets the spec of the current APIService to the spec in the user's manifest. Also removes the label that makes
+/// kube-apiserver restore its own spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();
@@ -179,7 +181,7 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
-/// Reads the APIService from a file. The file may contain other objects too.
+/// Reads the APIService for Leases from a file. The file may contain other objects too.
 pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     let what = format!("--apiservice {}", file.display());
     let text = fs::read_to_string(file).map_err(|error| failed(&what, error))?;
@@ -196,7 +198,7 @@ pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     Ok(service)
 }
 
-/// Splits a YAML file into its documents.
+/// Splits a file into its YAML documents.
 fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

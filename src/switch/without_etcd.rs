@@ -1,16 +1,18 @@
-//! The takeover and the rollback without access to the cluster's etcd.
+//! The commands `takeover` and `rollback` without access to the cluster's etcd.
 //!
 //! ```text
 //!   takeover   copy ─► policy: renewals ─► copy ─► APIService ─► serve ─► policy deleted
 //!   rollback   policy: this command ─► hold ─► list ─► APIService ─► write ─► policy deleted
 //! ```
 //!
-//! **Takeover.** While the kube-apiservers switch, an admission policy keeps clients of built-in storage from all
-//! changes but renewals. This server refuses such changes too, so no lock changes its holder on either side. The first
-//! copy takes time; the second one finds what has changed before the policy had effect.
+//! **Takeover.** While the kube-apiservers switch, an admission policy permits clients of built-in storage only
+//! renewals. This server also permits its clients only renewals. So no lock changes its holder in built-in storage or
+//! at this server. The first copy of all Leases takes time. The second copy finds what has changed before the policy
+//! took effect.
 //!
-//! **Rollback.** Built-in storage has the Leases of the takeover, until the command has written this server's Leases.
-//! Meanwhile the policy keeps all other clients from writing: a former holder of a lock could otherwise renew it there.
+//! **Rollback.** Until the command has written this server's Leases, built-in storage has the outdated Leases from the
+//! time of the takeover. Meanwhile the policy keeps all other clients from writing to built-in storage. Otherwise a
+//! former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Claim, Handover, await_step, report_replicas};
@@ -32,21 +34,22 @@ use kube::api::PostParams;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Time from the installation of a takeover's policy to its end. Leaders and nodes go on meanwhile. If the command
-/// dies, no lock changes its holder in this time.
+/// Time from the installation of a takeover's policy to its end. During this time, leaders and nodes continue to renew.
+/// If the command dies, no lock changes its holder in this time.
 const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
-/// Time that leaders have to renew in built-in storage before an undo lets other clients acquire their locks. Leaders
-/// renew every 2 s by default.
+/// Time for leaders to renew in built-in storage before an undo lets other clients acquire their locks. Leaders renew
+/// every 2 s by default.
 const RENEWED_MAX: Duration = Duration::from_secs(5);
-/// Bounds of the time for which a holder is taken to believe in its lock without a renewal.
+/// Minimum and maximum of the time that a holder may act as the leader after its last renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
-/// Time of a rollback's policy beyond that time: for the policy's proof, the stop of all writes, and the writes.
+/// Time of a rollback's policy beyond that time: for the proof that the policy is enforced, the stop of all writes, and
+/// the writes of the Leases.
 const ROLLBACK_TIME: Duration = Duration::from_secs(45);
-/// Time that is left for the writes of Leases when the last kube-apiserver has switched.
+/// Time that must remain for the writes of Leases when the last kube-apiserver has switched.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 
-/// Moves the Leases to this server. `before` is the state of the hand-over, and `is_registered` tells whether the
-/// APIService names a Service.
+/// Moves the Leases from built-in storage to this server. `before` is the state of the hand-over before this command,
+/// and `is_registered` is true if the APIService names a Service.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -62,7 +65,8 @@ pub(super) async fn take_over(
     match before.phase {
         None if is_registered => return already(report),
         Some(Phase::Serve) if is_registered && before.is_serving() => {
-            // An earlier command was killed before it deleted its policy. A rollback may be at work.
+            // An earlier takeover was killed before it deleted its policy. The policy of a rollback that may still run
+            // is not deleted.
             if let Some(found) = policy::find(clients.cluster()).await?
                 && !(found.is_of_rollback && found.lasts(clients.cluster(), Duration::ZERO).await?)
             {
@@ -88,7 +92,7 @@ pub(super) async fn take_over(
     let switched = switch(clients, wanted, has_shield, &mut claim, &mut is_replaced, report).await;
     let policy = match switched {
         Ok(policy) => policy,
-        // The other command sees the state, and goes on from there.
+        // Another command has requested a phase, and continues from the state of the cluster.
         Err(error) if claim.is_lost() => return Err(error),
         Err(error) => {
             report.line(format_args!("the switch has failed and is undone: {error}"));
@@ -114,15 +118,17 @@ fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Checks that no rollback has given the APIService back whose Leases are not written back yet.
+/// Checks that there is no incomplete rollback: one that has made the APIService local, but has not written all Leases
+/// to built-in storage.
 ///
 /// # Errors
-/// If the rollback must be run to its end first.
+/// If the operator must first complete the rollback.
 pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> Result<(), SwitchError> {
     if before.phase != Some(Phase::Hold) || before.is_given_back() {
         return Ok(());
     }
-    // After the end of the policy, clients have written to built-in storage again.
+    // After the end of the rollback's policy, clients have written to built-in storage again. Then it is too late to
+    // complete the rollback.
     match policy::find(clients.cluster()).await? {
         Some(found) if found.lasts(clients.cluster(), Duration::ZERO).await? => {
             let why = "a rollback has not written all Leases back: run rollback --without-etcd to its end first";
@@ -132,7 +138,7 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
     }
 }
 
-/// Makes a replica copy all Leases.
+/// Makes the active replica copy all Leases.
 async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Copy, None).await?;
     let seen = await_step(clients, Phase::Copy, Step::Imported, COPY_MAX).await?;
@@ -144,12 +150,12 @@ async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> 
     Ok(())
 }
 
-/// The probable reason for a failure, if no replica reports a reason.
+/// The probable reason for a failure that no replica explains.
 const NO_CLUSTER: &str =
     "no replica works on it; have the replicas access to kube-apiserver, and are all of them ready?";
 
-/// Makes all kube-apiservers forward Leases. Sets `is_replaced` once the APIService may be replaced. Returns the
-/// policy, which is still there.
+/// Makes all kube-apiservers forward Leases to this server. Sets `is_replaced` once the APIService may be replaced.
+/// Returns the policy of the takeover, which the caller must delete.
 async fn switch(
     clients: &Clients,
     wanted: &APIService,
@@ -160,7 +166,8 @@ async fn switch(
 ) -> Result<Installed, SwitchError> {
     let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, wanted).await?;
     report.line("clients of built-in storage may only renew");
-    // A request that passed admission before may still change a Lease. The copy finds the change.
+    // A request that passed admission before the policy took effect may still change a Lease. The copy finds this
+    // change.
     sleep(IN_FLIGHT_MAX).await;
     copy(clients, claim, report).await?;
     if has_shield {
@@ -174,31 +181,32 @@ async fn switch(
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
-    // The watch of the replica reports the last renewals of built-in storage.
+    // The watch of the active replica reports the last renewals of built-in Leases in this time.
     sleep(IN_FLIGHT_MAX).await;
     policy.check()?;
     claim.ask(clients, Phase::Serve, Some(Step::Serving)).await?;
     Ok(policy)
 }
 
-/// Gives the Leases back after an incomplete takeover that may have replaced the APIService. Clients have only renewed
-/// since the copy, so built-in storage has the holders of all locks.
+/// Makes kube-apiserver serve built-in Leases again after an incomplete takeover that may have replaced the APIService.
+/// Clients could only renew since the copy, so built-in storage has the holders of all locks.
 async fn undo(
     clients: &Clients,
     service: &APIService,
     claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
-    // Another takeover cannot complete after this request.
+    // After this request for the phase `copy`, no other takeover can complete.
     if !claim.take_takeover(clients).await? {
         return Err(SwitchError("another command has completed the switch".to_owned()));
     }
     hold_signals();
-    // The policy of the takeover may have ended.
+    // The policy of the takeover may have ended, so the undo installs it anew.
     let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
-    // A leader may have renewed only at this server since the APIService was replaced.
+    // Some leaders have renewed only at this server since the APIService was replaced. They need time to renew in
+    // built-in storage.
     sleep(RENEWED_MAX).await;
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     policy::remove_shield(clients.cluster()).await?;
@@ -207,13 +215,13 @@ async fn undo(
     Ok(())
 }
 
-/// Ends a takeover that has not replaced the APIService.
+/// Cancels a takeover that has not replaced the APIService yet.
 async fn give_up(clients: &Clients, claim: &mut Claim) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     policy::remove_leftovers(clients.cluster()).await
 }
 
-/// Moves the Leases back to built-in storage.
+/// Moves the Leases from this server back to built-in storage.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -225,7 +233,8 @@ pub(super) async fn roll_back(
 ) -> Result<(), SwitchError> {
     let found = policy::find(cluster.server()).await?;
     let is_registered = names_service(&present);
-    // If a command was killed, its policy has the APIService by which this command reaches the replicas.
+    // If an earlier command was killed, its policy may contain the APIService. From the APIService, this command learns
+    // how to reach the replicas.
     let service = match found.as_ref().and_then(|found| found.api_service.clone()) {
         _ if is_registered => present,
         Some(service) => service,
@@ -252,7 +261,7 @@ pub(super) async fn roll_back(
     }
     match seen.phase {
         Some(Phase::Serve) if seen.is_serving() && is_registered => {}
-        // The Leases were given back before, so this server's Leases are outdated.
+        // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated.
         _ if seen.is_given_back() => {
             replace_api_service(&clients, &PostParams::default(), make_local).await?;
             await_switch(&clients, false, COPY_MAX).await?;
@@ -260,7 +269,7 @@ pub(super) async fn roll_back(
         }
         Some(Phase::Hold) if is_registered => {}
         Some(Phase::Hold) => {
-            // The new policy must have effect before the old one ends.
+            // The new policy must take effect before the earlier policy ends.
             let is_in_time = match &found {
                 Some(found) => found.is_of_rollback && found.lasts(clients.cluster(), ENFORCED_MAX).await?,
                 None => false,
@@ -275,7 +284,7 @@ pub(super) async fn roll_back(
             report.line("a takeover has not come to its end; it is undone");
             return undo(&clients, &service, &mut claim, report).await;
         }
-        // An operator has given the APIService back by hand, and a policy is left.
+        // An operator has made the APIService local by hand, and a policy may be left behind.
         _ if !is_registered => return finish(&clients, found, report).await,
         Some(_) | None => {
             return Err(SwitchError(
@@ -286,21 +295,22 @@ pub(super) async fn roll_back(
     let belief = belief(&leases(&clients, "0").await?);
     hold_signals();
     if !is_registered {
-        // An earlier command that still runs must write no more.
+        // An earlier command that still runs loses its claim by this request, and so writes no more Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
     }
     let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await?;
     report.line("no other client writes built-in Leases");
     let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
-    // The other command did not find this policy.
+    // Another rollback has completed before this command installed its policy, and so has not deleted the policy.
     if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
         policy.remove(clients.cluster()).await?;
     }
     moved
 }
 
-/// Moves the Leases to built-in storage, while the policy permits only this command to write there. `belief` is the
-/// time for which a holder is taken to believe in its lock; `None` if this server has stopped all writes before.
+/// Moves the Leases to built-in storage, while the policy permits only this command to write built-in Leases. `belief`
+/// is the time that a holder may act as the leader after its last renewal. It is `None` if an earlier command has
+/// already stopped all writes to this server.
 async fn give_back(
     clients: &Clients,
     policy: &Installed,
@@ -316,7 +326,7 @@ async fn give_back(
     make_all_local(clients, policy, claim, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    // A second rollback may have replaced the policy. It notices that its claim is lost.
+    // A second rollback may have replaced the policy. That rollback has lost its claim, and finds that out.
     if let Some(found) = policy::find(clients.cluster()).await?.filter(|found| found.is_of_rollback) {
         found.remove(clients.cluster()).await?;
     }
@@ -328,17 +338,18 @@ async fn give_back(
     refused.map_or(Ok(()), |why| Err(failed("kube-apiserver refuses a Lease", why)))
 }
 
-/// What becomes of a rollback that is not run again in time.
+/// Message for the operator if a rollback was not completed in time.
 const TOO_LATE: &str = "an earlier rollback did not end in time: the Leases that it had not written back are as they were \
                         at the takeover";
-/// What the operator does about a rollback that fails after the writes have stopped.
+/// Message for the operator if a rollback fails after the replicas have stopped all writes.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
-/// Returns the time for which a holder is taken to believe in its lock without a renewal: the longest duration of a
-/// lock, within [`BELIEF`].
+/// Returns the time that a holder may act as the leader after its last renewal: the longest duration of a lock, within
+/// [`BELIEF`].
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
-    // Nodes and kube-apiservers have Leases that nobody else acquires. The label is that of this server's replicas too.
+    // No other client acquires the Leases of nodes, kube-apiservers and this server's replicas. Kube-apiservers and
+    // replicas share the label.
     let is_lock = |lease: &&Lease| {
         lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(LABEL.0)
     };
@@ -347,7 +358,7 @@ fn belief(leases: &[Lease]) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(least, most)
 }
 
-/// Deletes what a complete or an outdated switch has left.
+/// Deletes the policies that a complete or an outdated switch has left behind.
 async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if let Some(found) = found {
         found.remove(clients.cluster()).await?;
@@ -357,8 +368,8 @@ async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>
     Ok(())
 }
 
-/// Stops all writes at this server, and returns its Leases. If that fails, this server continues to serve, unless
-/// another command is at work.
+/// Stops all writes of clients at this server, and returns its Leases. If that fails, makes this server accept writes
+/// again, unless another command has requested a phase.
 async fn hold(
     clients: &Clients,
     policy: &Installed,
@@ -390,7 +401,7 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
-    // If this command dies, no holder must believe in its lock when a later command deletes the policy.
+    // If this command dies, a later command deletes the policy. By then, no holder may still act as the leader.
     if policy.left() < belief + ENFORCED_MAX {
         return Err(SwitchError("the admission policy ends too soon".to_owned()));
     }
@@ -399,10 +410,11 @@ async fn try_hold(
     Ok(leases)
 }
 
-/// Gives the APIService back, and waits for every kube-apiserver. Repeats what fails, while the policy lasts.
+/// Makes the APIService local, so that kube-apiserver serves built-in Leases, and waits until every kube-apiserver has
+/// switched. Repeats failed requests while the policy lasts.
 ///
 /// # Errors
-/// If a kube-apiserver has not switched in time, or if another command is at work.
+/// If a kube-apiserver has not switched in time, or if another command has requested a phase.
 async fn make_all_local(
     clients: &Clients,
     policy: &Installed,
@@ -427,7 +439,7 @@ async fn make_all_local(
     Ok(())
 }
 
-/// Returns the Leases of this server at `version` or later.
+/// Returns the Leases of this server at the `resourceVersion` `version` or later, from the first replica that responds.
 async fn leases(clients: &Clients, version: &str) -> Result<Vec<Lease>, SwitchError> {
     let mut leases = Err(SwitchError("no replica is named".to_owned()));
     for replica in clients.replicas() {

@@ -1,4 +1,4 @@
-//! Writes this server's Leases to built-in storage through kube-apiserver.
+//! Writes this server's Leases to built-in storage (kube-apiserver's own storage of Leases) through kube-apiserver.
 
 use super::clients::{Clients, Server};
 use super::phase::Claim;
@@ -16,49 +16,49 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// HTTP status of a creation in a namespace that is being deleted.
+/// HTTP status code for a creation in a namespace that is being deleted.
 const FORBIDDEN: u16 = 403;
-/// Pause between two rounds of writes.
+/// Pause between two rounds of writes. A round repeats the writes that failed in the round before.
 const RETRY: Duration = Duration::from_millis(250);
-/// Number of concurrent writes.
+/// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 32;
 
-/// A write that makes a built-in Lease equal to this server's Lease.
+/// A write of a built-in Lease, after which the built-in Lease equals this server's Lease.
 #[derive(Clone, Debug, PartialEq)]
 enum Write {
-    /// Creates the Lease.
+    /// Creates the built-in Lease.
     Create(Lease),
-    /// Replaces the Lease.
+    /// Replaces the built-in Lease.
     Replace(Lease),
-    /// Deletes the built-in Lease at once, without its finalizers.
+    /// Removes the finalizers of the built-in Lease, if it has any, and deletes the Lease.
     Delete(Lease),
-    /// Begins the deletion of a Lease that has finalizers.
+    /// Deletes a built-in Lease with finalizers, so that kube-apiserver sets its `deletionTimestamp`.
     BeginDeletion(Lease),
 }
 
-/// A write that kube-apiserver did not carry out.
+/// A write that kube-apiserver has refused or not answered.
 struct Unwritten {
     why: SwitchError,
-    /// Whether the same write may succeed later.
+    /// Whether the same write may succeed if it is repeated later.
     is_transient: bool,
 }
 
-/// Lists the Leases of a replica, at `version` or later.
+/// Lists the Leases of a replica, at the `resourceVersion` `version` or later.
 ///
 /// # Errors
-/// If the replica does not answer.
+/// If the replica does not respond.
 pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, SwitchError> {
     let parameters = ListParams::default().at(version).matching(VersionMatch::NotOlderThan);
     let found = replica.all_leases().list(&parameters).await.map_err(|error| replica.failed(&error))?;
     Ok(found.items)
 }
 
-/// Makes the built-in Leases equal to `ours`, apart from renewals of nodes. Only this command may write meanwhile.
-/// Repeats writes that fail, until [`RERUN_TIME`] is left. Returns how many Leases were written, and a Lease that
-/// kube-apiserver refuses to create, if there is one.
+/// Makes the built-in Leases equal to `ours`, this server's Leases, apart from renewals of nodes. The policy must
+/// permit no other client to write built-in Leases. Repeats failed writes until only [`RERUN_TIME`] of the policy is
+/// left. Returns the number of writes, and the error of a creation that kube-apiserver refuses for good, if any.
 ///
 /// # Errors
-/// If some Leases could not be written in time, or if another command is at work.
+/// If some Leases could not be written in time, or if another command has requested a phase.
 pub(super) async fn write_back(
     clients: &Clients,
     ours: &[Lease],
@@ -69,7 +69,8 @@ pub(super) async fn write_back(
     loop {
         policy.check()?;
         let compared = compare_with_built_in(clients, ours).await;
-        // The writes name the versions of the list. So after a loss of the claim, a write changes no later state.
+        // Each write contains the `resourceVersion` of the list. So if another command begins now, no write of this
+        // command changes a later state of a Lease.
         claim.check(clients).await?;
         let (done, unwritten) = match compared {
             Ok(Plan { groups, .. }) => carry_out(clients, &groups, round, || policy.check()).await,
@@ -85,22 +86,22 @@ pub(super) async fn write_back(
     }
 }
 
-/// Writes the renewals of nodes, while kubelets renew too. Returns how many Leases were written.
+/// Writes the renewals of nodes' Leases, while kubelets renew the Leases too. Returns the number of writes.
 ///
 /// # Errors
 /// If kube-apiserver does not list the Leases.
 pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<usize, SwitchError> {
     let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
-    // If a Lease is not written, its kubelet has renewed it, or renews it within its period.
+    // If such a write fails, the kubelet has renewed the Lease meanwhile, or will renew it within its renew interval.
     Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
 }
 
-/// The difference between this server's Leases and the built-in Leases.
+/// The writes after which the built-in Leases equal this server's Leases.
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
-    /// Groups of writes, one after the other: deletions, locks, Leases of nodes, Leases that are being deleted.
+    /// Groups of writes in their order: deletions, locks, Leases of nodes, and deletions of Leases with finalizers.
     groups: [Vec<Write>; 4],
-    /// Renewals of nodes.
+    /// Renewals of nodes' Leases.
     renewals: Vec<Write>,
 }
 
@@ -110,8 +111,9 @@ async fn compare_with_built_in(clients: &Clients, ours: &[Lease]) -> Result<Plan
     Ok(compare(ours, theirs.items))
 }
 
-/// Carries out groups of writes, each write if `may_write` permits it. In another `round`, a write goes to another
-/// kube-apiserver. Returns how many Leases were written, and the writes that failed.
+/// Carries out groups of writes, one group after the other. Each write happens only if `may_write` permits it. In
+/// another `round`, each write goes to another kube-apiserver. Returns the number of successful writes, and the failed
+/// writes.
 async fn carry_out(
     clients: &Clients,
     groups: &[Vec<Write>],
@@ -144,7 +146,7 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
         let is_of_node = wanted.metadata.namespace.as_deref() == Some(NODE_LEASE_NAMESPACE);
         let group = if is_of_node { &mut nodes } else { &mut locks };
         let found = theirs.remove(&key(&wanted));
-        // Only a deletion sets these fields.
+        // Only a deletion can set these fields, not a create or an update.
         let is_ending = wanted.metadata.deletion_timestamp.take().is_some();
         wanted.metadata.deletion_grace_period_seconds = None;
         let found_ending = found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
@@ -157,7 +159,7 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
                 wanted.metadata.resource_version.clone_from(&found.metadata.resource_version);
                 found.metadata.deletion_timestamp = None;
                 found.metadata.deletion_grace_period_seconds = None;
-                // kube-apiserver writes the field managers.
+                // kube-apiserver itself maintains `managedFields`, so they are not compared.
                 found.metadata.managed_fields.clone_from(&wanted.metadata.managed_fields);
                 if is_of_node && is_renewal(&found, &wanted) {
                     renewals.push(Write::Replace(wanted));
@@ -165,7 +167,7 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
                     group.push(Write::Replace(wanted));
                 }
             }
-            // An earlier attempt has created the Lease, with another UID.
+            // An earlier attempt has created the Lease, and kube-apiserver has given it another UID.
             Some(found) if is_same(&found, &wanted) && (is_ending || !found_ending) => {}
             found => {
                 deletions.extend(found.map(Write::Delete));
@@ -183,13 +185,13 @@ fn key(lease: &Lease) -> (Option<String>, Option<String>) {
     (lease.metadata.namespace.clone(), lease.metadata.name.clone())
 }
 
-/// Whether a Lease belongs to this server.
+/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over.
 fn is_own(lease: &Lease) -> bool {
     let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
     is_lease(namespace, &lease.name_any()) || lease.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1)
 }
 
-/// Whether two states of a Lease differ in `renewTime` and in nothing else, and `after` is the later one.
+/// Whether `after` is a later state of a Lease that differs from `before` only in `renewTime`.
 fn is_renewal(before: &Lease, after: &Lease) -> bool {
     let time = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref().map(|time| time.0));
     let mut renewed = before.clone();
@@ -199,7 +201,7 @@ fn is_renewal(before: &Lease, after: &Lease) -> bool {
     time(before) < time(after) && renewed == *after
 }
 
-/// Whether two Leases are equal, apart from what kube-apiserver sets when it creates a Lease.
+/// Whether two Leases are equal, apart from the fields that kube-apiserver sets when it creates a Lease.
 fn is_same(found: &Lease, wanted: &Lease) -> bool {
     let (found_metadata, wanted_metadata) = (&found.metadata, &wanted.metadata);
     found.spec == wanted.spec
@@ -227,7 +229,7 @@ impl Write {
                 };
                 match freed {
                     Ok(resource_version) => {
-                        // A late deletion must not reach a Lease that was changed or created again.
+                        // A late deletion must not delete a Lease that was changed or created again meanwhile.
                         let preconditions = Some(Preconditions { uid: lease.uid(), resource_version });
                         let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
                         leases.delete(&name, &parameters).await.map(drop)
@@ -240,7 +242,8 @@ impl Write {
         match (self, done) {
             (Self::Delete(_), Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
             (_, done) => done.map_err(|error| Unwritten {
-                // A namespace that ends refuses creations. Every other write concerns a Lease that has had a holder.
+                // A namespace that is being deleted refuses creations for good. Any other write concerns an existing
+                // Lease, and may succeed later.
                 is_transient: match (self, &error) {
                     (Self::Create(_) | Self::BeginDeletion(_), kube::Error::Api(status)) => {
                         ![FORBIDDEN, NOT_FOUND].contains(&status.code)
@@ -269,7 +272,8 @@ mod tests {
 
     const NOTHING: [Vec<Write>; 5] = [const { Vec::new() }; 5];
 
-    /// Returns the deletions, the writes of locks and of nodes' Leases, the beginnings of deletions, and the renewals.
+    /// Returns the deletions, the writes of locks and of nodes' Leases, the deletions of Leases with finalizers, and
+    /// the renewals.
     fn compared(ours: &[Lease], theirs: Vec<Lease>) -> [Vec<Write>; 5] {
         let Plan { groups: [deletions, locks, nodes, ending], renewals } = compare(ours, theirs);
         [deletions, locks, nodes, ending, renewals]

@@ -1,6 +1,6 @@
-//! Parses times like Go's `time.Parse`: accepts every form that Go accepts, and has Go's error messages.
+//! Parses times like Go's `time.Parse`: accepts each form that Go accepts, and returns Go's error messages.
 //!
-//! This is the slow path of the two parsers in the parent module. Their fast paths may accept only texts that this
+//! This parser is the slow path of both parsers in the parent module. Their fast paths may accept only texts that this
 //! parser accepts.
 
 use super::{days_in_month, number, seconds_from};
@@ -8,9 +8,9 @@ use crate::go::quote::go_quoted_ascii;
 
 /// The differences between the layouts of `metav1.Time` and `metav1.MicroTime` in Go.
 pub(super) struct Layout {
-    /// The layout, as Go's errors print it.
+    /// The layout, as Go's error messages show it.
     text: &'static str,
-    /// Number of digits that the fraction must have; `None` if any number is allowed.
+    /// Number of digits that the fraction of a second must have; `None` if any number is allowed.
     fraction_digits: Option<usize>,
 }
 
@@ -18,7 +18,8 @@ pub(super) const MICRO_TIME_LAYOUT: Layout =
     Layout { text: "2006-01-02T15:04:05.000000Z07:00", fraction_digits: Some(6) };
 pub(super) const TIME_LAYOUT: Layout = Layout { text: "2006-01-02T15:04:05Z07:00", fraction_digits: None };
 
-/// Parses any form that Go's `time.Parse` accepts. Returns seconds since the epoch, and the microseconds after them.
+/// Parses each form that Go's `time.Parse` accepts. Returns the seconds since the epoch, and the microseconds in the
+/// second.
 #[cold]
 pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i64), String> {
     let mut reader = GoReader { text, rest: text.as_bytes(), layout };
@@ -26,7 +27,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     reader.separator("-")?;
     let month = reader.two_digits("01", "month", 1, 12)?;
     reader.separator("-")?;
-    // The range of the day depends on the month and the year. So Go checks it at the end.
+    // The maximum day depends on the month and the year. So Go checks the day at the end.
     let day = reader.two_digits("02", "day", 0, 99)?;
     reader.separator("T")?;
     let hour = reader.hour()?;
@@ -49,7 +50,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     Ok((seconds - offset, micros))
 }
 
-/// Reads the fields of a time one after another. `rest` is the part that is not read yet.
+/// Reads the fields of a time one after another. `rest` is the part of `text` that is not read yet.
 struct GoReader<'a> {
     text: &'a str,
     rest: &'a [u8],
@@ -86,7 +87,7 @@ impl GoReader<'_> {
         if n < min || n > max { Err(self.out_of_range(name)) } else { Ok(n) }
     }
 
-    /// Reads the hour, which may have one digit.
+    /// Reads the hour, which may consist of one digit.
     fn hour(&mut self) -> Result<i64, String> {
         let (n, rest) = match *self.rest {
             [tens @ b'0'..=b'9', ones @ b'0'..=b'9', ref rest @ ..] => {
@@ -99,8 +100,8 @@ impl GoReader<'_> {
         if n > 23 { Err(self.out_of_range("hour")) } else { Ok(n) }
     }
 
-    /// Reads a point or a comma, and then `digits` digits. Go parses the digits as a signed number. So a sign may
-    /// take the place of the first digit: a plus is accepted, and a minus is out of range unless all digits are zero.
+    /// Reads a point or a comma, and then `digits` digits. Go parses the digits as a signed number, so a sign may take
+    /// the place of the first digit. A plus is accepted. A minus is out of range unless all digits are zero.
     fn fraction(&mut self, digits: usize) -> Result<i64, String> {
         let element = ".000000";
         let Some((field, rest)) = self.rest.split_at_checked(1 + digits) else {
@@ -122,8 +123,8 @@ impl GoReader<'_> {
         if sign == Some(b'-') && micros != 0 { Err(self.out_of_range("fractional second")) } else { Ok(micros) }
     }
 
-    /// Skips a point or a comma and any number of digits, if they are present. Their value is not used, since
-    /// `metav1.Time` has whole seconds and does not round.
+    /// Skips a point or a comma and any number of digits, if they are present. The digits have no effect, since
+    /// `metav1.Time` has whole seconds and Go does not round.
     fn optional_fraction(&mut self) -> i64 {
         if let [b'.' | b',', b'0'..=b'9', ..] = self.rest {
             let digits = self.rest.iter().skip(1).take_while(|b| b.is_ascii_digit()).count();
@@ -132,7 +133,7 @@ impl GoReader<'_> {
         0
     }
 
-    /// Reads `Z`, or a sign with hours and minutes. Returns the offset in seconds east of UTC.
+    /// Reads the time zone: `Z`, or a sign with hours and minutes. Returns the offset in seconds east of UTC.
     fn offset(&mut self) -> Result<i64, String> {
         let element = "Z07:00";
         if let [b'Z', rest @ ..] = self.rest {
@@ -143,9 +144,9 @@ impl GoReader<'_> {
             return Err(self.cannot_parse(element));
         };
         let (hours, minutes) = (number([h1, h2]), number([m1, m2]));
-        // Go parses the minutes only if the hours are digits. Go checks the ranges before the sign. The range of the
-        // minutes is checked after that of the hours, so an error about the minutes replaces an error about the
-        // hours. Go accepts 24 hours and 60 minutes.
+        // Go parses the minutes only if the hours are digits, and checks the ranges before the sign. Go checks the
+        // minutes after the hours, so an error about the minutes replaces an error about the hours. Go accepts 24 hours
+        // and 60 minutes.
         let out_of_range = match (hours, minutes) {
             (Some(_), Some(61..)) => Some("time zone offset minute"),
             (Some(25..), _) => Some("time zone offset hour"),

@@ -1,13 +1,13 @@
-//! The two time types of the API and their texts. `metav1.MicroTime` has exactly six digits in its fraction.
-//! `metav1.Time` is RFC 3339 without a fraction.
+//! The two time types of the API and their texts. `metav1.MicroTime` has exactly six digits in the fraction of its
+//! second. `metav1.Time` is RFC 3339 without a fraction.
 //!
 //! Each parser has a fast path for the form that servers and Go clients write: 27 or 20 bytes, in UTC. The slow path
-//! follows Go's `time.Parse` field by field. It accepts odd forms that Go accepts, such as an hour of one digit or a
-//! comma before the fraction. Its errors are Go's. The fast path accepts no text that the slow path would refuse or
-//! would read as another time.
+//! follows Go's `time.Parse` field by field. It returns Go's errors. It accepts unusual forms that Go accepts, such as
+//! an hour of one digit or a comma before the fraction. The fast path accepts no text that the slow path would refuse
+//! or would parse to another time.
 //!
-//! An offset can move a time just out of the years 0 to 9999. Go's types then write a sign or a fifth digit, since
-//! Go's `Format` does not fail. So do the functions of this module.
+//! An offset can move a time out of the years 0 to 9999. Go's types then write a sign or a fifth digit of the year,
+//! since Go's `Format` does not fail. The functions of this module write the same.
 
 mod go;
 
@@ -51,21 +51,21 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
     Ok(Time(seconds))
 }
 
-/// Parses a `metav1.MicroTime` in the form of [`push_micro_time`]; `None` for any other form.
+/// Parses a `metav1.MicroTime` in the form that [`push_micro_time`] appends; `None` for any other form.
 #[inline]
 #[must_use]
 pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     canonical_micro_time(text)
 }
 
-/// Parses a `metav1.Time` in the form of [`push_time`]; `None` for any other form.
+/// Parses a `metav1.Time` in the form that [`push_time`] appends; `None` for any other form.
 #[inline]
 #[must_use]
 pub fn parse_canonical_time(text: &[u8; 20]) -> Option<Time> {
     if text[19] == b'Z' { canonical_seconds(text).map(Time) } else { None }
 }
 
-/// Returns the text of [`push_time`]; `None` if the year does not have four digits.
+/// Returns the text that [`push_time`] appends; `None` if the year does not have four digits.
 #[inline]
 #[must_use]
 pub fn time_text(time: Time) -> Option<[u8; 20]> {
@@ -73,7 +73,7 @@ pub fn time_text(time: Time) -> Option<[u8; 20]> {
     put_date_time(&mut text, time.0).is_ok().then_some(text)
 }
 
-/// Returns the text of [`push_micro_time`]; `None` if the year does not have four digits.
+/// Returns the text that [`push_micro_time`] appends; `None` if the year does not have four digits.
 #[inline]
 #[must_use]
 pub fn micro_time_text(time: MicroTime) -> Option<[u8; 27]> {
@@ -81,23 +81,23 @@ pub fn micro_time_text(time: MicroTime) -> Option<[u8; 27]> {
     put_date_time(&mut text, time.0.div_euclid(MICROS_PER_SECOND)).is_ok().then_some(text)
 }
 
-/// Appends `2006-01-02T15:04:05.000000Z`, without quotes.
+/// Appends a time in the form `2006-01-02T15:04:05.000000Z`, without quotes.
 pub fn push_micro_time(out: &mut Vec<u8>, time: MicroTime) {
     push_date_time(out, fraction_text(time), time.0.div_euclid(MICROS_PER_SECOND));
 }
 
-/// Appends `2006-01-02T15:04:05Z`, without quotes.
+/// Appends a time in the form `2006-01-02T15:04:05Z`, without quotes.
 pub fn push_time(out: &mut Vec<u8>, time: Time) {
     push_date_time(out, *b"0000-00-00T00:00:00Z", time.0);
 }
 
-/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's types write this time as `null`.
+/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's API types write this time as `null`.
 #[must_use]
 pub fn is_zero_micro_time(time: MicroTime) -> bool {
     time.0 == ZERO_SECONDS * MICROS_PER_SECOND
 }
 
-/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's types write this time as `null`.
+/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's API types write this time as `null`.
 #[must_use]
 pub fn is_zero_time(time: Time) -> bool {
     time.0 == ZERO_SECONDS
@@ -105,7 +105,7 @@ pub fn is_zero_time(time: Time) -> bool {
 
 // ---- Writing ----
 
-/// Returns a text in which only the fraction of the second is filled in.
+/// Returns the text of a time with the fraction of its second and with zeros in place of all other digits.
 #[inline]
 fn fraction_text(time: MicroTime) -> [u8; 27] {
     let micros = small(time.0.rem_euclid(MICROS_PER_SECOND));
@@ -116,7 +116,7 @@ fn fraction_text(time: MicroTime) -> [u8; 27] {
     text
 }
 
-/// Fills in the first 19 bytes of `text`, and appends `text` to `out`.
+/// Writes date and time of day into the first 19 bytes of `text`, and appends `text` to `out`.
 #[inline]
 fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds: i64) {
     match put_date_time(&mut text, seconds) {
@@ -128,8 +128,8 @@ fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds:
     }
 }
 
-/// Fills in the first 19 bytes of `text`. If the year does not have four digits, returns the year as the error and
-/// does not fill it in.
+/// Writes date and time of day into the first 19 bytes of `text`. If the year does not have four digits, returns the
+/// year as the error, and does not write the year.
 #[inline]
 fn put_date_time<const N: usize>(text: &mut [u8; N], seconds: i64) -> Result<(), i64> {
     let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
@@ -155,7 +155,7 @@ fn push_wide_year(out: &mut Vec<u8>, year: i64) {
     out.extend_from_slice(format!("{sign}{:04}", year.unsigned_abs()).as_bytes());
 }
 
-/// Writes the two digits of `n` at `at` and `at + 1`. `n` must be below 100.
+/// Writes the two digits of `n` to `text` at the offsets `at` and `at + 1`. `n` must be below 100.
 #[inline]
 fn put_pair<const N: usize>(text: &mut [u8; N], at: usize, n: u32) {
     let pair = usize::try_from(n).ok().and_then(|n| PAIRS.get(n)).unwrap_or(b"??");
@@ -188,8 +188,8 @@ const ZERO_SECONDS: i64 = -62_135_596_800;
 /// Number of days in 400 years. After 400 years, the Gregorian calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// Number of days from 0000-03-01 to 1970-01-01. In this calculation a year begins in March, so that the leap day
-/// comes last.
+/// Number of days from 0000-03-01 to 1970-01-01. In this calculation, a year begins in March, so that a leap day is the
+/// last day of a year.
 const DAYS_TO_EPOCH: i64 = 719_468;
 
 /// Converts a date of the proleptic Gregorian calendar to days since 1970-01-01.
@@ -204,8 +204,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Converts a number of days since 1970-01-01 to year, month and day. Each step is a linear function, `(a * n + b) /
-/// c`. Where the numbers are small enough, `c` is a power of two (C. Neri and L. Schneider, "Euclidean affine
+/// Converts a number of days since 1970-01-01 to year, month and day. Each step computes a linear function, `(a * n +
+/// b) / c`. Where the numbers are small enough, `c` is a power of two (C. Neri and L. Schneider, "Euclidean affine
 /// functions and their application to calendar algorithms", 2022).
 #[inline]
 pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
@@ -213,13 +213,13 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let era = days.div_euclid(DAYS_PER_ERA);
     let quarters = 4 * small(days.rem_euclid(DAYS_PER_ERA)) + 3;
     let (century, quarters) = (quarters / QUARTERS_PER_CENTURY, (quarters % QUARTERS_PER_CENTURY) | 3);
-    // The factor is 2^32 / 1,461, rounded up. The upper half of the product is the year in the century. The lower
+    // The factor is 2^32 / 1,461, rounded up. The upper half of the product is the year within the century. The lower
     // half is the elapsed part of that year.
     let product = 2_939_745 * u64::from(quarters);
     let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
     let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
     // The factor is 2^16 / 30.6. A month has 30.6 days on average: months have 31 and 30 days in turn, except for one
-    // pair.
+    // pair of months.
     let [b0, b1, month_from_march, _] = (2_141 * day_of_year + 197_913).to_le_bytes();
     let day = u32::from(u16::from_le_bytes([b0, b1])) / 2_141 + 1;
     let is_next_year = month_from_march > 12;
@@ -228,11 +228,11 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     (year, month, day)
 }
 
-/// Number of quarters of a day in a century. An average century has 36,524.25 days.
+/// Number of quarters of a day in a century. A century has 36,524.25 days on average.
 const QUARTERS_PER_CENTURY: u32 = 146_097;
 
-/// Converts the remainder of a division to 32 bits. The divisor was a day, an era or a second. Later divisions of
-/// 32-bit numbers take a third of the time.
+/// Converts the remainder of a division by a day, an era or a second to 32 bits. Later divisions of 32-bit numbers take
+/// a third of the time of 64-bit divisions.
 #[inline]
 fn small(rest: i64) -> u32 {
     u32::try_from(rest).unwrap_or_default()
@@ -259,8 +259,8 @@ fn canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     Some(MicroTime(canonical_seconds(text)? * MICROS_PER_SECOND + micros))
 }
 
-/// Parses the first 19 bytes, `2006-01-02T15:04:05`, to seconds. Returns `None` if they are malformed or out of
-/// range.
+/// Parses the first 19 bytes, `2006-01-02T15:04:05`, to seconds since the epoch. Returns `None` if they are malformed
+/// or out of range.
 #[inline]
 fn canonical_seconds<const N: usize>(text: &[u8; N]) -> Option<i64> {
     if [text[4], text[7], text[10], text[13], text[16]] != *b"--T::" {
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(parse_time("1969-12-31T23:59:59.9Z"), Ok(Time(-1)));
     }
 
-    /// If the fast path accepts a text, the slow path must return the same time for it.
+    /// If the fast path accepts a text, the slow path must parse the same time from it.
     #[test]
     fn mutated_times_never_panic_and_both_paths_agree() {
         let mut random = fastrand::Rng::with_seed(1);

@@ -1,4 +1,4 @@
-//! Operations and states as text.
+//! Operations and states of Leases as text, for the descriptions of violations.
 
 use crate::history::{Action, Nanos, Op, Outcome, Seen};
 
@@ -10,7 +10,7 @@ pub(super) fn at(time: Nanos) -> String {
     format!("{}.{:06} s", time / 1_000_000_000, time / 1_000 % 1_000_000)
 }
 
-/// Describes a state.
+/// Describes the state of a Lease.
 pub(super) fn state(seen: &Seen) -> String {
     format!("{} at version {} (operation {}, client-{})", seen.key, seen.version, seen.op, seen.holder)
 }

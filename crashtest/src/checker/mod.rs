@@ -1,16 +1,18 @@
-//! The checker: could one correct table of Leases have given all these responses and events?
+//! The checker: could a correct server have sent all these responses and events?
 //!
-//! The checker uses only the guarantees of the Kubernetes API. An acknowledged write exists and has its own version.
-//! The order of versions agrees with the order in time. Versions therefore propose an order of all writes, and the
-//! checker only verifies this order. That proves linearizability of each Lease without a search.
+//! The checker uses only the guarantees of the Kubernetes API. An acknowledged write exists and has its own
+//! resourceVersion. The order of these versions agrees with the order in time. Therefore the versions propose an order
+//! of all writes, and the checker only verifies this order. That proves the linearizability of each Lease without a
+//! search.
 //!
 //! ```text
 //!   answers, events ──► states by version ──► replay: each state follows from the previous one ──► reads: seen in time
 //!                                         └─► watchers: each state of the scope once, in order
 //! ```
 //!
-//! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes. The list's
-//! version is the boundary. After an epoch the checker keeps only the table, and one fact for each version.
+//! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes. The version of
+//! this list is the epoch's boundary. After an epoch, the checker stores only the last state of each Lease, and one
+//! fact for each version.
 
 mod explain;
 mod reads;
@@ -29,18 +31,18 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 /// A map with a fast hash.
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Kind of a violation, as a name for tests and counts.
+/// Kind of a violation. Tests and counts use its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// An acknowledged write is missing.
+    /// The effect of an acknowledged write is missing.
     Lost,
     /// A state exists that no client wrote.
     Invented,
-    /// One version has two contents, two Leases or two event types.
+    /// One version belongs to two contents, two Leases or two event types.
     TwoContents,
-    /// A version is lower than an earlier one.
+    /// A write has a lower version than a write that was known before it.
     VersionOrder,
-    /// A read misses a write that was acknowledged before it began.
+    /// A read does not show a write that was acknowledged before the read began.
     StaleRead,
     /// A write replaced another version than its precondition names.
     Precondition,
@@ -48,11 +50,11 @@ pub(crate) enum Kind {
     OldUid,
     /// The server refused a request without a reason.
     FalseRefusal,
-    /// A watcher missed an event.
+    /// A watcher did not receive an event.
     Missed,
     /// A watcher received an event twice or out of order.
     Twice,
-    /// A watch got 410 for a version in the watch window.
+    /// A watch got 410 for a version that is still in the watch window.
     Gone,
     /// The server violated the protocol or did not start.
     Server,
@@ -88,91 +90,92 @@ impl Violations {
         self.kinds.is_empty()
     }
 
-    /// Returns each kind with its count and the descriptions of the first ones.
+    /// Returns each kind of violation, with its number and the descriptions of the first ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, u64, &[String])> {
         self.kinds.iter().map(|(kind, (count, texts))| (*kind, *count, texts.as_slice()))
     }
 }
 
-/// Number of violations of a kind that are described. Later ones mostly follow from the first.
+/// Maximum number of violations of one kind that are described. Later violations mostly follow from the first.
 const TEXTS_MAX: usize = 3;
 
-/// Operations between two lists of all Leases.
+/// The operations of all clients between two lists of all Leases.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch {
     pub(crate) ops: Vec<Op>,
-    /// Version of the list of all Leases, the epoch's last operation.
+    /// Version of the list of all Leases that ends the epoch.
     pub(crate) boundary: u64,
-    /// Log line of the server's last start before the list of all Leases.
+    /// The server's log line about its store, from its last start before the list of all Leases.
     pub(crate) log_line: String,
 }
 
-/// Latest state of a Lease.
+/// The last known state of a Lease.
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    /// Last state; for a deletion, with the deletion's version.
+    /// The last state. For a deletion, the state before it, with the version of the deletion.
     seen: Seen,
     is_deleted: bool,
-    /// When the state that created the Lease was first seen.
+    /// When a response or event first showed the state that created the Lease.
     created_known: Nanos,
 }
 
-/// The facts about a version, kept for the whole run.
+/// The facts about one version. They are stored for the whole run.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,
     hash: u64,
 }
 
-/// The checker: see the module.
+/// The checker, as the module's description explains.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     table: Map<Key, Current>,
     facts: Map<u64, Fact>,
-    /// All versions, in ascending order.
+    /// The versions of all states, in ascending order.
     versions: Vec<u64>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
-    /// Number of events within which a watch must resume without 410.
+    /// Number of events of the server's watch window. A watch that is behind by no more events must resume without 410.
     window: usize,
     boundary: u64,
-    /// When the write that began last was sent, with its version.
+    /// Of the writes so far, the latest send time, with the version of that write.
     latest: (Nanos, u64),
     log_line: String,
     pub(crate) violations: Violations,
     pub(crate) counts: Counts,
 }
 
-/// Counts of the checker.
+/// Counts of what the checker has compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Number of states, each with its own version.
+    /// Number of states of Leases, each with its own version.
     pub(crate) states: u64,
-    /// Number of operations with an unknown outcome that took effect.
+    /// Number of operations without a known outcome that took effect.
     pub(crate) unknown_done: u64,
-    /// Number of events that were compared.
+    /// Number of events that were compared with the states.
     pub(crate) events: u64,
-    /// Number of responses 410 for versions beyond the watch window.
+    /// Number of 410 responses for versions that were no longer in the watch window.
     pub(crate) gone_beyond_window: u64,
-    /// Number of lists that were compared with the table.
+    /// Number of lists that were compared with the known states.
     pub(crate) lists: u64,
 }
 
 impl Checker {
-    /// Creates the checker of an empty store, for these watchers and a server that keeps `window` events.
+    /// Creates the checker of a run with an empty store and one watcher for each scope. `window` is the number of
+    /// events of the server's watch window.
     pub(crate) fn new(scopes: &[Scope], window: u32) -> Self {
         let watchers = scopes.iter().map(|&scope| watchers::Cursor::new(scope)).collect();
         Self { watchers, window: usize::try_from(window).unwrap_or(usize::MAX), ..Self::default() }
     }
 
-    /// Adds the new records of a watcher.
+    /// Adds new records of a watcher, which the check of the next epoch uses.
     pub(crate) fn watched(&mut self, watcher: usize, entries: impl IntoIterator<Item = Watched>) {
         if let Some(cursor) = self.watchers.get_mut(watcher) {
             cursor.pending.extend(entries);
         }
     }
 
-    /// Checks an epoch. All events of all watchers up to its boundary must have been added.
+    /// Checks an epoch. Before the call, all events of all watchers up to the epoch's boundary must have been added.
     pub(crate) fn check(&mut self, epoch: &Epoch) {
         self.log_line.clone_from(&epoch.log_line);
         let mut states = self.gather(epoch);
@@ -194,7 +197,7 @@ impl Checker {
     }
 }
 
-/// States of each Lease in an epoch, in order. The first state is from the previous epoch.
+/// For each Lease, its states in an epoch, in order. The first state is the last one of the previous epoch.
 type Timelines = Map<Key, Vec<Point>>;
-/// Records of a watcher that belong to later epochs.
+/// Records of a watcher that are not checked yet.
 type Pending = VecDeque<Watched>;

@@ -1,11 +1,11 @@
-//! Checks of reads and refusals: each response was true at some moment between request and response.
+//! Checks of reads and refusals: what each response says was true at some moment between request and response.
 
 use super::replay::Point;
 use super::{Checker, Epoch, Kind, Timelines, explain};
 use crate::history::{Action, Nanos, Op, Outcome};
 
 impl Checker {
-    /// Checks all responses that show a state.
+    /// Checks all responses that show a state of a Lease, its absence, or a conflict.
     pub(super) fn check_reads(&mut self, epoch: &Epoch, timelines: &Timelines) {
         let global = known_versions(timelines);
         for op in &epoch.ops {
@@ -13,7 +13,7 @@ impl Checker {
                 self.check_list_time(op, version, &global);
             }
             let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
-            // States seen before the request: all except the last one are outdated.
+            // The states that were seen before the request was sent. All of them except the last are outdated.
             let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
             let possible = points.get(last_known..).unwrap_or_default();
             let mut possible = possible.iter().filter(|point| point.begin < op.end);
@@ -57,7 +57,7 @@ impl Checker {
     }
 }
 
-/// Whether a write on this state conflicts, so that 409 is correct.
+/// Whether this state of a Lease conflicts with the write, so that a 409 is correct.
 fn conflicts(point: &Point, action: Action) -> bool {
     match action {
         Action::Create(_) => point.is_present,
@@ -71,7 +71,7 @@ fn conflicts(point: &Point, action: Action) -> bool {
     }
 }
 
-/// Returns all versions of the epoch, each with the time when a client first saw it or a higher one.
+/// Returns all versions of the epoch in order. Each has the time when a client first saw this version or a higher one.
 fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
     let points = timelines.values().flat_map(|points| points.iter().skip(1));
     let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();

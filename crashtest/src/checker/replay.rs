@@ -1,5 +1,6 @@
-//! Replays the states of an epoch in the order of their versions. Each state needs a write that made it, must follow
-//! from the previous state, and must fit the order in time. Lists are compared with the table at their version.
+//! Replays the states of an epoch in the order of their versions. Each state needs a write that made it. It must follow
+//! from the Lease's previous state, and fit the order in time. Each list is compared with the replayed states at the
+//! list's version.
 
 use super::states::State;
 use super::{Checker, Current, Epoch, Kind, Map, Timelines, explain};
@@ -7,22 +8,22 @@ use crate::history::{Action, EventKind, Key, Nanos, Op, Outcome, Seen, Space};
 use foldhash::fast::RandomState;
 use std::collections::HashSet;
 
-/// A state of one Lease, for the checks of reads.
+/// A state of one Lease at one version, for the checks of reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) version: u64,
     pub(super) uid: u128,
     pub(super) is_present: bool,
-    /// When the write was sent.
+    /// When the write that made this state was sent.
     pub(super) begin: Nanos,
-    /// When this state, or a later one, was first seen.
+    /// When a response or event first showed this state of the Lease, or a later one.
     pub(super) known: Nanos,
 }
 
-/// The writes of an epoch, by their effect.
+/// The writes of an epoch, arranged by what they can have caused.
 struct Writers<'a> {
     by_id: Map<u64, &'a Op>,
-    /// Ids of the writes that took effect.
+    /// Numbers of the writes that took effect.
     used: HashSet<u64, RandomState>,
     deletions: Map<(Key, u128), Vec<&'a Op>>,
     collections: Vec<&'a Op>,
@@ -48,7 +49,8 @@ impl<'a> Writers<'a> {
 }
 
 impl Checker {
-    /// Advances the table to the end of the epoch.
+    /// Replays the states of the epoch. Checks the states, and the lists in the epoch. Returns the states of each
+    /// Lease.
     pub(super) fn replay(&mut self, epoch: &Epoch, states: &mut [State]) -> Timelines {
         let mut writers = Writers::of(&epoch.ops);
         let mut timelines = Timelines::default();
@@ -111,7 +113,8 @@ impl Checker {
         }
     }
 
-    /// Checks that a state follows from the previous one. Returns when its write was sent.
+    /// Checks that a state follows from the previous state of its Lease. Returns when the write that made the state was
+    /// sent.
     fn follow(&mut self, state: &mut State, writers: &mut Writers<'_>) -> Nanos {
         let seen = state.seen;
         let before = self.table.get(&seen.key).copied().filter(|current| !current.is_deleted);
@@ -241,8 +244,8 @@ impl Checker {
         }
     }
 
-    /// Compares a list with the table at its version. If the boundary's list differs, it replaces the table, so that
-    /// one loss causes one violation.
+    /// Compares a list with the replayed states at the list's version. If the list at the epoch's boundary differs, the
+    /// list replaces the replayed states. So one loss causes one violation only.
     fn check_list(&mut self, op: &Op, epoch: &Epoch) {
         let (Action::List(space), Outcome::List { version, items }) = (op.action, &op.outcome) else { return };
         self.counts.lists += 1;

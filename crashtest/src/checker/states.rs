@@ -1,20 +1,21 @@
-//! All states of an epoch, from responses, lists and events. A version must have one content.
+//! Collects all states of an epoch from responses, lists and events. Every observation of a version must show the same
+//! content.
 
 use super::{Checker, Epoch, Kind, Map, explain};
 use crate::history::{Action, EventKind, Nanos, Op, Outcome, Seen, Watched};
 use std::collections::hash_map::Entry;
 
-/// A state, and when it was first seen.
+/// A state of a Lease, and when it was first seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) seen: Seen,
-    /// Type of the event; `None` if only reads have shown the state.
+    /// Type of the event with this state; `None` if only reads have shown the state.
     pub(super) kind: Option<EventKind>,
-    /// When the state was first seen.
+    /// When a response or event first showed the state.
     pub(super) known: Nanos,
 }
 
-/// Where a state was seen.
+/// Where a state was seen: in which response or event, and when.
 struct Source<'a> {
     name: &'a dyn Fn() -> String,
     kind: Option<EventKind>,
@@ -22,8 +23,8 @@ struct Source<'a> {
 }
 
 impl Checker {
-    /// Collects the states of the epoch by version. States of earlier epochs are compared with the facts of their
-    /// versions.
+    /// Collects the states of the epoch, in the order of their versions. States of earlier epochs are compared with the
+    /// facts about their versions.
     pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
         let mut states = Map::<u64, State>::default();
         for op in &epoch.ops {
@@ -53,7 +54,7 @@ impl Checker {
                     break;
                 }
                 if event.seen.version <= self.boundary {
-                    // The watcher got this version twice. The check of watchers reports that.
+                    // The watcher received this version twice. [`Checker::check_watchers`] reports that.
                     continue;
                 }
                 let name = || format!("the watcher of {}, at {}", cursor.scope, explain::at(event.at));
@@ -66,7 +67,7 @@ impl Checker {
         states
     }
 
-    /// Checks that the response to a write shows the written state.
+    /// Checks that the response to a write shows the state that the write made.
     fn check_answer(&mut self, op: &Op, seen: &Seen) {
         let is_own = match op.action {
             Action::Create(key) | Action::Put { key, .. } => {

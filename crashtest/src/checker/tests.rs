@@ -1,4 +1,4 @@
-//! A correct history has no violation. Each broken history has one.
+//! Tests of the checker: a correct history has no violation, and each broken history has one.
 
 use super::*;
 use crate::history::{Action, Event, EventKind, Outcome, Space};
@@ -17,14 +17,14 @@ fn event(kind: EventKind, seen: Seen, at: Nanos) -> Watched {
     Watched::Event(Event { kind, seen, at })
 }
 
-/// A history for a test to break.
+/// A history of operations and events, which a test can break.
 struct History {
     epoch: Epoch,
     watched: [Vec<Watched>; 2],
 }
 
 impl History {
-    /// Client 1 creates A, client 2 takes it, and a patch of it gets no response. B is created and deleted.
+    /// Client 1 creates A, client 2 takes A over, and a patch of A gets no response. Lease B is created and deleted.
     fn honest() -> Self {
         let op = |id, client, action, begin, outcome| {
             let end = if outcome == Outcome::Unknown { 200 } else { begin + 10 };
@@ -80,7 +80,7 @@ impl History {
     }
 }
 
-/// Asserts that breaking a correct history leads to a violation of this kind.
+/// Asserts that a correct history that `breaks` has changed leads to a violation of this kind.
 #[track_caller]
 fn assert_found(kind: Kind, breaks: impl FnOnce(&mut History)) {
     let mut history = History::honest();
@@ -105,7 +105,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
     let mut history = History::honest();
     history.watched.iter_mut().for_each(|entries| drop(entries.pop()));
     *history.list() = vec![seen(A, 12, 2, 2)];
-    // Now no operation has version 15.
+    // After this, no operation has version 15.
     history.epoch.boundary = 14;
     history.op(Op::BOUNDARY).outcome = Outcome::List { version: 14, items: vec![seen(A, 12, 2, 2)] };
     let checker = history.check();
@@ -116,7 +116,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
 fn a_lost_acknowledged_write_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
-    // The event of the deletion.
+    // The list shows B, although an event shows its deletion.
     assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
     assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
     assert_found(Kind::Lost, |history| {
@@ -133,16 +133,16 @@ fn an_invented_state_is_found() {
     assert_found(Kind::Invented, |history| history.op(5).outcome = Outcome::NotFound);
     // A patch must not change the holder.
     assert_found(Kind::Invented, |history| history.op(2).client = 1);
-    // The operation took effect before it was sent.
+    // The change: an operation took effect before it was sent.
     assert_found(Kind::Invented, |history| history.op(6).begin = 126);
-    // The operation took effect twice.
+    // The change: an operation took effect twice.
     assert_found(Kind::Invented, |history| {
         let again = seen(A, 16, 6, 2);
         history.watched.iter_mut().for_each(|entries| entries.push(event(EventKind::Modified, again, 130)));
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
         history.epoch.boundary = 16;
     });
-    // The response shows another client's write.
+    // The change: the response to a write shows another client's write.
     assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
 }
 
@@ -175,12 +175,12 @@ fn reads_of_the_past_are_found() {
 #[test]
 fn writes_past_their_precondition_are_found() {
     assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
-    // One Lease is deleted twice.
+    // The change: one Lease is deleted twice.
     assert_found(Kind::Precondition, |history| {
         let again = Op { id: 9, ..history.op(5).clone() };
         history.add(again);
     });
-    // An existing Lease is created.
+    // The change: a Lease that exists is created.
     assert_found(Kind::Precondition, |history| {
         history.op(2).action = Action::Create(A);
         history.watched.iter_mut().for_each(|entries| {
@@ -199,7 +199,7 @@ fn a_reused_uid_is_found() {
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items };
         history.epoch.boundary = 16;
     });
-    // A deleted Lease is changed.
+    // The change: a deleted Lease is patched.
     assert_found(Kind::OldUid, |history| {
         let again = seen(B, 16, 9, 1);
         history.add(op(9, Action::Patch(B), 150, 160, Outcome::Lease(again)));

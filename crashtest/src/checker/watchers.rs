@@ -5,7 +5,7 @@ use super::states::State;
 use super::{Checker, Kind, Pending, explain};
 use crate::history::{Scope, Watched};
 
-/// Progress of the checks of a watcher.
+/// A watcher's records that are not checked yet, and how far the checks have come.
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) scope: Scope,
@@ -21,7 +21,7 @@ impl Cursor {
 }
 
 impl Checker {
-    /// Compares all watchers with the states up to the boundary.
+    /// Compares the records of all watchers with the states of the epoch, up to the epoch's boundary.
     pub(super) fn check_watchers(&mut self, states: &[State], boundary: u64) {
         let mut watchers = std::mem::take(&mut self.watchers);
         for (number, cursor) in watchers.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ impl Checker {
                 }
                 &Watched::Listed { last, version, is_gone } => {
                     if version > boundary {
-                        // This epoch does not have the states up to this version yet.
+                        // The states up to this version belong to the next epoch, so the record waits.
                         return;
                     }
                     if is_gone {
@@ -93,7 +93,7 @@ impl Checker {
         self.complain(Kind::Missed, text);
     }
 
-    /// Checks that 410 was sent only for a version beyond the window.
+    /// Checks that the server sent 410 only for a version that was no longer in the watch window.
     fn check_gone(&mut self, name: &str, last: u64, version: u64, states: &[State]) {
         let is_between = |other: &u64| (last + 1..=version).contains(other);
         let before = self.versions.iter().rev().take_while(|other| **other > last).filter(|v| is_between(v)).count();

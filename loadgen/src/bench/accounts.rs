@@ -1,23 +1,23 @@
-//! Resource use of server and generator during a bench.
+//! Processor time and memory of server and generator during a bench.
 
 use super::phase::Phase;
 use super::tally::Tally;
 use crate::usage::{Window, server_memory};
 use loadgen_account::Memory;
 
-/// Resource use that a bench reports.
+/// Processor time and memory that a bench reports.
 #[derive(Debug)]
 pub(super) struct Accounts {
     server_pids: Vec<u32>,
-    /// The measured time.
+    /// The measured time, and the processor time used in it.
     pub(super) window: Window,
-    /// Memory of the server: at the start, before watchers and idle connections are opened, while they are open, and at
-    /// the end.
+    /// Memory of the server at four times: the start of the run, the start of Attaching, the end of Attaching, the end
+    /// of Measuring. `None` without `--pid`.
     pub(super) memory: [Option<Memory>; 4],
 }
 
 impl Accounts {
-    /// Creates the accounts at the start of the run.
+    /// Creates the accounts, and reads the server's memory at the start of the run.
     pub(super) fn new(server_pids: &[u32]) -> Self {
         Self {
             server_pids: server_pids.to_vec(),
@@ -26,7 +26,8 @@ impl Accounts {
         }
     }
 
-    /// Records memory between two phases. Reports the start and the end of the measured time to the tally.
+    /// Reads the server's memory at the end of the phase `before`. Passes the start and the end of the measured time to
+    /// the tally.
     pub(super) fn note(&mut self, before: Phase, next: Phase, tally: &mut Tally, now: impl Fn() -> u64) {
         let memory = || server_memory(&self.server_pids);
         if before == Phase::Attaching {

@@ -1,7 +1,7 @@
-//! The meaning of responses in a bench.
+//! The meaning of responses in a bench: checks of the Leases in them, and the requests that must follow.
 //!
-//! This module owns the state of the Leases, the progress of the phase and the counts. It knows neither connections nor
-//! the clock. It chooses a request only if a response makes that request necessary.
+//! This module owns the state of the Leases, the number of finished requests of the phase, and the counts. It uses
+//! neither connections nor the clock. It chooses a request only if a response makes that request necessary.
 
 use super::args::{BenchArgs, Verb};
 use super::lane::{Ask, Notes, Tag};
@@ -13,18 +13,18 @@ use crate::http::Told;
 use crate::node;
 use crate::operation::Operation;
 
-/// Results of the requests so far.
+/// What the responses so far have shown, and how many requests are finished.
 #[derive(Debug)]
 pub(super) struct Work {
     verb: Verb,
     pub(super) leases: Leases,
     pub(super) tally: Tally,
-    /// Number of finished requests of this phase. A request that another request for the same Lease must follow does
-    /// not count.
+    /// Number of finished requests of this phase. A request does not count if another request for the same Lease must
+    /// follow.
     done: u32,
-    /// Number of lists and collection deletions with a response.
+    /// Number of successful responses to lists and to deletions of the collection.
     bulk_answers: u32,
-    /// Version from which watches start; 0 until it is known.
+    /// resourceVersion from which watches start; 0 until a list has shown it.
     watch_from: u64,
 }
 
@@ -43,17 +43,17 @@ impl Work {
         self.done
     }
 
-    /// Begins a phase that counts its requests from 0.
+    /// Sets the number of finished requests to 0, at the start of a phase.
     pub(super) fn restart(&mut self) {
         self.done = 0;
     }
 
-    /// Returns the version from which watches start; 0 until it is known.
+    /// Returns the resourceVersion from which watches start; 0 until a list has shown it.
     pub(super) fn watch_from(&self) -> u64 {
         self.watch_from
     }
 
-    /// Handles the outcome of a request.
+    /// Handles an outcome of the request with this tag. A request that must follow is added to `notes`.
     pub(super) fn handle(&mut self, tag: Tag, told: Told<'_>, notes: &mut Notes, now: u64) {
         let Tag { lease, ask, asked } = tag;
         let operation = self.operation(ask);
@@ -131,7 +131,7 @@ impl Work {
         self.lose(tag, ErrorKind::Unanswered, Some(&why));
     }
 
-    /// Handles a request without a response.
+    /// Counts a request that gets no response as an error.
     #[cold]
     fn lose(&mut self, tag: Tag, kind: ErrorKind, why: Option<&str>) {
         let lease = tag.lease;
@@ -142,8 +142,8 @@ impl Work {
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Checks that every list was complete, and that a collection deletion deleted all Leases. The response to a
-    /// deletion holds the deleted Leases.
+    /// Checks that every list had all Leases, and that a deletion of the collection deleted all Leases. The response to
+    /// such a deletion contains the deleted Leases.
     pub(super) fn check_lists(&mut self, args: &BenchArgs) {
         let (answers, items) = (u64::from(self.bulk_answers), self.tally.list_items);
         if self.verb.is_bulk() && !args.protobuf && items != answers * u64::from(args.leases) {
@@ -152,7 +152,7 @@ impl Work {
     }
 }
 
-/// Maximum length of an error's body in a message, in bytes.
+/// Maximum length of a response's body in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]

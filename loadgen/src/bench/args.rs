@@ -13,11 +13,11 @@ pub(crate) struct BenchArgs {
     #[arg(value_enum)]
     pub(crate) verb: Verb,
 
-    /// The server.
+    /// The address of the server, and the credentials for it.
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
-    /// Outputs of the run, and processes whose processor time is counted.
+    /// Outputs of the run, and the server processes whose processor time is reported.
     #[command(flatten)]
     pub(crate) told: ToldArgs,
 
@@ -43,7 +43,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 
-    /// Size of the body of echo, in bytes [default: 803, as a Lease of renew in JSON]
+    /// Size of the body of an echo request, in bytes [default: 803, the size of a Lease in JSON]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
     body_bytes: Option<u32>,
 
@@ -57,7 +57,7 @@ pub(crate) struct BenchArgs {
     pub(crate) warm_up: Duration,
 
     /// Measured time (500ms, 20s, 2m). create, delete-collection and resume take the time that they need; list is
-    /// repeated during this time, and comes once at least
+    /// repeated during this time, but at least once
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
@@ -65,8 +65,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) watchers: u32,
 
-    /// Maximum number of events by which the slowest watcher may be behind the renewals. Renewals wait for it; 0 is no
-    /// limit
+    /// Maximum number of events by which the slowest watcher may be behind the renewals. Renewals then wait for this
+    /// watcher; 0 is no limit
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) lag: u64,
 
@@ -100,16 +100,16 @@ pub(crate) enum Verb {
     List,
     /// DELETE of all Leases of the namespace
     DeleteCollection,
-    /// One renewal of every Lease; then all watchers resume at once from the version before
+    /// One renewal of every Lease; then all watchers resume at once from the version before these renewals
     Resume,
-    /// PUT to a server that only sends the body back: the lower bound of all others
+    /// PUT to a server that only sends the body back: a lower bound for the cost of the other kinds
     Echo,
     /// No requests, to measure idle connections and watchers
     Nothing,
 }
 
 impl Verb {
-    /// Returns the name on the command line.
+    /// Returns the name of this kind of request on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Renew => "renew",
@@ -123,7 +123,7 @@ impl Verb {
         }
     }
 
-    /// Returns the operation that is measured.
+    /// Returns the operation under which the results count this kind of request.
     pub(crate) fn operation(self) -> Operation {
         match self {
             Self::Renew | Self::Resume => Operation::Renew,
@@ -147,7 +147,7 @@ impl Verb {
 }
 
 impl BenchArgs {
-    /// Returns the media type of all bodies.
+    /// Returns the media type of all request and response bodies.
     pub(crate) fn media_type(&self) -> MediaType {
         if self.protobuf { MediaType::Protobuf } else { MediaType::Json }
     }
@@ -200,7 +200,8 @@ impl BenchArgs {
     /// Returns the number of requests in flight on each connection.
     pub(crate) fn streams(&self) -> u32 {
         let streams = match self.server.version() {
-            // Objects in a list are counted by pieces, so pieces of two lists must not mix on a connection.
+            // The objects in a list are counted piece by piece. So the pieces of two lists must not mix on one
+            // connection.
             _ if self.verb.is_bulk() => return 1,
             Version::Http1 => 1,
             Version::Http2 => 32,
@@ -216,7 +217,7 @@ impl BenchArgs {
         }
     }
 
-    /// Returns two numbers of connections: for watchers of all Leases, and for watchers of one.
+    /// Returns two numbers of connections: for watchers of all Leases, and for watchers of one Lease each.
     pub(crate) fn watch_connections(&self) -> [u32; 2] {
         [self.watchers, self.name_watchers].map(|watchers| watchers.div_ceil(self.watch_streams()))
     }

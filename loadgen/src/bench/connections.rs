@@ -1,5 +1,5 @@
-//! All connections of a bench, by number: first the lanes for requests, then the watchers' connections, then the idle
-//! ones.
+//! All connections of a bench, by number: first the lanes (connections for requests), then the connections of watchers,
+//! then the idle connections.
 
 use super::args::BenchArgs;
 use super::idle::Idle;
@@ -16,7 +16,7 @@ pub(super) struct Connections {
     idle: Idle,
 }
 
-/// A connection, by its purpose.
+/// A connection, together with its purpose.
 #[derive(Debug)]
 pub(super) enum Role<'c> {
     Lane(&'c mut Lane),
@@ -25,7 +25,7 @@ pub(super) enum Role<'c> {
 }
 
 impl Connections {
-    /// Creates the connections, none of them open.
+    /// Creates the slots of all connections. No connection is open yet.
     pub(super) fn new(args: &BenchArgs) -> Self {
         let per_lane = args.watch_streams() as usize;
         let first_name = if args.other_names { args.leases } else { 0 };
@@ -39,12 +39,12 @@ impl Connections {
         }
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections of all purposes.
     pub(super) fn len(&self) -> usize {
         self.lanes.len() + self.watch_lanes.len() + self.idle.len()
     }
 
-    /// Returns the connection with this number, by its purpose.
+    /// Returns the connection with this number, together with its purpose.
     pub(super) fn role(&mut self, index: usize) -> Option<Role<'_>> {
         let (lanes_len, watch_len) = (self.lanes.len(), self.watch_lanes.len());
         if let Some(lane) = self.lanes.get_mut(index) {
@@ -65,7 +65,7 @@ impl Connections {
         })
     }
 
-    /// Returns the numbers of the watchers' connections.
+    /// Returns the range of the numbers of the watchers' connections.
     pub(super) fn watch_indexes(&self) -> std::ops::Range<usize> {
         self.lanes.len()..self.lanes.len() + self.watch_lanes.len()
     }
@@ -76,17 +76,17 @@ impl Connections {
         Some(self.watch_indexes().end + place)
     }
 
-    /// Whether requests can be sent on every lane.
+    /// Whether all lanes are connected and can send requests.
     pub(super) fn are_lanes_ready(&self) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_ready())
     }
 
-    /// Whether nothing is in flight on any lane.
+    /// Whether no lane has a request in flight.
     pub(super) fn are_lanes_idle(&self) -> bool {
         self.lanes.iter().all(|lane| lane.link.len() == 0)
     }
 
-    /// Gives up and returns the requests in flight on the lanes. The lanes must not be used afterwards.
+    /// Removes the requests in flight from the lanes, and returns their tags. The lanes must not be used afterwards.
     pub(super) fn take_in_flight(&mut self) -> Vec<Tag> {
         self.lanes.iter_mut().flat_map(|lane| lane.link.take_in_flight()).collect()
     }
@@ -101,12 +101,13 @@ impl Connections {
         self.idle.is_ready() && self.watch_lanes.iter().all(WatchLane::is_watching)
     }
 
-    /// Returns the smallest number of events that a watcher of all Leases has received.
+    /// Returns the smallest number of events that any watcher of all Leases has received.
     pub(super) fn events_min(&self) -> u64 {
         self.watch_lanes.iter().map(WatchLane::events_min).min().unwrap_or(u64::MAX)
     }
 
-    /// Describes a watcher whose number of events differs from the number of writes, if there is one.
+    /// Describes a watcher whose number of events differs from the number of acknowledged writes; `None` if there is
+    /// none.
     pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
         self.watch_lanes.iter().find_map(|lane| lane.missing(leases))
     }

@@ -1,7 +1,7 @@
 //! The event loop of a bench.
 //!
 //! One turn of the event loop: wait → note readiness → receive on ready connections → fill lanes → send → housekeeping
-//! (idle connections, silence of the server, phases).
+//! (idle connections, a silent server, phases).
 
 use super::accounts::Accounts;
 use super::answers::Work;
@@ -22,7 +22,7 @@ use mio::Token;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A bench in progress.
+/// A bench, with all that its event loop needs.
 #[derive(Debug)]
 pub(crate) struct Bench {
     args: BenchArgs,
@@ -38,7 +38,8 @@ pub(crate) struct Bench {
     timeline: Timeline,
     probes: Probes,
     next_housekeeping: u64,
-    /// When input was last received, or a connection was begun.
+    /// When input was last received on any connection, or a connection was opened, in nanoseconds since the start of
+    /// the run.
     heard_at: u64,
     scratch: Vec<u8>,
 }
@@ -76,7 +77,7 @@ impl Bench {
         })
     }
 
-    /// Runs to the end. Errors are sentences for the user.
+    /// Runs all phases of the bench. Errors are sentences for the user.
     pub(crate) fn run(mut self) -> Result<Report, String> {
         for index in 0..self.connections.lanes.len() {
             self.open(index, 0)?;
@@ -122,7 +123,7 @@ impl Bench {
         }
         self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
-        // The phase of finished work ends now, so that the measured time is exact.
+        // If the work of the phase Measuring is finished, the phase ends now, so that the measured time is exact.
         if now >= self.next_housekeeping || transitions::is_measured(&self.course, &self.work, &self.connections, now) {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
@@ -130,7 +131,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Receives on one connection of any kind.
+    /// Receives on the connection with this number, and handles what arrived.
     fn receive(&mut self, index: usize) -> Result<(), Broken> {
         let now = self.reactor.now();
         let (origin, scratch) = (&self.target.origin, self.scratch.as_mut_slice());
@@ -159,7 +160,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Feeds the lanes and sends their requests. Sends the requests for watches.
+    /// Adds requests to the lanes and sends them. Sends the requests for watches on the connections in `touched`.
     fn send(&mut self, touched: &[usize]) -> Result<(), Broken> {
         let lag = self.args.lag;
         let writes_max = if lag > 0 { self.connections.events_min().saturating_add(lag) } else { u64::MAX };
@@ -183,7 +184,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Opens connections that are not open yet, checks that the server responds, and begins the phase that is due.
+    /// Opens idle connections, checks that the server still responds, and begins the next phase if the present phase is
+    /// over.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         if self.course.phase() == Phase::Attaching {
             while let Some(index) = self.connections.next_idle() {
@@ -205,11 +207,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether the server has sent nothing for too long.
+    /// Whether the server has sent nothing on any connection for too long.
     fn is_silent(&self, now: u64) -> bool {
         // The `nothing` bench expects no input while it measures.
         let is_quiet = self.args.verb == Verb::Nothing && self.course.phase() == Phase::Measuring;
-        // Requests in the phases before Attaching are short, so their responses must arrive soon.
+        // In the phases before Attaching all requests are short, so their responses must arrive soon.
         let silence_ns = if self.course.phase() < Phase::Attaching { TIMEOUT_NS } else { SILENCE_NS };
         !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > silence_ns
     }
@@ -225,14 +227,14 @@ impl Bench {
         if matches!(next, Phase::Preparing | Phase::Asking | Phase::Writing | Phase::Measuring) {
             self.work.restart();
         }
-        // The load of the warm-up continues in the measured time. After the end of the measured time, due requests may
-        // remain to be sent.
+        // The load of the warm-up continues in the measured time, without a new start. After the measured time,
+        // requests that were due in it may remain to be sent.
         if (before, next) != (Phase::Warming, Phase::Measuring) && next < Phase::Draining {
             self.feed.restart(&mut self.connections.lanes, now);
         }
         self.course.enter(next, now);
         self.feed.feed_all_next();
-        // The lanes are fed in the next turn, which begins at once.
+        // Requests are added to the lanes in the next turn of the event loop, which begins at once.
         self.reactor.set_runnable(0);
         Ok(())
     }
@@ -243,8 +245,8 @@ impl Bench {
             .map_err(|e| format!("cannot reach {}: {e}", self.target.url))
     }
 
-    /// Reconnects a lane whose connection the server closed in good order, as a server may after a pause. Connections
-    /// of watchers and idle connections must not end.
+    /// Reconnects a lane whose connection the server closed as HTTP allows, for example after a pause. The connections
+    /// of watchers and the idle connections must not be closed.
     #[cold]
     fn open_again(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
@@ -263,7 +265,7 @@ impl Bench {
     }
 }
 
-/// Interval between checks of phases, in nanoseconds.
+/// Interval between two checks of the phase's end, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
 /// Time without input after which the server counts as gone, in nanoseconds. A list of a million Leases comes in one
 /// response, which may take long under load.

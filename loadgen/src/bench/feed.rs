@@ -1,7 +1,7 @@
-//! The choice of the next request, and of its lane.
+//! The choice of the next request of a bench, and of the lane (a connection for requests) that sends it.
 //!
-//! This module owns the request rate, the buffers of requests, and the number of renewals sent. It knows neither
-//! connections nor Leases nor phases. The time is an argument.
+//! This module owns the request rate, the buffers for requests, and the number of renewals sent. It uses neither
+//! connections, Leases nor phases, except as arguments. The time is an argument too.
 
 use super::answers::Work;
 use super::args::{BenchArgs, Verb};
@@ -13,15 +13,16 @@ use crate::error_kind::ErrorKind;
 use crate::origin::Origin;
 use crate::recorder::Recorder;
 
-/// The source of requests for the lanes.
+/// Chooses the requests that the lanes send.
 #[derive(Debug)]
 pub(super) struct Feed {
     pace: Option<Pace>,
     requests: Requests,
     epoch_us: u64,
-    /// Whether some lanes have room for more requests than they got.
+    /// Whether some lanes have room for more requests than were added to them.
     is_starved: bool,
-    /// Whether a request is due and no lane has room for it. Such a request waits for the server, not for a time.
+    /// Whether a request is due and no lane has room for it. Such a request waits for responses of the server, not for
+    /// a time.
     is_blocked: bool,
     /// Number of renewals sent.
     writes: u64,
@@ -32,13 +33,14 @@ pub(super) struct Feed {
 pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
-    /// Number of sent renewals at which the load waits for the slowest watcher.
+    /// Number of sent renewals at which no more renewals are sent, until the slowest watcher has received more events.
     pub(super) writes_max: u64,
     pub(super) now: u64,
 }
 
 impl Feed {
-    /// Creates a feed that has sent nothing. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Creates a feed that has sent no request. `epoch_us` is the start of the run, in microseconds since the Unix
+    /// epoch.
     pub(super) fn new(args: &BenchArgs, epoch_us: u64) -> Self {
         Self {
             pace: args.rate.map(Pace::new),
@@ -55,19 +57,19 @@ impl Feed {
         self.requests.collection()
     }
 
-    /// Returns the due time of the next request at the rate. `None` without a rate, without load, or while no lane has
-    /// room.
+    /// Returns the due time of the next request at the `--rate`, in nanoseconds since the start of the run. Returns
+    /// `None` without a rate, without load, or while no lane has room.
     pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
 
     /// Whether a request that was due before the end of the measured time has not been sent. Requests that were due
-    /// before the measured time count too, since requests are sent in order.
+    /// before the measured time count too: requests are sent in the order of their due times.
     pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
         self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
 
-    /// Ends the run: counts each unsent request of the measured time as an error.
+    /// Ends the run: counts each request that was due in the measured time and not sent as an error.
     pub(super) fn abandon(&mut self, course: &Course, recorder: &mut Recorder) {
         let Some(pace) = &mut self.pace else { return };
         let mut owed = 0;
@@ -82,17 +84,18 @@ impl Feed {
         }
     }
 
-    /// Whether the load needs another request: while it runs, or afterwards if a due request has not been sent.
+    /// Whether another request of the load may be sent: while the load runs, or afterwards if a request that was due is
+    /// not sent yet.
     fn is_loaded(&self, course: &Course, recorder: &Recorder) -> bool {
         course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(recorder))
     }
 
-    /// Makes the next call of [`feed`](Self::feed) fill all lanes, since the kind of request changes.
+    /// Makes the next call of [`feed`](Self::feed) fill all lanes, since another kind of request is sent from now on.
     pub(super) fn feed_all_next(&mut self) {
         self.is_starved = true;
     }
 
-    /// Restarts the order of the Leases, and the rate at `now`.
+    /// Restarts each lane's round over its Leases. With a rate, the first request becomes due at `now`.
     pub(super) fn restart(&mut self, lanes: &mut [Lane], now: u64) {
         lanes.iter_mut().for_each(|lane| lane.ring.restart());
         if let Some(pace) = &mut self.pace {
@@ -100,8 +103,8 @@ impl Feed {
         }
     }
 
-    /// Fills the lanes in `touched`, or all lanes if others may have room too. Returns whether lanes that are not in
-    /// `touched` may have got requests.
+    /// Adds requests to the lanes in `touched`, or to all lanes if others may have room too. Returns whether lanes that
+    /// are not in `touched` may have new requests.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(cx.course, &work.tally.recorder) {
             return self.feed_by_rate(lanes, work, cx);
@@ -121,7 +124,7 @@ impl Feed {
 
     /// Adds each due request to the first lane with room. Returns whether a request was added.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, cx: FeedContext<'_>) -> bool {
-        // A request that became due while an earlier one waited for room has waited for room too.
+        // If an earlier request waited for room on a lane, the requests due after it have waited for room too.
         let was_blocked = std::mem::take(&mut self.is_blocked);
         let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {
@@ -148,13 +151,13 @@ impl Feed {
         is_any
     }
 
-    /// Fills a lane with requests.
+    /// Adds requests to a lane as long as the lane has room.
     fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) {
         while self.ask(index, lane, cx.now, work, cx) {}
     }
 
-    /// Adds one request to a lane. `asked` is the request's due time or, without a rate, the present time. Returns
-    /// false if the lane has no room, or there is no request for it.
+    /// Adds one request to a lane. `asked` is the due time of the request or, without a rate, the present time. Returns
+    /// false if the lane has no room, or if there is no request for the lane.
     fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, cx: FeedContext<'_>) -> bool {
         if !lane.link.has_room() {
             return false;
@@ -163,7 +166,8 @@ impl Feed {
         self.send(lane, Tag { lease, ask, asked }, work, cx)
     }
 
-    /// Returns a lane's next request, if there is one.
+    /// Returns the next request for a lane: the index of a Lease, and the kind of request. `None` if there is no
+    /// request.
     fn next(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) -> Option<(u32, Ask)> {
         if let Some((lease, ask)) = lane.notes.follow.pop() {
             work.leases.begin(lease);
@@ -198,12 +202,12 @@ impl Feed {
             self.is_starved = true;
             return None;
         }
-        // Leases with a request in flight from the previous round are skipped.
+        // A Lease is skipped if its request of the previous round is still in flight.
         let lease = lane.ring.next_taken(|lease| work.leases.begin(lease))?;
         Some((lease, ask))
     }
 
-    /// Writes a request; false if the server accepts no more now.
+    /// Encodes a request on a lane; false if the server accepts no more requests now.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
         let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);

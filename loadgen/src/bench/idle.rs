@@ -1,4 +1,4 @@
-//! Idle connections: opened, and never used for a request.
+//! Connections that are opened and never used for a request, to measure their cost for the server.
 
 use crate::http::Bodies;
 use crate::link::Link;
@@ -7,14 +7,14 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(super) struct Idle {
     links: Vec<Link<()>>,
-    /// Number of connections begun. Their slots come first in `links`.
+    /// Number of connections that were opened. Their slots come first in `links`.
     begun: usize,
-    /// Places of the begun connections that were not ready at the last check.
+    /// Places in `links` of opened connections that were not ready at the last check.
     pending: Vec<usize>,
 }
 
 impl Idle {
-    /// Creates `len` slots without connections.
+    /// Creates the slots of `len` connections, none of them open.
     pub(super) fn new(len: u32) -> Self {
         let links = std::iter::repeat_with(|| Link::new(Bodies::Whole, 1)).take(len as usize).collect();
         Self { links, begun: 0, pending: Vec::new() }
@@ -25,13 +25,13 @@ impl Idle {
         self.links.len()
     }
 
-    /// Returns the slot at this place.
+    /// Returns the slot at this place in `links`.
     pub(super) fn link(&mut self, place: usize) -> Option<&mut Link<()>> {
         self.links.get_mut(place)
     }
 
-    /// Returns the place of the connection to open next, and counts it as begun. `None` if all are begun, or too many
-    /// are not ready yet.
+    /// Returns the place of the connection to open next, and counts this connection as opened. Returns `None` if all
+    /// connections were opened, or if too many of them are not ready yet.
     pub(super) fn next_to_open(&mut self) -> Option<usize> {
         self.pending.retain(|&place| !self.links.get(place).is_some_and(Link::is_ready));
         let place = self.begun;
@@ -43,12 +43,13 @@ impl Idle {
         Some(place)
     }
 
-    /// Whether all connections are ready.
+    /// Whether all connections were opened, and are ready.
     pub(super) fn is_ready(&self) -> bool {
         let is_ready = |&place: &usize| self.links.get(place).is_some_and(Link::is_ready);
         self.begun == self.links.len() && self.pending.iter().all(is_ready)
     }
 }
 
-/// Maximum number of connections that are begun and not ready. The limit lets each handshake end in time.
+/// Maximum number of connections that were opened and are not ready. With this limit each handshake ends before its
+/// timeout.
 const PENDING_MAX: usize = 64;

@@ -1,7 +1,7 @@
-//! A connection of requests.
+//! A lane: a connection of a bench that sends requests, other than watches.
 //!
-//! This module owns the connection, its share of the Leases, and its [`Notes`]. It neither chooses requests nor
-//! interprets responses.
+//! This module owns the connection, the share of the Leases that its requests are for, and the connection's [`Notes`].
+//! It neither chooses requests nor interprets responses.
 
 use super::args::BenchArgs;
 use crate::http::{Bodies, Broken, Told, Verdict};
@@ -9,7 +9,7 @@ use crate::link::Link;
 use crate::origin::Origin;
 use crate::ring::Ring;
 
-/// One connection of requests.
+/// One connection for requests.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) link: Link<Tag>,
@@ -17,39 +17,40 @@ pub(super) struct Lane {
     pub(super) notes: Notes,
 }
 
-/// A request in flight.
+/// The tag of a request in flight: what its response is about, and when the request was due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     /// Index of the Lease; 0 if the request is not about a single Lease.
     pub(super) lease: u32,
     pub(super) ask: Ask,
-    /// When the request was made, or was due by the rate, in nanoseconds of the run.
+    /// When the request was due (with a rate) or made (without a rate), in nanoseconds since the start of the run.
     pub(super) asked: u64,
 }
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// GET of a Lease that may not exist.
+    /// GET of a Lease that may not exist, or whose content the generator does not know.
     Get,
     Post,
     Put,
     Read,
-    /// GET of one page of the collection, for the version of the table.
+    /// GET of one page of the collection, to learn the current resourceVersion.
     Version,
     List,
     DeleteCollection,
 }
 
-/// State that a response leaves for later requests and responses of the connection.
+/// What a response leaves behind for later requests and responses on the same connection.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Requests that go before all others: Lease and kind.
+    /// Requests that must be sent before all others: index of the Lease, and kind of request.
     pub(super) follow: Vec<(u32, Ask)>,
-    /// Whether the last prepared Lease did not exist.
+    /// Whether the last Lease that this lane prepared did not exist. Then the next Lease is created without a GET
+    /// before.
     pub(super) is_fresh: bool,
-    /// End of the last piece of a list, to count an object that the next piece continues. A connection has one list in
-    /// flight.
+    /// The end of the last piece of a list. With it, an object is counted whose start continues in the next piece. A
+    /// connection has one list in flight at most.
     pub(super) tail: Vec<u8>,
 }
 
@@ -64,7 +65,8 @@ impl Lane {
         }
     }
 
-    /// Receives input up to a budget and reports it. Returns true if the budget ran out before the socket.
+    /// Receives input, up to the limit of one turn, and passes each outcome to `tell`. Returns true if the limit was
+    /// reached before the socket was empty.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,

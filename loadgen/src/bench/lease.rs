@@ -1,9 +1,10 @@
-//! The Leases that a bench renews and reads, each kept byte for byte as the server wrote it.
+//! The Leases that a bench renews and reads, each stored byte for byte as the server wrote it.
 //!
-//! A renewal sends the last response's object back, with a new `renewTime` written over the old one. The generator
-//! writes only these bytes for a request. The checks of a response are cheap too. The object must be the same up to its
-//! version, the version must have grown, and the `renewTime` must be the one that was sent. The `renewTime` of some
-//! events is checked too. The fields after the version are checked only by the simulated nodes, in a run without
+//! A renewal sends back the object in the last response, with a new `renewTime` written over the old one. So the
+//! generator writes only the bytes of one time for each request. The checks of a response are cheap too. Its object
+//! must have the same bytes up to the version, a higher version, and the `renewTime` that was sent. The `renewTime` of
+//! some events is checked too. The other fields after the version are checked only by the simulated nodes, in a run
+//! without `bench`.
 //! `bench`.
 
 use super::places::Places;
@@ -22,44 +23,44 @@ pub(super) struct Leases {
     slots: Vec<Slot>,
     keys: Keys,
     rng: fastrand::Rng,
-    /// Scratch buffer for a `renewTime`.
+    /// Scratch buffer for the text of a `renewTime`.
     time: Vec<u8>,
-    /// Acknowledged renewals of all Leases.
+    /// Number of acknowledged renewals of all Leases.
     all_writes: u64,
 }
 
-/// One Lease.
+/// One Lease, with what the checks of its responses need.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The object of the last response, with the `renewTime` that was last sent; empty until the first response.
+    /// The object in the last response, with the `renewTime` that was last sent; empty until the first response.
     body: Box<[u8]>,
-    /// Offsets of the version and of `renewTime` in `body`.
+    /// Offsets of the resourceVersion and of `renewTime` in `body`, in bytes.
     version_at: u32,
     renewed_at: u32,
-    /// Version of `body`; 0 until the first response.
+    /// resourceVersion in `body`; 0 until the first response.
     version: u64,
     /// `renewTime` in `body`, in microseconds since the Unix epoch.
     renewed: u64,
-    /// Acknowledged renewals.
+    /// Number of acknowledged renewals of this Lease.
     writes: u32,
-    /// Whether a request is in flight.
+    /// Whether a request for this Lease is in flight.
     busy: bool,
-    /// Whether the last renewal was acknowledged, so that no earlier renewal can still take effect.
+    /// Whether the last renewal was acknowledged. If not, an earlier renewal may still take effect.
     is_sure: bool,
 }
 
-/// A fault in a response.
+/// What is wrong with a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// The response is no Lease, or another Lease.
     Malformed,
-    /// The response differs from what was sent, or two responses of one version differ.
+    /// The response differs from the object that was sent, or from an earlier response with the same version.
     NotWhatWasSent,
-    /// The version after a renewal has not grown, or the version in a read is lower than before.
+    /// The version in the response to a renewal is not higher than before, or a read shows a lower version.
     WentBack,
 }
 
-/// Searchers, built once.
+/// Searchers for substrings of a Lease, built once.
 #[derive(Debug)]
 struct Keys {
     name: Finder<'static>,
@@ -94,12 +95,12 @@ impl Leases {
         self.slots.get(index as usize).map_or(0, |slot| slot.writes.into())
     }
 
-    /// Marks a Lease as having a request in flight; false if it has one already.
+    /// Records that a request for a Lease is in flight. Returns false if another request for this Lease is in flight.
     pub(super) fn begin(&mut self, index: u32) -> bool {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
-    /// Records that the outcome of a renewal is unknown.
+    /// Records that the outcome of a renewal of this Lease is unknown.
     #[cold]
     pub(super) fn doubt(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -114,7 +115,7 @@ impl Leases {
         }
     }
 
-    /// Appends the object that creates a Lease.
+    /// Appends the object of a Lease that does not exist yet, for a POST.
     pub(super) fn write_new(&mut self, out: &mut Vec<u8>, name: &str, now_us: u64) {
         let owner_uid = self.rng.u128(..);
         match self.media_type {
@@ -125,13 +126,14 @@ impl Leases {
         }
     }
 
-    /// Creates every Lease in this process, of `body_bytes` at least, for a server that stores none.
+    /// Builds every Lease in this process, with at least `body_bytes` each. The echo bench needs this: its server
+    /// stores no Leases.
     pub(super) fn make(&mut self, body_bytes: usize) {
         for index in 0..self.slots.len() {
             let mut body = Vec::with_capacity(body_bytes);
             self.write_new(&mut body, &format!("node-{index}"), 0);
             let renewed_at = self.keys.renewed.find(&body).map_or(0, |at| at + self.keys.renewed.needle().len());
-            // JSON allows white space after an object.
+            // JSON allows white space after an object, so spaces fill the body.
             body.resize(body_bytes.max(body.len()), b' ');
             if let Some(slot) = self.slots.get_mut(index) {
                 slot.renewed_at = u32::try_from(renewed_at).unwrap_or(0);
@@ -140,18 +142,18 @@ impl Leases {
         }
     }
 
-    /// Returns the size of a Lease as sent, in bytes.
+    /// Returns the size of a Lease in a request, in bytes.
     pub(super) fn body_len(&self) -> usize {
         self.slots.first().map_or(0, |slot| slot.body.len())
     }
 
-    /// Checks the response of a server that sends the body back.
+    /// Checks the response of an echo: it must equal the body of the request.
     pub(super) fn echoed(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let is_same = self.slots.get(index as usize).is_some_and(|slot| *slot.body == *answer);
         if is_same { Ok(()) } else { Err(Wrong::NotWhatWasSent) }
     }
 
-    /// Writes a new `renewTime` into the object and returns the object, to be sent.
+    /// Writes a new `renewTime` into the object of a Lease. Returns the object, for the body of a PUT.
     pub(super) fn renewed(&mut self, index: u32, now_us: u64) -> &[u8] {
         let Some(slot) = self.slots.get_mut(index as usize) else { return &[] };
         slot.renewed = now_us.max(slot.renewed + 1);
@@ -172,7 +174,7 @@ impl Leases {
         &slot.body
     }
 
-    /// Handles the response to a creation, or to a read of a Lease whose content this generator does not have.
+    /// Stores the Lease in a response. The request was a creation, or a read of a Lease whose content was unknown.
     pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let answer = self.renewable(answer);
         let places = self.keys.places(self.media_type, &answer).ok_or(Wrong::Malformed)?;
@@ -188,7 +190,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the response in a form in which one `renewTime` can be written over another.
+    /// Returns the response with a `renewTime` of fixed length, over which another `renewTime` can be written.
     fn renewable<'a>(&self, answer: &'a [u8]) -> Cow<'a, [u8]> {
         match self.media_type {
             MediaType::Json => answer.into(),
@@ -196,7 +198,7 @@ impl Leases {
         }
     }
 
-    /// Handles the response to a renewal.
+    /// Checks the response to a renewal, and stores its object.
     pub(super) fn written(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         slot.writes += 1;
@@ -220,7 +222,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Handles the response to a read.
+    /// Checks the response to a read.
     pub(super) fn read(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         if answer.len() != slot.body.len() {
@@ -233,7 +235,8 @@ impl Leases {
         }
     }
 
-    /// Handles an object of another length: its version has another digit, or it has gained or lost a field.
+    /// Checks and stores an object that is not as long as the stored one. Its version has more digits, or a field was
+    /// added or removed.
     #[cold]
     fn relearn(&mut self, index: u32, answer: &[u8], is_written: bool) -> Result<(), Wrong> {
         let slot = self.slots.get(index as usize).ok_or(Wrong::Malformed)?;
@@ -260,17 +263,18 @@ impl Leases {
     }
 
     /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch. The time must
-    /// be that of the last acknowledged renewal, or of the one in flight.
+    /// be that of the last acknowledged renewal, or of the renewal in flight.
     pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
         let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
-        // While a renewal is in flight, `renewed` has its time already, so the time of the previous renewal is unknown.
+        // While a renewal is in flight, `slot.renewed` is already the time of this renewal. The time of the previous
+        // renewal is unknown.
         let is_known = if slot.busy { version > slot.version } else { version == slot.version };
         !is_known || renewed == slot.renewed
     }
 }
 
 impl Slot {
-    /// Returns the version of a response that equals this object up to the version.
+    /// Returns the version in a response. `None` if the bytes before the version differ from this object.
     fn version_of(&self, answer: &[u8]) -> Option<u64> {
         let at = self.version_at as usize;
         (answer.get(..at)? == self.body.get(..at)?).then_some(())?;
@@ -279,7 +283,7 @@ impl Slot {
 }
 
 impl MediaType {
-    /// Whether an object has this name. `identity` is the part of the object at [`Places::identity`].
+    /// Whether an object has this `metadata.name`. `identity` is the part of the object at [`Places::identity`].
     fn is_named(self, identity: &[u8], name: &str) -> bool {
         let rest = match self {
             Self::Json => identity.strip_prefix(name.as_bytes()).map(|rest| rest.first() == Some(&b'"')),
@@ -288,7 +292,7 @@ impl MediaType {
         rest == Some(true)
     }
 
-    /// Returns the length of a `renewTime`, in bytes.
+    /// Returns the length of an encoded `renewTime`, in bytes.
     fn renewed_len(self) -> usize {
         match self {
             Self::Json => time_text::MICROS_LEN,
@@ -314,14 +318,14 @@ impl Keys {
     }
 }
 
-/// Returns the first version in a response in JSON. In a list this is the list's own version.
+/// Returns the first resourceVersion in a JSON response. In a list this is the version of the list itself.
 pub(super) fn version_in(body: &[u8]) -> Result<u64, Wrong> {
     let key = b"\"resourceVersion\":\"";
     let at = memchr::memmem::find(body, key).ok_or(Wrong::Malformed)? + key.len();
     version_at(body, at).ok_or(Wrong::Malformed)
 }
 
-/// Parses the digits from offset `at` on.
+/// Parses the digits of a resourceVersion, which start at offset `at`.
 fn version_at(body: &[u8], at: usize) -> Option<u64> {
     let rest = body.get(at..)?;
     let len = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(leases.read(1, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::WentBack));
         assert_eq!(leases.read(1, object_text("node-10", 100, sent).as_bytes()), Err(Wrong::Malformed));
         assert_eq!(leases.read(1, object_text("node-1", 1_000, sent).as_bytes()), Ok(()));
-        // The first response for a Lease must have its name too.
+        // The name in the first response for a Lease is checked too.
         assert_eq!(leases.learn(0, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::Malformed));
     }
 
@@ -406,7 +410,7 @@ mod tests {
         assert!(leases.begin(0) && !leases.begin(1));
     }
 
-    /// Creates a Lease, reads it with the server's codec, and writes it back with a version.
+    /// Builds a Lease in protobuf, parses it with the server's codec, and encodes it again with a resourceVersion.
     #[test]
     fn protobuf_is_renewed_in_place_too() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
@@ -436,7 +440,7 @@ mod tests {
                 decode_lease(&new, ApiVersion::V1).expect("a Lease").lease.spec
             );
         }
-        // A time whose encoding is shorter than the one that replaces it.
+        // A Lease whose encoded `renewTime` is shorter than the `renewTime` that is written over it.
         let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();

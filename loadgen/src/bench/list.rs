@@ -2,8 +2,8 @@
 
 use memchr::memmem::Finder;
 
-/// Counts the objects that begin in the next piece of a list in JSON. Pieces may be cut anywhere; `tail` is kept
-/// between them.
+/// Returns the number of objects whose start ends in this piece of a JSON list. Pieces may be cut anywhere. `tail` is
+/// the end of the previous pieces, and is updated for the next piece.
 pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     let finder = Finder::new(ITEM);
     let keep = ITEM.len() - 1;
@@ -14,14 +14,14 @@ pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
         tail.clear();
         tail.extend_from_slice(piece.get(piece.len() - keep..).unwrap_or_default());
     } else {
-        // The tail is shorter than the start of an object, so no object counts twice.
+        // The tail is shorter than [`ITEM`], so no object counts twice.
         let from = tail.len().saturating_sub(keep);
         tail.drain(..from);
     }
     count as u64
 }
 
-/// Start of an object in a list, which occurs nowhere else in the list.
+/// The bytes at the start of each object in a list. They occur nowhere else in the list.
 const ITEM: &[u8] = b"{\"metadata\":{\"name\":";
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! A bench: one kind of request, repeated. A bench measures the server's cost. The simulated nodes check the server's
-//! guarantees.
+//! A bench: one kind of request, repeated, to measure the server's cost for each request. The run without `bench`
+//! instead checks the guarantees of the API.
 //!
-//! The generator has one core, like the server that it loads, so it does as little as possible for each request. It
-//! sends nearly the same bytes repeatedly. It checks the status, that the object is the same, that its version has
-//! grown, its `renewTime`, and that no event is missing. [`driver`] has the event loop, [`phase`] the progress of the
-//! bench, and [`transitions`] the end of each phase. [`feed`] chooses the next request and its [`lane`], [`requests`]
-//! encodes it, and [`answers`] interprets the response. [`lease`] has the objects (also in [`protobuf`]), [`watch`] the
-//! watchers, [`tally`] the counts, and [`report`] the results.
+//! The generator has one thread, like the server under load, so it does as little as possible for each request. It
+//! sends nearly the same bytes repeatedly. For a response it checks the status, the bytes before the version, that the
+//! version has grown, and the `renewTime`. For the watchers it checks that no event is missing. [`driver`] runs the
+//! event loop, [`phase`] names the phases, and [`transitions`] decides when each phase ends. [`feed`] chooses the next
+//! request and the [`lane`] that sends it. [`requests`] encodes the request, and [`answers`] interprets the response.
+//! [`lease`] stores the Leases, in JSON or [`protobuf`]. [`watch`] implements the watchers, [`tally`] counts, and
+//! [`report`] formats the results.
 
 mod accounts;
 mod answers;

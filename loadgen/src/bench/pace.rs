@@ -1,6 +1,6 @@
-//! A rate of requests: the due time of the next request, and its lane.
+//! A fixed rate of requests: the due time of the next request, and the lane (a connection) that sends it.
 
-/// A request rate, spread over all lanes in turn.
+/// A fixed rate of requests, which are spread over all lanes in turn.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval_ns: f64,
@@ -14,12 +14,12 @@ impl Pace {
         Self { interval_ns: 1e9 / f64::from(rate), next_due: 0.0, next_lane: 0 }
     }
 
-    /// Makes the first request due now, rounded down to a millisecond.
+    /// Makes the first request due at `now`, rounded down to a millisecond.
     pub(super) fn begin(&mut self, now: u64) {
         self.next_due = f64::from(u32::try_from(now / 1_000_000).unwrap_or(u32::MAX)) * 1e6;
     }
 
-    /// Returns when the next request is due, in nanoseconds of the run.
+    /// Returns when the next request is due, in nanoseconds since the start of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -29,12 +29,13 @@ impl Pace {
         self.next_due as u64
     }
 
-    /// Returns the lanes in the order in which they are offered the next request.
+    /// Returns the indexes of the lanes, in the order in which they may take the next request. `len` is the number of
+    /// lanes.
     pub(super) fn lanes(&self, len: usize) -> impl Iterator<Item = usize> + use<> {
         (self.next_lane..self.next_lane + len).map(move |lane| lane % len)
     }
 
-    /// Records that this lane took the request.
+    /// Records that this lane sends the request, and advances the due time to the next request.
     pub(super) fn advance(&mut self, lane: usize) {
         self.next_lane = lane + 1;
         self.next_due += self.interval_ns;

@@ -1,4 +1,6 @@
-//! The phases of a bench, and its progress.
+//! The phases of a bench, and the time and progress of the present phase.
+//!
+//! Most benches skip some of these phases. In the bench `resume`, Measuring follows Writing: the watchers resume in it.
 //!
 //! ```text
 //!   Connecting ─▶ Preparing ─▶ Asking ─▶ (Writing) ─▶ Attaching ─▶ Warming ─▶ Measuring ─▶ Draining ─▶ report
@@ -25,7 +27,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// Progress of a bench.
+/// The present phase of a bench, and the lengths of the timed phases.
 #[derive(Debug)]
 pub(super) struct Course {
     verb: Verb,
@@ -33,7 +35,7 @@ pub(super) struct Course {
     warm_up_ns: u64,
     duration_ns: u64,
     phase: Phase,
-    /// When the phase began, in nanoseconds of the run.
+    /// When the phase began, in nanoseconds since the start of the run.
     since: u64,
 }
 
@@ -53,7 +55,7 @@ impl Phase {
 }
 
 impl Course {
-    /// Creates the progress at the start of a bench.
+    /// Creates the course of a bench, in its first phase.
     pub(super) fn new(args: &BenchArgs) -> Self {
         Self {
             verb: args.verb,
@@ -75,7 +77,7 @@ impl Course {
         self.phase
     }
 
-    /// Returns when the phase began, in nanoseconds of the run.
+    /// Returns when the phase began, in nanoseconds since the start of the run.
     pub(super) fn since(&self) -> u64 {
         self.since
     }
@@ -90,7 +92,7 @@ impl Course {
         now - self.since >= self.warm_up_ns
     }
 
-    /// Returns the stage of the run, for people. `done` is the number of finished requests of this phase.
+    /// Returns the stage of the run, for the progress line. `done` is the number of finished requests of this phase.
     pub(super) fn stage(&self, done: u32, now: u64) -> Stage {
         let (elapsed_ns, leases) = (now - self.since, Some((done.into(), self.leases.into())));
         let is_timed = self.verb.is_endless() || matches!(self.verb, Verb::List | Verb::Nothing);
@@ -107,13 +109,13 @@ impl Course {
         Stage { name: self.phase.name(), is_measured: self.phase == Phase::Measuring, part, ends_at }
     }
 
-    /// Enters a phase.
+    /// Begins the phase `next`.
     pub(super) fn enter(&mut self, next: Phase, now: u64) {
         self.phase = next;
         self.since = now;
     }
 
-    /// Whether the load runs and repeats its requests until the end of the measured time.
+    /// Whether requests are repeated until the end of the measured time, and the phase is Warming or Measuring.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.phase, Phase::Warming | Phase::Measuring) && self.verb.is_endless()
     }

@@ -1,11 +1,11 @@
-//! Byte ranges of the parts of an encoded Lease, in either media type.
+//! The byte ranges of some fields in an encoded Lease, in JSON or protobuf.
 
 use std::ops::Range;
 
-/// Byte ranges of the parts of a body that a bench compares or overwrites.
+/// The byte ranges of the fields of a Lease that a bench compares or overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The name and all that follows it up to the version: namespace and UID.
+    /// Range from the name to the resourceVersion. Namespace and UID are between them.
     pub(super) identity: Range<usize>,
     pub(super) version: Range<usize>,
     pub(super) renewed: Range<usize>,

@@ -1,25 +1,25 @@
-//! The part of Kubernetes' protobuf that a bench needs: a kubelet's Lease, and the ranges of the parts that change.
-//! Field numbers are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
+//! The part of Kubernetes' protobuf that a bench needs: the encoding of a kubelet's Lease, and the byte ranges of the
+//! fields that change. Field numbers are from `generated.proto` of `k8s.io/api` and `k8s.io/apimachinery`.
 
 use super::places::Places;
 use std::ops::Range;
 
-/// Size of an encoded time in bytes, if both its seconds and its nanoseconds take five bytes; see [`spread`].
+/// Size of an encoded `MicroTime` in bytes, if its seconds and its nanoseconds take five bytes each; see [`spread`].
 pub(super) const TIME_LEN: usize = 12;
-/// Prefix of every message (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`).
+/// Magic bytes before every object (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`).
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Moves a time within its second so that its nanoseconds take five bytes. One such time can be written over another.
-/// The result is never before `micros`, and times keep their order.
+/// Moves a time within its second so that its nanoseconds take five bytes as a varint. So one such time can be written
+/// over another. The result is never before `micros`, and different times keep their order.
 pub(super) fn spread(micros: u64) -> u64 {
     let (second, rest) = (micros / 1_000_000, micros % 1_000_000);
     second * 1_000_000 + NANOS_LONG_US + rest * (1_000_000 - NANOS_LONG_US) / 1_000_000
 }
 
-/// Lowest number of microseconds whose nanoseconds have more than 28 bits.
+/// Lowest number of microseconds whose nanoseconds have more than 28 bits, which is more than a varint of four bytes.
 const NANOS_LONG_US: u64 = (1_u64 << 28).div_ceil(1_000);
 
-/// Appends a time.
+/// Appends the fields of a `MicroTime`: seconds and nanoseconds.
 pub(super) fn push_time(out: &mut Vec<u8>, micros: u64) {
     out.push(0x08);
     push_varint(out, micros / 1_000_000);
@@ -27,7 +27,7 @@ pub(super) fn push_time(out: &mut Vec<u8>, micros: u64) {
     push_varint(out, micros % 1_000_000 * 1_000);
 }
 
-/// Appends the object that a kubelet creates.
+/// Appends the Lease that a kubelet creates, with the envelope of Kubernetes' protobuf.
 pub(super) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid: u128, renewed: u64) {
     let mut uid = Vec::new();
     crate::object::push_uuid(&mut uid, owner_uid);
@@ -56,7 +56,7 @@ pub(super) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
 }
 
 fn push_field(out: &mut Vec<u8>, number: u8, value: &[u8]) {
-    // Field numbers are below 16, so the key is one byte.
+    // Field numbers are below 16, so the field's key is one byte.
     out.push(number << 3 | 2);
     push_varint(out, value.len() as u64);
     out.extend_from_slice(value);
@@ -70,7 +70,7 @@ fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Returns the ranges of the parts that the bench reads or replaces, in a Lease with its envelope.
+/// Returns the byte ranges of the fields that the bench reads or overwrites, in a Lease with its envelope.
 pub(super) fn places(body: &[u8]) -> Option<Places> {
     body.starts_with(MAGIC).then_some(())?;
     let lease = field(body, MAGIC.len()..body.len(), 2)?;
@@ -78,18 +78,18 @@ pub(super) fn places(body: &[u8]) -> Option<Places> {
     let spec = field(body, lease, 2)?;
     let version = field(body, metadata.clone(), 6)?;
     let renewed = field(body, spec, 4)?;
-    // The version comes after its key, which is one byte, and its length.
+    // The resourceVersion comes after the one-byte key of the field, and its length.
     let identity = metadata.start..version.start.checked_sub(1 + varint_len(version.len() as u64))?;
     (renewed.len() == TIME_LEN).then_some(Places { identity, version, renewed })
 }
 
-/// Returns the name in metadata, which may be cut after the name.
+/// Returns the name in an encoded ObjectMeta, which may be cut after the name.
 pub(super) fn name_of(metadata: &[u8]) -> Option<&[u8]> {
     metadata.get(field(metadata, 0..metadata.len(), 1)?)
 }
 
-/// Returns the Lease with a `renewTime` of [`TIME_LEN`] bytes; `None` if it has that length already. The messages
-/// around the `renewTime` get new lengths too.
+/// Returns the Lease with a `renewTime` of [`TIME_LEN`] bytes. Returns `None` if its `renewTime` has that length
+/// already. The messages around the `renewTime` get new lengths too.
 #[cold]
 pub(super) fn lengthened(body: &[u8]) -> Option<Vec<u8>> {
     let lease = field(body, MAGIC.len()..body.len(), 2)?;
@@ -97,10 +97,10 @@ pub(super) fn lengthened(body: &[u8]) -> Option<Vec<u8>> {
     let time = field(body, spec.clone(), 4).filter(|time| time.len() != TIME_LEN)?;
     let mut value = Vec::new();
     push_time(&mut value, spread(FAR_US));
-    // Each step rebuilds the next outer message around the new value.
+    // Each step encodes the next outer message, with the new value in place of the old one.
     let (mut inner, mut number) = (time, 4);
     for (outer, outer_number) in [(spec, 2), (lease, 2), (0..body.len(), 0)] {
-        // The value comes after its key, which is one byte, and its length.
+        // The old value comes after the one-byte key of the field, and its length.
         let start = inner.start.checked_sub(1 + varint_len(inner.len() as u64))?;
         let mut message = body.get(outer.start..start)?.to_vec();
         push_field(&mut message, number, &value);
@@ -119,7 +119,8 @@ fn varint_len(value: u64) -> usize {
 /// A time whose seconds take five bytes, as in all years from 1978 to 3058.
 const FAR_US: u64 = 1_700_000_000_000_000;
 
-/// Returns the range of a length-delimited field's value in the message at `message`.
+/// Returns the byte range of the value of field `number` in the message at `message`. The field must be
+/// length-delimited.
 fn field(body: &[u8], message: Range<usize>, number: u64) -> Option<Range<usize>> {
     let mut at = message.start;
     while at < message.end {

@@ -21,7 +21,7 @@ pub(crate) struct Report {
     pub(super) url: String,
     pub(super) tally: Tally,
     pub(super) accounts: Accounts,
-    /// Size of a Lease as sent, in bytes.
+    /// Size of a Lease in a request, in bytes.
     pub(super) body_bytes: usize,
     pub(super) interrupted: bool,
     pub(super) history: History,
@@ -126,7 +126,8 @@ impl Outcome for Report {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
                 _ = write!(out, "{name}: {number}, {rate:.0} per second");
-                // Requests that were answered in the measured time may all have been due before it.
+                // Perhaps all requests that were answered in the measured time were due before it. Then there are no
+                // latencies.
                 if !latencies.is_empty() {
                     let [p50, _, p99, p999, max] = latencies.ms();
                     _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");
@@ -137,7 +138,7 @@ impl Outcome for Report {
         if tally.list_bytes > 0 {
             _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
         }
-        // A run that ended before the measured time has no shares.
+        // A run that ended before the measured time has no processor time to report.
         let window = &self.accounts.window;
         if let Some(share) = window.server_share() {
             _ = write!(out, "server: {:.1} % of a core", share * 100.0);

@@ -26,7 +26,7 @@ impl Requests {
         &self.collection
     }
 
-    /// Writes the request of `tag` at this time, in microseconds since the Unix epoch.
+    /// Encodes the request of `tag`. `now_us` is the present time, in microseconds since the Unix epoch.
     pub(super) fn write<'r>(&'r mut self, tag: Tag, leases: &'r mut Leases, now_us: u64) -> Request<'r> {
         self.path.clear();
         self.path.push_str(&self.collection);

@@ -4,12 +4,12 @@ use crate::operation::Operation;
 use crate::recorder::{FIRST_MAX, Recorder};
 use coordination_apiserver::cli::one_line;
 
-/// Counts of a run.
+/// The latencies, errors and violations of a bench.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// Latencies, counts and errors.
+    /// Latencies, counts and errors of all operations.
     pub(super) recorder: Recorder,
-    /// Bytes of all lists, and number of objects in them. In protobuf the objects are not counted.
+    /// Size of all lists in bytes, and number of objects in them. In protobuf the objects are not counted.
     pub(super) list_bytes: u64,
     pub(super) list_items: u64,
     /// Number of violations.
@@ -19,15 +19,15 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Creates counts of zero without a measured time.
+    /// Creates a tally with counts of 0, before the measured time.
     pub(super) fn new() -> Self {
         let recorder = Recorder::new(&[]);
         Self { recorder, list_bytes: 0, list_items: 0, violations: 0, first_violations: Vec::new() }
     }
 
-    /// Counts events that arrived at `now`. `delays_ns` has the delays of those events whose renewal has a known send
-    /// time. A delay is recorded if the event arrived after the start of the measured time, and its renewal was sent
-    /// before the end.
+    /// Counts events that arrived at `now`. `delays_ns` returns the delay of each event whose renewal has a known send
+    /// time. A delay is recorded if the event arrived after the measured time began, and its renewal was sent before
+    /// the end.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         self.recorder.count(Operation::WatchEvent, events, now);
         let window = self.recorder.window();
@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// Counts a violation.
+    /// Counts a violation. `words` describe it if it is among the first.
     #[cold]
     pub(super) fn violated(&mut self, words: String) {
         self.violations += 1;
@@ -51,12 +51,12 @@ impl Tally {
         self.violations
     }
 
-    /// Returns the first violations, in words.
+    /// Returns descriptions of the first violations.
     pub(super) fn first_violations(&self) -> &[String] {
         &self.first_violations
     }
 
-    /// Returns the first errors and violations, in words.
+    /// Returns descriptions of the first errors and violations.
     pub(super) fn first(&self) -> impl Iterator<Item = &str> {
         self.recorder.first_errors().iter().chain(&self.first_violations).map(String::as_str)
     }

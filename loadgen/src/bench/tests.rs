@@ -1,5 +1,5 @@
-//! Whole benches against the fake server, in both versions of HTTP. The correct server passes, and every fault is
-//! reported.
+//! Tests of whole benches against the fake server, in both versions of HTTP. The server without a fault passes, and
+//! each fault of the server is reported.
 
 use super::{Bench, BenchArgs, Report};
 use crate::args::{Args, Command};
@@ -69,7 +69,7 @@ fn an_honest_server_passes() {
     }
 }
 
-/// Phases are checked every 10 ms.
+/// The driver checks phases every 10 ms. A measured time of less than 8 ms shows that it ends when the work is done.
 #[test]
 fn what_ends_by_itself_is_measured_until_it_is_done() {
     for flags in ["create", "resume --watchers 2"] {
@@ -78,8 +78,8 @@ fn what_ends_by_itself_is_measured_until_it_is_done() {
     }
 }
 
-/// The server stalls until the measured time is over. Requests that were due in it are then sent and answered, and
-/// their latencies are reported.
+/// The server stalls until the measured time is over. Requests that were due in the measured time are then sent and
+/// answered, and their latencies are reported.
 #[test]
 fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
     for http in ["--http2 --streams 2", "--http1"] {
@@ -91,7 +91,7 @@ fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
         assert!((due - told).abs() <= 2.0, "{http}: {due} {told}: {}", report.table());
         assert!(line["requests"].as_f64() < Some(due / 2.0), "{http}: {}", report.table());
         assert!(line["latency"]["ms_max"].as_f64() > Some(150.0), "{http}: {}", report.table());
-        // The delay is the server's fault, not the generator's.
+        // The requests are late because of the server, not because of the generator.
         let generator = &line["generator"];
         assert!(generator["crowded"].as_f64() > Some(due / 2.0), "{http}: {generator}");
     }

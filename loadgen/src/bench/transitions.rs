@@ -1,4 +1,4 @@
-//! The end of each phase of a bench, and the phase after it.
+//! Decides when each phase of a bench ends, and which phase follows.
 
 use super::answers::Work;
 use super::args::Verb;
@@ -7,7 +7,7 @@ use super::feed::Feed;
 use super::phase::{Course, Phase};
 use crate::link::DRAIN_NS;
 
-/// Returns the next phase, if this one is over; `stop` ends a phase early.
+/// Returns the next phase, if the present phase is over. `stop` ends any phase before Draining early.
 pub(super) fn next(
     course: &Course,
     work: &Work,
@@ -43,14 +43,14 @@ pub(super) fn next(
     Some(next)
 }
 
-/// Whether the measured work is done, or the measured time is over.
+/// Whether the work of the phase Measuring is done, or the measured time is over.
 pub(super) fn is_measured(course: &Course, work: &Work, connections: &Connections, now: u64) -> bool {
     course.phase() == Phase::Measuring
         && match course.verb() {
             Verb::Create => work.done() >= course.leases(),
             Verb::DeleteCollection => work.done() > 0,
             Verb::List => work.done() > 0 && course.is_long(now) && connections.are_lanes_idle(),
-            // A failed renewal causes no event.
+            // A failed renewal causes no event, so only acknowledged renewals are expected.
             Verb::Resume => connections.events_min() >= work.leases.all_writes(),
             Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => course.is_long(now),
         }

@@ -1,5 +1,5 @@
-//! Watchers that mostly count events and check that versions grow. Some watchers also compare the `renewTime` in events
-//! with the one that was sent.
+//! Watchers of a bench, which count events and check that versions grow. Some watchers also compare the `renewTime` in
+//! events with the `renewTime` that was sent.
 
 use super::lease::Leases;
 use super::tally::Tally;
@@ -12,48 +12,48 @@ use crate::origin::Origin;
 use crate::time_text;
 use memchr::memmem::Finder;
 
-/// A connection of watchers.
+/// A connection for watchers of a bench.
 #[derive(Debug)]
 pub(super) struct WatchLane {
-    /// The connection. Its tags are places in `seats`.
+    /// The connection. The tag of a request is the watcher's place in `seats`.
     pub(super) link: Link<usize>,
     seats: Vec<Seat>,
-    /// Number of seats whose request was sent.
+    /// Number of watchers in `seats` whose request was sent.
     asked: usize,
 }
 
-/// One watcher.
+/// One watcher, and what it has received.
 #[derive(Debug)]
 struct Seat {
     /// Index of the watched Lease; `None` for all Leases.
     name: Option<u32>,
     is_watching: bool,
-    /// Version of the last event.
+    /// Version of the last event or bookmark that the watcher received.
     version: u64,
-    /// Number of events of Leases in the namespace.
+    /// Number of events of Leases in the bench's namespace.
     events: u64,
-    /// The start of an incomplete event, or of the body of a refusal.
+    /// The start of an event whose end has not arrived yet, or of the body of an error response.
     partial: Vec<u8>,
 }
 
-/// The events received in a turn of the event loop.
+/// The events that all watchers have received in a turn of the event loop.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// Number of events of Leases in the namespace.
+    /// Number of events of Leases in the bench's namespace.
     events: u64,
-    /// Contents of some of the events.
+    /// The contents of the events that were parsed: those of some watchers.
     shown: Vec<Shown>,
-    /// Violations, in words.
+    /// Descriptions of the violations in these events.
     wrong: Vec<String>,
     needles: Needles,
 }
 
-/// The content of an event.
+/// The content of an event, in which a Lease was added or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     lease: u32,
     version: u64,
-    /// `renewTime`, in microseconds since the Unix epoch.
+    /// `renewTime` in the event, in microseconds since the Unix epoch.
     renewed: u64,
 }
 
@@ -66,7 +66,7 @@ struct Needles {
 }
 
 impl Heard {
-    /// Creates a record without events, for Leases in this namespace.
+    /// Creates a record without events. Only events of Leases in `namespace` will count.
     pub(super) fn new(namespace: &str) -> Self {
         let namespace = format!("\"namespace\":\"{namespace}\"");
         let needles = Needles {
@@ -78,8 +78,9 @@ impl Heard {
         Self { events: 0, shown: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts the recorded events, compares their contents with the Leases, and clears the record. `now` is a time of
-    /// the run. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
+    /// Counts the events of this turn, compares their contents with the Leases, and clears the record. `now` is in
+    /// nanoseconds since the start of the run. `epoch_us` is the start of the run, in microseconds since the Unix
+    /// epoch.
     pub(super) fn count_into(&mut self, tally: &mut Tally, leases: &Leases, now: u64, epoch_us: u64) {
         for &Shown { lease, version, renewed } in &self.shown {
             if !leases.can_show(lease, version, renewed) {
@@ -93,7 +94,7 @@ impl Heard {
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
 
-    /// Describes why a watch ended. An ERROR event, if the server sent one, is the last record.
+    /// Describes why a watch ended. If the server sent an ERROR event, that event is the last description in `wrong`.
     #[cold]
     fn ended_words(&self) -> String {
         let last = self.wrong.last().map(|words| format!(": {words}"));
@@ -102,7 +103,7 @@ impl Heard {
 }
 
 impl WatchLane {
-    /// Creates a watcher for each Lease; `None` stands for all Leases.
+    /// Creates one watcher for each element of `names`: the index of a Lease, or `None` for all Leases.
     pub(super) fn new(names: impl IntoIterator<Item = Option<u32>>) -> Self {
         let seat = |name| Seat { name, is_watching: false, version: 0, events: 0, partial: Vec::new() };
         let seats: Vec<Seat> = names.into_iter().map(seat).collect();
@@ -114,12 +115,13 @@ impl WatchLane {
         self.seats.iter().all(|seat| seat.is_watching)
     }
 
-    /// Returns the smallest number of events that a watcher of all Leases has received.
+    /// Returns the smallest number of events that any watcher of all Leases has received.
     pub(super) fn events_min(&self) -> u64 {
         self.seats.iter().filter(|seat| seat.name.is_none()).map(|seat| seat.events).min().unwrap_or(u64::MAX)
     }
 
-    /// Describes a watcher whose number of events differs from the number of writes, if there is one.
+    /// Describes a watcher whose number of events differs from the number of acknowledged writes; `None` if there is
+    /// none.
     pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
         self.seats.iter().find_map(|&Seat { name, events, .. }| {
             let writes = name.map_or_else(|| leases.all_writes(), |lease| leases.writes(lease));
@@ -130,7 +132,8 @@ impl WatchLane {
         })
     }
 
-    /// Sends the requests of watches that were not requested yet, as far as the socket accepts them.
+    /// Sends the requests of watches that were not sent yet, as many as the connection accepts. `target` returns a
+    /// watch's target.
     pub(super) fn send(&mut self, origin: &Origin, target: impl Fn(Option<u32>) -> String) -> Result<(), Broken> {
         while let Some(seat) = self.seats.get(self.asked) {
             let target = target(seat.name);
@@ -143,8 +146,8 @@ impl WatchLane {
         self.link.flush(origin)
     }
 
-    /// Receives input up to a budget. Returns true if the budget ran out before the socket. A watch that is refused or
-    /// ends is an error, since the measurement needs all watches.
+    /// Receives input, up to the limit of one turn. Returns true if the limit was reached before the socket was empty.
+    /// A watch that is refused or ends is an error, since the measurement needs all watches.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,
@@ -163,7 +166,7 @@ impl WatchLane {
                     end.then(|| (ErrorKind::Reset, heard.ended_words()))
                 }
                 Told::Answer { status, body, end } => {
-                    // A message quotes only the start of an error's body.
+                    // An error message quotes only the start of the response's body.
                     let room = WORDS_BYTES_MAX - seat.partial.len().min(WORDS_BYTES_MAX);
                     seat.partial.extend_from_slice(body.get(..room).unwrap_or(body));
                     end.then(|| (ErrorKind::Status(status), seat.refused_words(status)))
@@ -174,7 +177,8 @@ impl WatchLane {
             lost = lost.take().or(why);
             Verdict::GoOn
         });
-        // The connection may have ended with the watch. The error of the watch says more.
+        // The connection may have ended together with the watch. The watch's error describes more than the
+        // connection's.
         match lost {
             Some((kind, why)) => Err(Broken { kind: Some(kind), why }),
             None => outcome,
@@ -183,7 +187,7 @@ impl WatchLane {
 }
 
 impl Seat {
-    /// Describes a refused watch by its complete response.
+    /// Describes an error response to a watch, once its body is complete.
     #[cold]
     fn refused_words(&self, status: u16) -> String {
         format!("a watch was answered {status}: {}", String::from_utf8_lossy(&self.partial).trim())
@@ -212,7 +216,7 @@ impl Seat {
             rest.get(..memchr::memchr(b'"', rest)?)
         });
         let kind = line.strip_prefix(b"{\"type\":\"").unwrap_or_default();
-        // Renewed Leases are never deleted.
+        // A renewed Lease is never deleted, so a DELETED event is a violation.
         let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED");
         let version = digits.and_then(object::parse_version).filter(|_| is_change || kind.starts_with(b"BOOKMARK"));
         let Some(version) = version else {
@@ -223,7 +227,7 @@ impl Seat {
             heard.wrong.push(format!("an event of version {version} after one of {last}"));
         }
         *last = version;
-        // The namespace comes before the version.
+        // In the text of a Lease, the namespace comes before the version.
         let head = line.get(..version_at.unwrap_or(0)).unwrap_or_default();
         if !is_change || heard.needles.namespace.find(head).is_none() {
             return;
@@ -240,7 +244,7 @@ impl Seat {
 }
 
 impl Needles {
-    /// Returns the content of the event in `line`; `head` is the part before the version.
+    /// Parses the content of the event in `line`; `head` is the part of `line` before the version.
     fn shown(&self, line: &[u8], head: &[u8], version: u64) -> Option<Shown> {
         let name = head.get(self.name.find(head)? + self.name.needle().len()..)?;
         let lease = node::index_of(name.get(..memchr::memchr(b'"', name)?)?)?;
@@ -250,7 +254,7 @@ impl Needles {
     }
 }
 
-/// Returns the target of a watch of all Leases or of one.
+/// Returns the target of a watch: of all Leases, or of the Lease with this index.
 pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> String {
     let how = format!("resourceVersion={from}&timeoutSeconds=3600&watch=true");
     match name {
@@ -259,7 +263,7 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
-/// One watcher of this many parses the content of events, since parsing costs processor time.
+/// One in this many watchers parses the content of its events. All would cost too much processor time.
 const LOOKS_EVERY: usize = 8;
 const WORDS_BYTES_MAX: usize = 300;
 

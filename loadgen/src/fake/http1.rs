@@ -1,9 +1,9 @@
-//! The fake over HTTP/1.1.
+//! The connections of the fake server over HTTP/1.1.
 
 use super::{Fake, Reply, Stream, read_more};
 use coordination_apiserver::http1::chunked::{CRLF, LAST_CHUNK, push_chunk_head};
 
-/// Serves a connection until its end.
+/// Serves one connection until its end. `input` is what the caller has already read.
 pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     loop {
         while let Some((target, method, body, len)) = first_request(&input) {
@@ -50,7 +50,8 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     }
 }
 
-/// Returns target, method, body and length of the first request, if it is complete.
+/// Returns target, method and body of the first request in `input`, and the request's length. `None` if it is
+/// incomplete.
 fn first_request(input: &[u8]) -> Option<(String, String, String, usize)> {
     let text = std::str::from_utf8(input).expect("ASCII");
     let (head, rest) = text.split_once("\r\n\r\n")?;

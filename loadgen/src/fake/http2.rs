@@ -1,23 +1,23 @@
-//! The fake over HTTP/2, with the server's side of the project's own protocol.
+//! The connections of the fake server over HTTP/2. The API server's own HTTP/2 code implements the protocol.
 
 use super::{Cursor, Fake, Fault, Reply, Stream, read_more};
 use coordination_apiserver::hpack::FieldBuf;
 use coordination_apiserver::http2::{Config, Connection, Event, StreamKey};
 use std::collections::HashMap;
 
-/// A connection in progress.
+/// An HTTP/2 connection of the fake server, in progress.
 struct Session<'f> {
     fake: &'f Fake,
     connection: Connection,
     out: Vec<u8>,
     /// Method, target and partial body of each incomplete request.
     requests: HashMap<StreamKey, (String, String, Vec<u8>)>,
-    /// Bytes that wait for a flow-control window, and whether the stream ends after them.
+    /// For each stream, response bytes that wait for a flow-control window, and whether the stream ends after them.
     unsent: HashMap<StreamKey, (Vec<u8>, bool)>,
     watches: HashMap<StreamKey, Cursor>,
 }
 
-/// Serves a connection until its end.
+/// Serves one connection until its end. `input` is what the caller has already read.
 pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     let config = if fake.fault == Fault::IsNarrow {
         Config { streams_max: 2, stream_window: 300, connection_window: 65_535, ..Config::default() }
@@ -42,7 +42,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
 }
 
 impl Session<'_> {
-    /// Receives requests; false if the connection must be closed.
+    /// Parses requests from `input` and answers them; false if the connection must be closed.
     fn receive(&mut self, input: &mut Vec<u8>, fields: &mut FieldBuf) -> bool {
         let mut consumed = 0;
         while let Ok(received) = self.connection.recv(&input[consumed..], 0, fields, &mut self.out) {

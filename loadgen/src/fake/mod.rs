@@ -1,6 +1,6 @@
-//! A small server of Leases for the tests, correct or with one fault. It runs threads over loopback. It serves the part
-//! of the API that the generator uses, in both versions of HTTP. The connection preface distinguishes HTTP/2 from
-//! HTTP/1.1.
+//! A fake API server of Leases for the tests of the load generator. It answers correctly, or with one [`Fault`]. Its
+//! threads serve connections over loopback. It serves the part of the API that the generator uses, in HTTP/1.1 and
+//! HTTP/2. The connection preface tells HTTP/2 from HTTP/1.1.
 
 mod http1;
 mod http2;
@@ -14,34 +14,34 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The fault of the server.
+/// What the fake server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No fault.
     None,
     /// The 30th renewal is acknowledged and not stored.
     LosesUpdate,
-    /// The 30th renewal's response has another `renewTime` than was sent.
+    /// The response to the 30th renewal has another `renewTime` than the request.
     AnswersSomethingElse,
-    /// The 30th renewal's response has another holder.
+    /// The response to the 30th renewal has another `holderIdentity`.
     ChangesHolder,
-    /// The 30th renewal is answered with another Lease, in a shorter text.
+    /// The response to the 30th renewal is another Lease, whose text is shorter.
     AnswersAnother,
-    /// The 30th renewal is refused with a conflict.
+    /// The 30th renewal is refused with a conflict (409), though no other client writes.
     ConflictsWithNobody,
     /// The 30th event is not sent.
     DropsEvent,
-    /// The last event of a node is not sent: the 30th and all later ones of that Lease.
+    /// The last events of one node's Lease are not sent: the 30th event, and all later events of the same Lease.
     DropsLastEvents,
     /// The 30th event is sent twice.
     RepeatsEvent,
     /// The 30th and the 31st event are sent in the wrong order.
     SwapsEvents,
-    /// The events from the 30th on have another `renewTime` than was sent.
+    /// The events from the 30th on have another `renewTime` than the writes.
     ShowsSomethingElse,
-    /// The events from the 30th on say that the Lease was deleted.
+    /// The events from the 30th on have the type DELETED.
     TellsOfDeletions,
-    /// After the 30th renewal, reads are answered with the version before the current one.
+    /// After the 30th renewal, a read returns the Lease's version before the current one.
     VersionGoesBack,
     /// The 30th write is applied, and the connection closed without a response.
     ClosesWithoutAnswer,
@@ -51,12 +51,12 @@ pub(crate) enum Fault {
     Forgets,
     /// A restart: the 30th renewal waits for 400 ms, and then finds all Leases deleted.
     Restarts,
-    /// A watch ends in good order after ten events.
+    /// A watch ends as HTTP allows after ten events.
     EndsWatches,
     /// A watch delivers ten events and an ERROR event with code 410 (`Expired`), and ends.
     ExpiresWatches,
-    /// The 30th renewal's response says that the server accepts no more requests on the connection: `Connection:
-    /// close`, or a graceful GOAWAY.
+    /// The response to the 30th renewal says that the server accepts no more requests on the connection. In HTTP/1.1 it
+    /// has `Connection: close`; in HTTP/2 a graceful GOAWAY is sent.
     GoesAway,
     /// Every response says that the server accepts no more requests on the connection.
     AlwaysGoesAway,
@@ -66,28 +66,28 @@ pub(crate) enum Fault {
     RefusesWatches,
     /// A list is answered with 401.
     RefusesLists,
-    /// A list is answered with a page of HTML.
+    /// A list is answered with an HTML page.
     IsAWebsite,
     /// The whole server stops for 400 ms before the 30th renewal.
     Stalls,
-    /// HTTP/2: the 30th renewal's stream is refused.
+    /// HTTP/2: the stream of the 30th renewal is refused (REFUSED_STREAM).
     RefusesStream,
-    /// HTTP/2: the streams of all renewals of one node are refused.
+    /// HTTP/2: the streams of all renewals of one node are refused (REFUSED_STREAM).
     RefusesNode,
-    /// HTTP/2: the 30th renewal's stream is reset, not applied, with `INTERNAL_ERROR`.
+    /// HTTP/2: the stream of the 30th renewal is reset with `INTERNAL_ERROR`, and the renewal is not applied.
     ResetsStream,
     /// HTTP/2: at the 30th renewal the connection ends with GOAWAY and `ENHANCE_YOUR_CALM`.
     AbortsConnection,
-    /// HTTP/2: the server allows two streams, and its windows are smaller than a Lease.
+    /// HTTP/2: the server allows two concurrent streams, and its flow-control windows are smaller than a Lease.
     IsNarrow,
 }
 
-/// The reply to a request.
+/// The fake server's reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
     /// A response: status and body.
     Answer(u16, String),
-    /// A response, the last one on the connection.
+    /// The last response on the connection: status and body.
     Last(u16, String),
     /// No response; the connection stays open.
     Nothing,
@@ -95,7 +95,7 @@ enum Reply {
     Close,
     /// HTTP/2: the stream is reset with this code.
     Reset(ErrorCode),
-    /// HTTP/2: the connection ends with this code.
+    /// HTTP/2: the server ends the connection with GOAWAY and this code.
     Abort(ErrorCode),
 }
 
@@ -103,15 +103,15 @@ enum Reply {
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// The progress of a watch.
+/// The progress of a watch: the events that it has sent.
 #[derive(Debug)]
 struct Cursor {
-    /// Index of the next event in the log.
+    /// Index in the log of the event that the watch sends next.
     next: usize,
     sent: usize,
 }
 
-/// The next events of a watch, and whether it ends after them.
+/// The next events of a watch, and whether the watch ends after them.
 #[derive(Debug, Default)]
 struct Batch {
     events: Vec<String>,
@@ -123,26 +123,26 @@ struct State {
     version: u64,
     renewals: u32,
     writes: u32,
-    /// The present and the previous version of each Lease, with `renewTime`, by name.
+    /// For each Lease, by name: its present version and `renewTime`, then its previous version and `renewTime`.
     leases: BTreeMap<String, [(u64, String); 2]>,
-    /// Name, version and text of every event.
+    /// Name of the Lease, version and JSON of every event.
     log: Vec<(String, u64, String)>,
 }
 
-/// A running fake. Its threads end with the test's process.
+/// A running fake server. Its threads end with the process of the test.
 #[derive(Debug)]
 struct Fake {
     fault: Fault,
     state: Mutex<State>,
 }
 
-/// Starts a server with this fault, over TLS if `tls` is given.
+/// Starts a fake server with this fault, over TLS if `tls` is given. Returns its address.
 pub(crate) fn start(fault: Fault, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
     let [address] = start_replicas(fault, tls);
     address
 }
 
-/// Starts servers that share one set of Leases.
+/// Starts several fake servers that share one set of Leases. Returns their addresses.
 pub(crate) fn start_replicas<const LEN: usize>(fault: Fault, tls: Option<Arc<ServerConfig>>) -> [SocketAddr; LEN] {
     let state = Mutex::new(State { version: 100, ..State::default() });
     let fake = Arc::new(Fake { fault, state });
@@ -236,7 +236,7 @@ impl Fake {
         let fault = if state.renewals == 30 { self.fault } else { Fault::None };
         match fault {
             Fault::Forgets => _ = state.leases.remove(name),
-            // Meanwhile the other requests wait for the lock.
+            // While this thread sleeps, the other requests wait for the lock.
             Fault::Stalls => std::thread::sleep(STALL),
             Fault::Restarts => {
                 std::thread::sleep(STALL);
@@ -277,7 +277,7 @@ impl Fake {
         }
     }
 
-    /// Stores a Lease and logs the event. Returns the response's body; `None` if the fault drops the response.
+    /// Stores a Lease and logs the event of the write. Returns the body of the response; `None` if the fault drops it.
     fn write(&self, state: &mut State, kind: &str, name: &str, renewed: &str) -> Option<String> {
         state.version += 1;
         state.writes += 1;
@@ -290,7 +290,7 @@ impl Fake {
         (self.fault != Fault::ClosesWithoutAnswer || state.writes != 30).then_some(text)
     }
 
-    /// Begins a watch, if the request is one.
+    /// Begins a watch and returns its progress; `None` if the request is no watch.
     fn begin_watch(&self, target: &str) -> Option<Cursor> {
         if !target.contains("watch=true") || self.fault == Fault::RefusesWatches {
             return None;
@@ -301,7 +301,7 @@ impl Fake {
         Some(Cursor { next, sent: 0 })
     }
 
-    /// Returns the events that a watch has not sent yet.
+    /// Returns the events that the watch has not sent yet, and counts them as sent.
     fn watch(&self, cursor: &mut Cursor) -> Batch {
         let state = self.state.lock().expect("no panic");
         let mut batch = Batch::default();
@@ -312,13 +312,13 @@ impl Fake {
         }
         batch.end = cursor.sent >= 10 && matches!(self.fault, Fault::EndsWatches | Fault::ExpiresWatches);
         if batch.end && self.fault == Fault::ExpiresWatches {
-            // The ERROR event replaces some events, so only a new list shows them.
+            // The ERROR event replaces some events, so the watcher must list again to see those changes.
             batch.events = vec!["{\"type\":\"ERROR\",\"object\":{\"metadata\":{},\"code\":410}}\n".to_owned()];
         }
         batch
     }
 
-    /// Returns the events to send in place of event `number`, counted from 1.
+    /// Returns the events that the fault sends in place of event `number`. Events are counted from 1.
     fn faulty(&self, log: &[(String, u64, String)], number: usize, event: &(String, u64, String)) -> Vec<String> {
         let text = |index: usize| log.get(index).map(|event| event.2.clone());
         match (self.fault, number) {
@@ -337,7 +337,8 @@ impl Fake {
     }
 }
 
-/// Reads available input, and waits for a short time if there is none. False at the end of the input.
+/// Appends the available bytes of the stream to `input`, or waits for a short time. Returns false at the end of the
+/// stream.
 fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
     let mut buf = [0; 16_384];
     match stream.read(&mut buf) {
@@ -349,9 +350,9 @@ fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Duration of a stall.
+/// Time for which a stalled or restarting server does not answer.
 const STALL: Duration = Duration::from_millis(400);
-/// Maximum delay of an event.
+/// Maximum time that a connection waits for input before it sends its next events.
 const READ_TIMEOUT: Duration = Duration::from_millis(1);
 
 fn list(state: &State) -> String {
@@ -360,7 +361,7 @@ fn list(state: &State) -> String {
     format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[{}]}}"#, state.version, items.join(","))
 }
 
-/// Returns the first string named `key` in a JSON text.
+/// Returns the first string value with the key `key` in a JSON text.
 fn value(body: &str, key: &str) -> String {
     let (_, rest) = body.split_once(&format!("\"{key}\":\"")).expect("the key");
     rest.split('"').next().expect("a value").to_owned()

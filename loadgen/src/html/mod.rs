@@ -1,6 +1,6 @@
-//! The report: one page of HTML, complete in one file. It loads no other files and runs no script.
+//! The report of `--report`: one HTML page in one file. The page loads no other files and runs no script.
 //!
-//! This module owns the page's structure and words; [`plot`] draws.
+//! This module owns the structure and the words of the page; [`plot`] draws the plots.
 
 mod plot;
 
@@ -14,7 +14,7 @@ use loadgen_account::Limit;
 use plot::{Axis, Line, Plot};
 use std::fmt::Write as _;
 
-/// Returns the page.
+/// Returns the HTML page about the results of a run.
 pub(crate) fn page(summary: &Summary<'_>) -> String {
     let mut out = String::new();
     let title = escaped(&summary.title);
@@ -36,7 +36,7 @@ pub(crate) fn page(summary: &Summary<'_>) -> String {
     out
 }
 
-/// Appends title, server, time, and whether everything went well.
+/// Appends the title, the server's URL, the time of the run, and whether it had errors or violations.
 fn push_head(out: &mut String, summary: &Summary<'_>) {
     let early = if summary.is_interrupted { "; the run was ended early" } else { "" };
     _ = write!(
@@ -93,7 +93,7 @@ fn push_tiles(out: &mut String, summary: &Summary<'_>) {
     }
 }
 
-/// Appends the table of latencies, and the plot of percentiles.
+/// Appends the table of latencies by operation, and the plot of percentiles.
 fn push_latency(out: &mut String, summary: &Summary<'_>) {
     let rows: Vec<_> = summary.recorded().collect();
     if rows.is_empty() {
@@ -119,7 +119,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     let most = measured.iter().map(|(_, of, _)| of.latencies.len()).max().unwrap_or(0);
     let lines = measured.iter().zip(CLASSES).map(|((operation, of, _), class)| {
         let points = of.latencies.distribution(ROWS_PER_HALF).map(|row| {
-            // The last row, of 100 %, has its place where the count ends.
+            // The last row, for 100 %, has no finite place on the axis. It is drawn where the number of latencies ends.
             let nines = if row.quantile < 1.0 { 1.0 / (1.0 - row.quantile) } else { count(of.latencies.len()) };
             (nines.max(1.0), row.ms)
         });
@@ -139,7 +139,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     );
 }
 
-/// Appends plots over the measured time, and a table of the same figures.
+/// Appends plots of the figures over the measured time, and a table of the same figures.
 fn push_over_time(out: &mut String, summary: &Summary<'_>) {
     let spans = plotted(&summary.history.spans);
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return };
@@ -162,7 +162,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         class,
         runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(value).reduce(worst)))),
     };
-    // A note describes the span with the greatest latency in its group.
+    // A note describes the span that has the greatest latency of the group of spans at this point.
     let notes = |words: &dyn Fn(&Span) -> String, latency: &dyn Fn(&Span) -> Option<f64>| -> Vec<(f64, f64, String)> {
         let latency = |span: &Span| latency(span).unwrap_or(0.0);
         let note = |group: &&[Span]| {
@@ -213,7 +213,7 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
     push_seconds(out, spans, &operations, at);
 }
 
-/// Appends a plot whose y axis begins at 0.
+/// Appends a plot of some lines, whose y axis begins at 0.
 fn push_shares(out: &mut String, title: &str, x: &Axis, mut lines: Vec<Line>, text: impl Fn(f64) -> String) {
     lines.retain(|line| !line.runs.is_empty());
     let values = lines.iter().flat_map(|line| line.runs.iter().flatten().map(|point| point.1));
@@ -222,7 +222,7 @@ fn push_shares(out: &mut String, title: &str, x: &Axis, mut lines: Vec<Line>, te
     Plot { title: title.to_owned(), x: x.clone(), y, lines, notes: Vec::new() }.write(out);
 }
 
-/// Appends a table of all seconds, for readers who cannot see the plots. A long run has no such table.
+/// Appends a table of the figures of each second, for readers who cannot see the plots. A long run has no such table.
 fn push_seconds(out: &mut String, spans: &[Span], operations: &[Operation], at: impl Fn(u64) -> f64) {
     if spans.len() > POINTS_MAX {
         return;
@@ -248,7 +248,7 @@ fn push_seconds(out: &mut String, spans: &[Span], operations: &[Operation], at: 
     out.push_str("</tbody>\n</table></div></details>\n");
 }
 
-/// Appends errors by kind, and the first errors and violations in words.
+/// Appends the number of errors by kind, and the text of the first errors and violations.
 fn push_errors(out: &mut String, summary: &Summary<'_>) {
     let errors = summary.recorder.errors();
     if errors.is_empty() && summary.violations == 0 {
@@ -276,9 +276,9 @@ fn push_words(out: &mut String, title: &str, words: &[String]) {
     }
 }
 
-/// Appends the command line, the load and the machine.
+/// Appends the command line, the facts about the load and the machine, and the limit of the run.
 fn push_facts(out: &mut String, summary: &Summary<'_>) {
-    // Each word has its own box, so that lines do not break at the word's hyphens.
+    // Each word of the command has its own HTML element, so that lines do not break at hyphens.
     let words = std::env::args_os().map(|word| format!("<span>{}</span>", escaped(&quoted(&word.to_string_lossy()))));
     let command = words.collect::<Vec<_>>().join(" ");
     _ = write!(out, "<h2>The run</h2>\n<dl class=\"facts\">\n<dt>Command</dt><dd><code>{command}</code></dd>\n");
@@ -291,7 +291,7 @@ fn push_facts(out: &mut String, summary: &Summary<'_>) {
     out.push_str("</dl>\n");
 }
 
-/// Names the limit of the run, and the figures of the generator.
+/// Describes which process limited the run, with the figures of the generator.
 fn limit_words(summary: &Summary<'_>) -> String {
     let limit = match summary.limit() {
         Some(Limit::Generator) => "the generator",
@@ -315,14 +315,16 @@ fn plotted(spans: &[Span]) -> &[Span] {
     spans.get(..last.map_or(spans.len(), |last| last + 1)).unwrap_or_default()
 }
 
-/// Whether plots show an operation. They show measured operations, but no preparations.
+/// Whether the plots show an operation. They show the operations that have a measured rate, but not the creation of
+/// Leases as a preparation.
 fn is_plotted(summary: &Summary<'_>, operation: Operation) -> bool {
     let is_measured = summary.rows.iter().any(|&(of, seconds)| of == operation && seconds > 0.0);
     let is_preparation = operation == Operation::Create && summary.main != Operation::Create;
     is_measured && !is_preparation && summary.recorder.total(operation).answered > 0
 }
 
-/// Returns a line of steps, each as long as its span. A span without a value leaves a gap.
+/// Returns the runs of points of a stepped line, in which each step is as long as its span. A span without a value
+/// leaves a gap.
 fn steps(values: impl Iterator<Item = ((f64, f64), Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
     let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut goes_on = false;
@@ -340,7 +342,7 @@ fn steps(values: impl Iterator<Item = ((f64, f64), Option<f64>)>) -> Vec<Vec<(f6
     runs
 }
 
-/// Returns the least and the greatest of some positive values.
+/// Returns the smallest and the greatest of some values; `None` without values.
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |bounds, value| {
         let (min, max) = bounds.unwrap_or((value, value));
@@ -358,7 +360,7 @@ fn errors_of(span: &Span) -> u64 {
     span.samples.iter().flat_map(|sample| &sample.errors).map(|(_, number)| number).sum()
 }
 
-/// Describes a sample.
+/// Describes the figures of one operation in a span.
 fn sample_words(sample: &Sample) -> String {
     let times = sample.ms.map_or_else(String::new, |[p50, _, p99, _, max]| {
         format!(", p50 {}, p99 {}, max {}", time_text(p50), time_text(p99), time_text(max))
@@ -366,7 +368,7 @@ fn sample_words(sample: &Sample) -> String {
     format!("{} {}{times}", grouped(sample.count), noun(sample.operation))
 }
 
-/// Formats the start of the run for people.
+/// Formats the start of the run for people. `epoch_us` is in microseconds since the Unix epoch.
 fn began_words(epoch_us: u64) -> String {
     let mut text = Vec::new();
     push_micros(&mut text, epoch_us);
@@ -379,7 +381,7 @@ fn operation_text(operation: Operation) -> &'static str {
     if operation == Operation::WatchEvent { "event" } else { operation.name() }
 }
 
-/// Returns the plural of an operation.
+/// Returns a noun in the plural for an operation, for titles and notes.
 fn noun(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "creations",
@@ -399,7 +401,7 @@ fn latency_axis(min: f64, max: f64) -> Axis {
     Axis::log(min.max(PLOT_MS_MIN), max.max(PLOT_MS_MIN), tick_text)
 }
 
-/// Formats a round time.
+/// Formats a time at a tick of an axis, which is a round number of milliseconds.
 fn tick_text(ms: f64) -> String {
     match ms {
         _ if ms >= 999.0 => format!("{:.0} s", ms / 1_000.0),
@@ -415,7 +417,7 @@ fn percent(share: f64) -> String {
     if percent >= 9.95 || is_whole { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
-/// Formats a time of the run for people.
+/// Formats a time since the start of the measured time, in seconds.
 fn seconds_text(seconds: f64) -> String {
     let tenths = whole(seconds * 10.0);
     match tenths {
@@ -436,20 +438,20 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Escapes a text for HTML, also for an attribute.
+/// Escapes a text for HTML content and for HTML attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Lowest latency of a plot, in milliseconds. Shorter ones are drawn there, such as that of an event that came before
-/// the acknowledgement of its write.
+/// Lowest latency of a plot, in milliseconds. Shorter latencies are drawn at this value. For example, the latency is 0
+/// if an event arrived before the acknowledgement of its write.
 const PLOT_MS_MIN: f64 = 0.01;
 const STYLE: &str = include_str!("style.css");
-/// Classes of lines, in their order.
+/// CSS classes of the lines of a plot, in the lines' order.
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
-/// Maximum number of points of a line, and of seconds in the table.
+/// Maximum number of points of a line, and of seconds in the table of seconds.
 const POINTS_MAX: usize = 600;
-/// Shortest span from which a rate is computed, in seconds.
+/// Shortest span whose rates the plots show, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.2;
 /// Points of a percentile line for each halving of the distance to 100 %.
 const ROWS_PER_HALF: u32 = 10;
@@ -462,7 +464,7 @@ mod tests {
     use crate::timeline::History;
     use crate::usage::Window;
 
-    /// Returns a page about these counts and spans.
+    /// Returns the page about these counts and spans, for a measured time of `seconds`.
     fn page_of(recorder: &Recorder, spans: Vec<Span>, seconds: f64) -> String {
         let history = History { epoch_us: 1_767_323_045_000_000, spans, series: Ok(()) };
         let mut window = Window::default();
@@ -545,7 +547,7 @@ mod tests {
         (slow.count, slow.ms) = (20, Some([2.0, 3.0, 4.0, 5.0, 7.0]));
         let page = page_of(&recorder, spans, 1_200.0);
         assert!(page.contains("<title>1 s: 20 renewals, p50 2.00 ms, p99 4.00 ms, max 7.00 ms</title>"), "{page}");
-        // A rate of 20 on an axis to 100, in thousandths from the top.
+        // A rate of 20 on an axis from 0 to 100 is at 800 thousandths from the top.
         let (_, rates) = page.split_once("Operations per second").expect("a plot of rates");
         assert!(rates.contains(r#"d="M0.0 800.0L"#), "{page}");
     }

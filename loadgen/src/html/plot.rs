@@ -1,12 +1,12 @@
-//! Plots of lines: an SVG that fills any size of its place, and text around it that keeps its size.
+//! Plots of lines in HTML: an SVG that stretches to the size of its place, and text around the SVG that keeps its size.
 //!
-//! Coordinates in the SVG are thousandths of its width and height. Axes and names of lines are text of the page, placed
-//! by percentages. So a plot needs no script to fit a narrow screen.
+//! Coordinates in the SVG are thousandths of its width and height. The labels of axes and lines are HTML text, whose
+//! places are percentages. So a plot needs no script to fit a narrow screen.
 
 use super::escaped;
 use std::fmt::Write as _;
 
-/// A plot.
+/// A plot of some lines over a common x axis.
 #[derive(Debug)]
 pub(super) struct Plot {
     /// Title of the plot.
@@ -14,17 +14,17 @@ pub(super) struct Plot {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    /// Notes on parts of the x axis: start, end, and the text that the pointer shows there.
+    /// Notes on parts of the x axis. Each has start, end, and the text that the pointer shows there.
     pub(super) notes: Vec<(f64, f64, String)>,
 }
 
-/// An axis, from one value to another.
+/// An axis of a plot, with the values at its two ends.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     is_log: bool,
     from: f64,
     to: f64,
-    /// Values with a tick, each with its text.
+    /// Values at which the axis has a tick, each with the text of its label.
     ticks: Vec<(f64, String)>,
 }
 
@@ -32,21 +32,21 @@ pub(super) struct Axis {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// Class of its style.
+    /// CSS class of the line.
     pub(super) class: &'static str,
-    /// Points in the units of the axes, in runs. The line has a gap between two runs.
+    /// Points of the line, in the units of the axes. The line has a gap between two runs of points.
     pub(super) runs: Vec<Vec<(f64, f64)>>,
 }
 
 impl Axis {
-    /// Creates an axis from 0 to `max` or a round number above it.
+    /// Creates a linear axis from 0 to `max`, or to a round number above `max`.
     pub(super) fn linear(max: f64, text: impl Fn(f64) -> String) -> Self {
         let step = round_up(max.max(f64::MIN_POSITIVE) / TICKS);
         let steps = (max / step).ceil().max(1.0);
         Self { is_log: false, from: 0.0, to: steps * step, ticks: multiples(step, 0.0, steps * step, text) }
     }
 
-    /// Creates an axis from `from` to `to` exactly.
+    /// Creates a linear axis that begins exactly at `from` and ends exactly at `to`.
     pub(super) fn exact(from: f64, to: f64, text: impl Fn(f64) -> String) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         Self { is_log: false, from, to, ticks: multiples(round_up((to - from) / TICKS), from, to, text) }
@@ -58,14 +58,14 @@ impl Axis {
         let from = steps().rfind(|&step| step <= min * CLOSE).unwrap_or(min);
         let to = steps().find(|&step| step >= max / CLOSE && step > from).unwrap_or(max);
         let decades = (to / from).log10();
-        // If there are many decades, only their ends have room for ticks.
+        // If the axis has many decades, only the ends of the decades have room for ticks.
         let has_room = |step: f64| decades <= DECADES_OF_STEPS || (step.log10() - step.log10().round()).abs() < 1e-6;
         let inner = steps().filter(|&step| step >= from / CLOSE && step <= to * CLOSE && has_room(step));
         Self { is_log: true, from, to, ticks: inner.map(|step| (step, text(step))).collect() }
     }
 
-    /// Creates an axis of percentiles p, on which every nine in p has the same width. Its values are 1/(1-p). The
-    /// number of nines depends on `count`.
+    /// Creates an axis of percentiles p, on which every further nine of p has the same width. The values of the axis
+    /// are 1/(1-p). `count` is the number of latencies, which limits the number of nines.
     pub(super) fn percentiles(count: f64) -> Self {
         let nines = count.max(10.0).log10().min(NINES_MAX);
         let tick = |power: f64| {
@@ -81,7 +81,7 @@ impl Axis {
         Self { is_log: true, from: 1.0, to: 10_f64.powf(nines), ticks }
     }
 
-    /// Returns the place of a value on the axis, from 0 to 1.
+    /// Returns the place of a value on the axis: 0 is the start of the axis, 1 the end.
     fn place(&self, value: f64) -> f64 {
         let place = if self.is_log {
             (value.max(f64::MIN_POSITIVE) / self.from).log10() / (self.to / self.from).log10()
@@ -93,7 +93,7 @@ impl Axis {
 }
 
 impl Plot {
-    /// Appends the plot to a page.
+    /// Appends the HTML of the plot to a page.
     pub(super) fn write(&self, out: &mut String) {
         let names: Vec<_> = self.lines.iter().map(|line| line.name.as_str()).collect();
         let label = escaped(&format!("{}: {}", self.title, names.join(", ")));
@@ -150,7 +150,7 @@ impl Plot {
         path
     }
 
-    /// Returns the places of the lines' names: beside the ends of the lines, without overlap.
+    /// Returns the heights of the lines' names: beside the ends of the lines, without overlap.
     fn name_places(&self) -> Vec<f64> {
         let end = |line: &Line| line.runs.last().and_then(|run| run.last()).map_or(0.0, |&(_, y)| self.y.place(y));
         let mut order: Vec<(usize, f64)> = self.lines.iter().map(end).enumerate().collect();
@@ -160,7 +160,7 @@ impl Plot {
             *place = place.max(lowest);
             lowest = *place + NAME_HEIGHT;
         }
-        // A name that is too high is lowered, and lowers the names below it.
+        // A name above the plot is lowered to the top of the plot. It then lowers the names below it.
         let mut highest = 1.0;
         for (_, place) in order.iter_mut().rev() {
             *place = place.min(highest);
@@ -175,7 +175,7 @@ fn thousandths(part: f64) -> f64 {
     part * 1_000.0
 }
 
-/// Returns the multiples of `step`, each with its text.
+/// Returns the multiples of `step` between `from` and `to`, each with the text of its label.
 fn multiples(step: f64, from: f64, to: f64, text: impl Fn(f64) -> String) -> Vec<(f64, String)> {
     let mut ticks = Vec::new();
     let mut at = (from / step).ceil();
@@ -186,7 +186,7 @@ fn multiples(step: f64, from: f64, to: f64, text: impl Fn(f64) -> String) -> Vec
     ticks
 }
 
-/// Rounds up to 1, 2 or 5 times a power of ten.
+/// Rounds a number up to 1, 2 or 5 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value * 0.999).unwrap_or(10.0 * power)
@@ -201,11 +201,11 @@ fn to_u8(value: f64) -> u8 {
 const TICKS: f64 = 6.0;
 /// Maximum number of decades of an axis with ticks inside the decades.
 const DECADES_OF_STEPS: f64 = 3.05;
-/// Maximum number of nines on an axis of percentiles.
+/// Maximum number of nines on an axis of percentiles: 99.99999 %.
 const NINES_MAX: f64 = 7.0;
-/// Ratio up to which a value counts as equal to a round number.
+/// Ratio of two numbers up to which they count as equal.
 const CLOSE: f64 = 1.000_001;
-/// Height of a name, as a part of the plot.
+/// Height of the name of a line, as a part of the plot's height.
 const NAME_HEIGHT: f64 = 0.085;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! HTTP/1.1: pipelined requests, answered in request order (RFC 9112 §9.3.2), so a response belongs to the oldest
-//! request.
+//! HTTP/1.1 with pipelined requests. The server answers in the order of the requests (RFC 9112 §9.3.2). So a response
+//! belongs to the oldest request in flight.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
@@ -7,15 +7,15 @@ use crate::origin::Origin;
 use coordination_apiserver::http1::client::{Piece, ResponseError, ResponseParser};
 use std::collections::VecDeque;
 
-/// The requests in flight on one connection.
+/// The requests in flight on one HTTP/1.1 connection, and the parser of their responses.
 #[derive(Debug)]
 pub(crate) struct Http1<T> {
     bodies: Bodies,
     parser: ResponseParser,
     in_flight: VecDeque<T>,
-    /// Status of the response whose body is being streamed.
+    /// Status of the response whose body is being received in pieces.
     status: u16,
-    /// Whether the current response is the last one on this connection.
+    /// Whether the server closes the connection after the present response.
     going_away: bool,
 }
 
@@ -78,7 +78,7 @@ impl<T: Copy> Http1<T> {
         }
     }
 
-    /// Reads one whole response; false if none is complete.
+    /// Parses one whole response from the input; false if the input contains no complete response.
     fn receive_whole(
         &mut self,
         conn: &mut Connection,
@@ -98,7 +98,7 @@ impl<T: Copy> Http1<T> {
         Ok(!self.going_away)
     }
 
-    /// Reads one piece of a response; false if there is none.
+    /// Parses the next piece of a response from the input; false if the input contains no piece.
     fn receive_piece(
         &mut self,
         conn: &mut Connection,
@@ -135,7 +135,8 @@ impl<T: Copy> Http1<T> {
         Ok(true)
     }
 
-    /// RFC 9112 §9.6: requests after a response that closes the connection were not processed.
+    /// Reports the remaining requests as unserved. RFC 9112 §9.6: the server does not process requests after the
+    /// response that closes the connection.
     fn refuse_the_rest(&mut self, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         if self.going_away {
             for tag in self.in_flight.drain(..) {

@@ -1,5 +1,6 @@
-//! HTTP/2 (RFC 9113): every request is a stream, and responses arrive in any order. The server's own
-//! [`Connection`](http2::Connection) implements the protocol. This module has the contents of each stream.
+//! HTTP/2 (RFC 9113): every request is a stream, and responses arrive in any order. The API server's own
+//! [`Connection`](http2::Connection) implements the protocol. For each stream, this module stores the request's tag and
+//! unsent bytes, and the response's status and body so far.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Request, Told, Verdict};
 use crate::connection::Connection;
@@ -10,21 +11,22 @@ use coordination_apiserver::http2::{
     self, Config, ErrorCode, Event, Initiator, OpenError, RequestLine, SendField, StreamId, StreamKey,
 };
 
-/// The requests in flight on one connection.
+/// The requests in flight on one HTTP/2 connection, and the state of the protocol.
 #[derive(Debug)]
 pub(crate) struct Http2<T> {
     protocol: http2::Connection,
     bodies: Bodies,
-    /// Streams by the slots of their keys. A stream stays until its outcome was reported.
+    /// The streams in progress, by the slots of their keys. A stream is removed when the outcome of its request was
+    /// reported.
     streams: Vec<Option<Stream<T>>>,
     in_flight: usize,
     fields: FieldBuf,
-    /// Whether the server allows no more streams until one ends.
+    /// Whether the server's limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS) is reached.
     is_full: bool,
     going_away: bool,
 }
 
-/// A stream whose response is incomplete.
+/// A stream whose request has been sent, at least in part, and whose response is not complete.
 #[derive(Debug)]
 struct Stream<T> {
     key: StreamKey,
@@ -81,7 +83,8 @@ impl<T: Copy> Http2<T> {
             scheme: origin.scheme.as_bytes(),
             authority: origin.authority.as_bytes(),
             path: request.target.as_bytes(),
-            // A node's path returns only after those of all other nodes, which would evict it from any dynamic table.
+            // All other nodes' paths are sent before the same node's path is sent again. They would evict that path
+            // from any dynamic table of HPACK, so only the field's name is indexed.
             path_indexing: Indexing::Name,
         };
         let body = request.body.unwrap_or_default();
@@ -90,7 +93,8 @@ impl<T: Copy> Http2<T> {
             SendField::repeated(ACCEPT, origin.media_type.name().as_bytes()),
             SendField::repeated(AGENT, USER_AGENT.as_bytes()),
             SendField::repeated(CONTENT_TYPE, origin.media_type.name().as_bytes()),
-            // Leases differ in length only by the digits of their names, so there are few lengths.
+            // Leases differ in length only by the digits of their nodes' names, so `content-length` has few different
+            // values.
             SendField::repeated(CONTENT_LENGTH, length.format(body.len()).as_bytes()),
         ];
         let is_bodiless = request.body.is_none();
@@ -108,7 +112,7 @@ impl<T: Copy> Http2<T> {
         };
         let mut unsent = Vec::new();
         if !is_bodiless && let Ok(sent) = self.protocol.send_data(key, body, true, out) {
-            // Allocates only if a window is too small.
+            // The copy allocates memory only if a flow-control window is smaller than the body.
             unsent.extend_from_slice(body.get(sent..).unwrap_or_default());
         }
         if self.streams.len() <= key.slot() {
@@ -161,7 +165,8 @@ impl<T: Copy> Http2<T> {
                 Err(error) if was_ready => {
                     break Err(Broken::malformed(format!("not HTTP/2 as it should be: {error}")));
                 }
-                // The preface is no HTTP/1.1 request, so the peer has probably answered with an HTTP/1.1 error.
+                // The HTTP/2 preface is no HTTP/1.1 request, so a server without HTTP/2 has probably answered with an
+                // HTTP/1.1 error.
                 Err(_) => break Err(Broken::not_spoken(Version::Http2)),
             };
             consumed += received.consumed;
@@ -224,7 +229,7 @@ impl<T: Copy> Http2<T> {
         if end {
             let Some(mut stream) = self.take(key) else { return };
             if !stream.unsent.is_empty() {
-                // The response came before the end of the request's body (RFC 9113 §8.1).
+                // The response ended before the request's body was sent completely (RFC 9113 §8.1).
                 self.protocol.reset(key, ErrorCode::CANCEL, out);
             }
             let body = if stream.body.is_empty() {
@@ -257,8 +262,8 @@ impl<T: Copy> Http2<T> {
         }
     }
 
-    /// RFC 9113 §6.8: streams above `last` were not processed and are sent on another connection. The others end on
-    /// this one.
+    /// Handles GOAWAY (RFC 9113 §6.8). The server has not processed the streams above `last`, so their requests are
+    /// sent on another connection. The other streams end on this connection.
     #[cold]
     fn handle_goaway(&mut self, last: StreamId, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         self.going_away = true;
@@ -288,7 +293,7 @@ fn millis(now: u64) -> u64 {
     now / 1_000_000
 }
 
-/// Windows as in Go's client: large enough that no response and no watch waits for a window.
+/// Flow-control windows as in Go's HTTP/2 client. They are so large that no response and no watch waits for a window.
 const CONFIG: Config =
     Config { streams_max: 0, stream_window: 4 << 20, connection_window: 1 << 30, speaks_for_many: false };
 
@@ -315,10 +320,12 @@ mod tests {
     #[test]
     fn a_repeated_head_is_little_more_than_its_path() {
         let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
-        // Frame head 9; method, scheme, authority, accept, user-agent 1 each; path 2 and 50 of 71, Huffman coded.
+        // A frame head has 9 octets. Method, scheme, authority, accept and user-agent have 1 octet each. The path has 2
+        // octets and 50 for its 71 characters in Huffman code.
         let get = [1000, 1001].map(|tag| send(&mut http, "GET", tag, None).len());
         assert_eq!(get, [9 + 5 + 52 + 33, 9 + 5 + 52]);
-        // A PUT also has content-type and content-length, 1 octet each, and the body with a frame head of 9.
+        // A PUT also has content-type and content-length, 1 octet each. Then come the head of the DATA frame, 9 octets,
+        // and the body.
         let put = [1100, 1101].map(|tag| send(&mut http, "PUT", tag, Some(&[b' '; 700])).len());
         assert_eq!(put[1], 9 + 7 + 52 + 9 + 700);
         assert_eq!(http.tags().collect::<Vec<_>>(), [1000, 1001, 1100, 1101]);

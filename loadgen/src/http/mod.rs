@@ -1,9 +1,9 @@
-//! The client's side of HTTP over one connection, in either version. Each request has a tag from the caller, and its
-//! outcome is reported with the same tag.
+//! The client's side of HTTP/1.1 and HTTP/2 on one connection. The caller passes a tag with each request. The outcome
+//! of the request is reported with the same tag.
 //!
-//! This module owns the requests in flight, and gives both versions one interface. It knows neither sockets, TLS, the
-//! clock nor the meaning of requests. It reports outcomes for every tag that [`Http::send`] accepted until the request
-//! ends. [`Http::take_in_flight`] returns the remaining tags.
+//! This module owns the requests in flight, and gives both versions of HTTP one interface. It uses neither sockets, TLS
+//! nor the clock, and does not know the meaning of requests. It reports outcomes for every tag that [`Http::send`]
+//! accepted, until the request ends. [`Http::take_in_flight`] returns the tags that remain.
 
 mod http1;
 mod http2;
@@ -17,24 +17,24 @@ use http2::Http2;
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'r> {
-    /// `DELETE`, `GET`, `PUT`, `POST`.
+    /// Method of the request: `DELETE`, `GET`, `PUT` or `POST`.
     pub(crate) method: &'static str,
     /// Path and query.
     pub(crate) target: &'r str,
-    /// The body, in the origin's media type; a GET has none.
+    /// The body, in the media type of the [`Origin`]; a GET has none.
     pub(crate) body: Option<&'r [u8]>,
 }
 
-/// The form in which the caller gets the bodies of responses.
+/// The form in which the caller receives the bodies of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bodies {
-    /// The whole body, once the response is complete.
+    /// The whole body, in one outcome, once the response is complete.
     Whole,
-    /// The head without a body, then each piece of the body as it arrives.
+    /// The status without a body first, then each piece of the body as it arrives.
     Streamed,
 }
 
-/// The outcome of a request.
+/// An outcome of a request, or a part of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told<'a> {
     /// A response, or a piece of it.
@@ -43,13 +43,13 @@ pub(crate) enum Told<'a> {
         status: u16,
         /// Next piece of the body.
         body: &'a [u8],
-        /// Whether the response is complete.
+        /// Whether this is the last piece of the response.
         end: bool,
     },
-    /// The server has not processed the request, because it accepts no more requests on the connection. Any request may
-    /// be sent again.
+    /// The server has not processed the request, because it accepts no more requests on the connection. The request may
+    /// be sent again on another connection, whatever its method.
     Unserved,
-    /// The server has refused to process the request. It may be sent again after a pause.
+    /// The server has refused to process the request (REFUSED_STREAM). The request may be sent again after a pause.
     Refused,
     /// The response, or its rest, will not arrive.
     Lost {
@@ -60,25 +60,25 @@ pub(crate) enum Told<'a> {
     },
 }
 
-/// The caller's decision about the rest of a response.
+/// The caller's decision whether it needs the rest of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Reading continues: the caller wants the rest.
+    /// The caller needs the rest of the response, so reading continues.
     GoOn,
-    /// Reading ends: the caller does not want the rest. The tag is forgotten.
+    /// The caller does not need the rest of the response. The request is cancelled, and its tag forgotten.
     Cancel,
 }
 
 /// Why a connection can no longer be used.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    /// Kind of error in the results; `None` if the connection ended in good order.
+    /// Kind of error in the results; `None` if the server closed the connection as HTTP allows.
     pub(crate) kind: Option<ErrorKind>,
-    /// Description of the end.
+    /// Description of why the connection ended, for the user.
     pub(crate) why: String,
 }
 
-/// The requests in flight on one connection.
+/// The requests in flight on one connection, in either version of HTTP.
 #[derive(Debug)]
 pub(crate) enum Http<T> {
     /// HTTP/1.1.
@@ -88,7 +88,7 @@ pub(crate) enum Http<T> {
 }
 
 impl Broken {
-    /// Returns the error for a server that does not speak this version.
+    /// Returns the error for a server that does not speak this version of HTTP.
     pub(crate) fn not_spoken(version: Version) -> Self {
         let (other, flag) = match version {
             Version::Http1 => (Version::Http2, "--http2"),
@@ -103,7 +103,7 @@ impl Broken {
         Self { kind: Some(ErrorKind::Malformed), why: why.into() }
     }
 
-    /// Returns the end of a connection in good order.
+    /// Returns the end of a connection that the server closed as HTTP allows.
     pub(crate) fn over() -> Self {
         Self { kind: None, why: "the server wants no more requests on this connection".to_owned() }
     }
@@ -118,8 +118,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server has shown that it speaks this version. In HTTP/1.1 a server shows that only by a response, so
-    /// this is true at once.
+    /// Whether the server has shown that it speaks this version of HTTP. In HTTP/1.1 only a response shows that, so the
+    /// result is true at once.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Self::Http1(_) => true,
@@ -143,7 +143,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server may accept another request now.
+    /// Whether the server may accept another request on this connection now.
     pub(crate) fn has_room(&self) -> bool {
         match self {
             Self::Http1(http) => !http.is_going_away(),
@@ -159,7 +159,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Appends bytes that waited for a flow-control window and can be sent now.
+    /// Appends to `out` the bytes that waited for a flow-control window and can be sent now.
     pub(crate) fn send_more(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Http1(_) => {}
@@ -167,7 +167,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Reads the input of the connection, and reports every outcome in it to `tell`.
+    /// Parses the input of the connection, and passes every outcome in the input to `tell`.
     pub(crate) fn receive(
         &mut self,
         conn: &mut Connection,
@@ -180,7 +180,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Returns the reason why the input has ended.
+    /// Returns why the connection ended, after the server has closed it.
     pub(crate) fn ended(&self) -> Broken {
         match self {
             Self::Http2(http) if !http.is_ready() => Broken::not_spoken(Version::Http2),
@@ -189,7 +189,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Returns the time of the oldest request in flight; `asked_at` maps a tag to the time of its request.
+    /// Returns the send time of the oldest request in flight. `asked_at` returns the send time of the request with a
+    /// tag.
     pub(crate) fn oldest(&self, asked_at: impl Fn(T) -> u64) -> Option<u64> {
         match self {
             Self::Http1(http) => http.tags().map(asked_at).min(),
@@ -197,8 +198,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Gives up the requests in flight for which `is_over` is true, and returns their tags. `None` in HTTP/1.1, where
-    /// only closing the connection cancels a request.
+    /// Cancels the requests in flight for whose tags `is_over` is true, and returns these tags. Returns `None` in
+    /// HTTP/1.1, where a request can be cancelled only by closing the connection.
     pub(crate) fn cancel(&mut self, is_over: impl Fn(T) -> bool, out: &mut Vec<u8>) -> Option<Vec<T>> {
         match self {
             Self::Http1(_) => None,
@@ -206,7 +207,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Gives up all requests in flight and returns their tags. The connection must not be used afterwards.
+    /// Removes all requests in flight and returns their tags. The connection must not be used afterwards.
     pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
         match self {
             Self::Http1(http) => http.take_in_flight(),
@@ -215,5 +216,5 @@ impl<T: Copy> Http<T> {
     }
 }
 
-/// Maximum size of a whole body, in bytes. One Lease is far smaller.
+/// Maximum size of a body that is received whole, in bytes. One Lease is far smaller.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,5 +1,6 @@
-//! The clients: nodes that renew their Leases as kubelets do, with the last response's object and a new `renewTime`. A
-//! request is built once and then patched, so the server does almost all the counted work.
+//! The clients of the server in memory. Their nodes renew Leases as kubelets do: with the object in the last response
+//! and a new `renewTime`. A request is encoded once, and only its changing bytes are overwritten later. So the server
+//! does almost all of the counted work.
 
 use crate::world::World;
 use coordination_apiserver::hpack::{Encoder, FieldName, Indexing};
@@ -14,7 +15,7 @@ pub enum Version {
     Http2,
 }
 
-/// Format in which a node reads and writes.
+/// Format in which a node sends and receives its Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `application/json`
@@ -32,30 +33,30 @@ impl Format {
     }
 }
 
-/// A client with one connection.
+/// A client of the server in memory, with one connection.
 #[derive(Debug)]
 pub struct Client {
     version: Version,
     connection: usize,
     encoder: Encoder,
-    /// HTTP/2 stream of the next request.
+    /// Identifier of the HTTP/2 stream that the next request opens.
     stream: u32,
 }
 
-/// One request, or several joined ones, sent repeatedly.
+/// One request, or several requests that are sent together. It can be sent repeatedly.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Offset of each frame's stream identifier, with the index of its request; HTTP/2 only.
+    /// HTTP/2 only: offset of the stream identifier in each frame, in bytes, and the index of the frame's request.
     streams_at: Vec<(usize, u32)>,
-    /// Number of requests.
+    /// Number of requests in `bytes`.
     count: u32,
-    /// Offset of the body; the length of the request if it has no body.
+    /// Offset of the request's body in `bytes`; the length of `bytes` if the request has no body.
     body_at: usize,
 }
 
 impl Request {
-    /// Joins requests, to be sent together.
+    /// Joins the bytes of several requests, so that they are sent together.
     #[must_use]
     pub fn join(requests: &[Self]) -> Self {
         let mut joined = Self { bytes: Vec::new(), streams_at: Vec::new(), count: 0, body_at: 0 };
@@ -71,12 +72,13 @@ impl Request {
 }
 
 impl Client {
-    /// Opens a connection to `world`.
+    /// Opens a connection to the server of `world`.
     #[must_use]
     pub fn connect(world: &mut World, version: Version) -> Self {
         let connection = world.connect();
         if version == Version::Http2 {
-            // The preface, SETTINGS with large stream windows, and WINDOW_UPDATE for the connection.
+            // The HTTP/2 preface, SETTINGS with large windows for streams, and WINDOW_UPDATE for the window of the
+            // connection.
             let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
             hello.extend_from_slice(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff]);
             hello.extend_from_slice(&[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]);
@@ -85,14 +87,14 @@ impl Client {
         Self { version, connection, encoder: Encoder::new(4096), stream: 1 }
     }
 
-    /// Index of the client's connection.
+    /// Returns the index of the client's connection.
     #[must_use]
     pub fn connection(&self) -> usize {
         self.connection
     }
 
-    /// Builds a request. In HTTP/2 all fields except the path are in the dynamic table, as on a connection in use. If
-    /// they are not there yet, another request is sent first.
+    /// Builds a request. In HTTP/2 the HPACK dynamic table contains all fields except the path, as on a connection in
+    /// use. If the fields are not in the table yet, another request is sent first.
     #[must_use]
     pub fn request(&mut self, world: &mut World, method: &str, target: &str, format: Format, body: &[u8]) -> Request {
         if self.version == Version::Http2 {
@@ -124,7 +126,8 @@ impl Client {
             let fields = [
                 (":method", method, Indexing::Value),
                 (":scheme", "https", Indexing::Value),
-                // The path has many values. kube-apiserver's proxy mostly encodes it as a literal too.
+                // The path has many values, so it is not added to the dynamic table. kube-apiserver's proxy does not
+                // add most paths either.
                 (":path", target, Indexing::Name),
                 (":authority", "127.0.0.1:6443", Indexing::Value),
                 ("accept", media_type, Indexing::Value),
@@ -149,7 +152,7 @@ impl Client {
         Request { bytes, streams_at, count: 1, body_at }
     }
 
-    /// Sends a request and returns the response.
+    /// Sends a request to the server and returns the bytes of the response.
     pub fn send<'w>(&mut self, world: &'w mut World, request: &mut Request) -> &'w [u8] {
         for (at, nth) in &request.streams_at {
             request.bytes[*at..at + 4].copy_from_slice(&(self.stream + 2 * nth).to_be_bytes());
@@ -196,16 +199,16 @@ fn push_frame(out: &mut Vec<u8>, streams_at: &mut Vec<(usize, u32)>, kind: u8, f
 pub struct Node {
     format: Format,
     renewal: Request,
-    /// Offset in the body of the changing part of `renewTime`.
+    /// Offset in the body of the part of `renewTime` that changes, in bytes.
     renew_at: usize,
     /// Number of renewals sent.
     count: u32,
 }
 
-/// Path of the Leases.
+/// Path of the Leases of all nodes.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Returns the path of a node's Lease.
+/// Returns the path of the Lease of node `number`.
 #[must_use]
 pub fn target_of(number: usize) -> String {
     format!("{LEASES}/{}", name_of(number))
@@ -216,7 +219,7 @@ fn name_of(number: usize) -> String {
 }
 
 impl Node {
-    /// Creates the Lease of node `number`, as its kubelet does.
+    /// Creates the Lease of node `number`, as the node's kubelet does.
     ///
     /// # Panics
     /// If the response is not a Lease.
@@ -232,7 +235,7 @@ impl Node {
         let answer = client.send(world, &mut get);
         let body = client.body_of(answer).to_vec();
         let renew_at = match format {
-            // The microseconds, after the seconds.
+            // The six digits of the microseconds, which follow the seconds.
             Format::Json => memmem::rfind(&body, b"\"renewTime\":\"").map(|at| at + 33),
             // The nanoseconds, a varint of five bytes: 500,000,000.
             Format::Protobuf => memmem::rfind(&body, &[0x10, 0x80, 0xca, 0xb5, 0xee, 0x01]).map(|at| at + 1),
@@ -242,7 +245,7 @@ impl Node {
         Self { format, renewal, renew_at, count: 0 }
     }
 
-    /// Renews the Lease.
+    /// Renews the node's Lease, and stores the object in the response for the next renewal.
     pub fn renew(&mut self, world: &mut World, client: &mut Client) {
         self.count += 1;
         let place = &mut self.renewal.bytes[self.renewal.body_at + self.renew_at..];

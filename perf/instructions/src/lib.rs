@@ -1,8 +1,8 @@
-//! The server without sockets: connections in memory, served in the order of the event loop, with minimal clients. The
-//! counts are therefore the server's work on a request, without TLS and the kernel.
+//! The server without sockets: its connections are in memory, and are served in the same order as in the event loop.
+//! The clients do as little as possible. So the counts show the server's work on a request, without TLS and the kernel.
 //!
-//! `perf/instructions/check` counts instructions: it runs this crate's binary under valgrind. The tests count
-//! allocations, and `src/bin/memory.rs` counts bytes.
+//! `perf/instructions/check` counts instructions: it runs the binary of this crate under valgrind. The tests count
+//! allocations, and `src/bin/memory.rs` counts allocated bytes.
 
 pub mod client;
 pub mod memory;

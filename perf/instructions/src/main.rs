@@ -1,6 +1,6 @@
-//! `perf-instructions SCENARIO OPERATIONS` executes that many operations of a scenario. `perf/instructions/check` runs
-//! it twice under valgrind, with a number and its double, so that the preparation does not count. Without arguments it
-//! prints the names of the scenarios.
+//! `perf-instructions SCENARIO OPERATIONS` runs a scenario with this number of operations. `perf/instructions/check`
+//! runs it twice under valgrind, the second time with twice the number. The difference does not contain the scenario's
+//! preparation. Without arguments the program prints the names of the scenarios.
 
 use perf_instructions::scenario::SCENARIOS;
 use std::io::Write;

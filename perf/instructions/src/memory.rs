@@ -1,13 +1,14 @@
-//! Memory of a Lease, of an idle connection and of a watcher. The caller counts the allocated bytes.
+//! The memory that a Lease, an idle connection and a watcher take. The caller counts the allocated bytes.
 
 use crate::client::{Client, Format, LEASES, Node, Version, target_of};
 use crate::world::World;
 
-/// Maximum number of events in the log during the measurement. It is small, so that the log takes little of the
+/// Maximum number of events in the event log of the server. The number is small, so that the log takes little of the
 /// measured memory.
 const EVENTS_MAX: usize = 16;
 
-/// Returns the bytes of each of `count` Leases, indexes included, by kind of use. `live` returns the allocated bytes.
+/// Returns the bytes that each of `count` Leases takes, with indexes, by the format of its requests. `live` returns the
+/// number of allocated bytes.
 pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, format) in
@@ -15,7 +16,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     {
         let mut world = World::new(EVENTS_MAX);
         let mut client = Client::connect(&mut world, Version::Http1);
-        // The first Lease allocates memory that all Leases share.
+        // With the first Lease, the server allocates memory that all Leases share.
         let _ = Node::create(&mut world, &mut client, count, format);
         let before = live();
         for number in 0..count {
@@ -27,7 +28,7 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     measured
 }
 
-/// Returns the bytes of each of `count` connections without a request, without socket and TLS.
+/// Returns the bytes that each of `count` idle connections takes, without socket and TLS. Each has served one request.
 pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, version) in
@@ -48,7 +49,7 @@ pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static s
     measured
 }
 
-/// Returns the bytes of each of `count` watchers on one connection.
+/// Returns the bytes that each of `count` watchers on one connection takes.
 pub fn of_watchers(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, narrow) in [("a watcher of a namespace", false), ("a watcher of one Lease", true)] {

@@ -1,13 +1,14 @@
-//! The scenarios. Each prepares its state once and then repeats one operation.
+//! The scenarios whose instructions and allocations are counted. Each prepares its state once and then repeats one
+//! operation.
 
 use crate::client::{Client, Format, LEASES, Node, Request, Version, target_of};
 use crate::world::World;
 use coordination_apiserver::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Indexing};
 
-/// A prepared scenario: each call is one operation.
+/// A prepared scenario. Each call runs the operation once.
 pub type Operation = Box<dyn FnMut()>;
 
-/// A scenario: its name, and its preparation.
+/// The name of a scenario, and the function that prepares it.
 pub type Scenario = (&'static str, fn() -> Operation);
 
 /// All scenarios.
@@ -26,20 +27,20 @@ pub const SCENARIOS: &[Scenario] = &[
     ("hpack-head", hpack_heads),
 ];
 
-/// Watchers of the Leases that are renewed.
+/// The watchers that receive events of the renewals.
 #[derive(Clone, Copy)]
 enum Beside {
     Nobody,
     /// Watchers of all Leases, each on a connection of its own.
     Broad(usize),
-    /// Watchers of one Lease each, nearly all of a Lease that is not renewed.
+    /// Watchers of one Lease each. Nearly all of these Leases are not renewed.
     Narrow(usize),
-    /// Watchers of one shard each. Together they see every renewal once.
+    /// Watchers of one shard of the Leases each (`shardSelector`). Together they see every renewal once.
     Shards(usize),
 }
 
 impl Beside {
-    /// Returns the targets of the watches of each connection.
+    /// Returns the targets of watches, grouped by the connection of the watchers.
     fn targets(self) -> Vec<Vec<String>> {
         match self {
             Self::Nobody => Vec::new(),
@@ -59,13 +60,14 @@ impl Beside {
     }
 }
 
-/// Number of Leases that are renewed in turn.
+/// Number of Leases that a scenario renews or reads in turn.
 const NODES: usize = 64;
 
-/// Maximum number of events in the log. It is small, so that the log is full after the preparation.
+/// Maximum number of events in the event log. The number is small, so that the log is full after the preparation.
 const EVENTS_MAX: usize = 256;
 
-/// Renews one Lease after the other, beside watchers. Delivers the events after each renewal.
+/// Returns the operation that renews the next Lease, with the watchers of `beside`. Each renewal's events are
+/// delivered.
 fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     world.service.api.features.sharded_list_and_watch = true;
@@ -89,12 +91,12 @@ fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
         assert_eq!(world.service.table.version().0, before.0 + 1, "a renewal that changed nothing");
         assert_eq!(bytes > 0, is_watched, "events without a reader");
     };
-    // Now every buffer and table has its final size, and the log is full.
+    // After these operations every buffer and table has its final size, and the event log is full.
     (0..4 * EVENTS_MAX).for_each(|_| operation());
     Box::new(operation)
 }
 
-/// Reads one Lease after the other, with `together` requests sent together.
+/// Returns the operation that reads the next Leases. `together` requests are sent together.
 fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);
@@ -115,7 +117,7 @@ fn gets(version: Version, together: usize) -> Operation {
     Box::new(operation)
 }
 
-/// Decodes the head of a request and encodes the head of a response, as on connections in use.
+/// Returns the operation that decodes a request's head and encodes a response's head, as on a connection in use.
 fn hpack_heads() -> Operation {
     let limits = DecoderLimits { list_size_max: 65_536, list_size_abort: 131_072 };
     let (mut encoder, mut decoder, mut fields) = (Encoder::new(4096), Decoder::new(4096, limits), FieldBuf::new());

@@ -1,4 +1,4 @@
-//! The server's side: one service with its connections, without sockets.
+//! The server's side of the measurements: one service and its connections, without sockets.
 
 use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
@@ -14,10 +14,11 @@ use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::sync::Arc;
 
-/// Version at which the table starts. It has as many digits as a version that the server makes from the clock.
+/// resourceVersion at which the table starts. It has as many digits as a version that the server derives from the
+/// clock.
 const VERSION: ResourceVersion = ResourceVersion(1_795_219_345_123_456);
 
-/// One connection: the state that `conn` keeps.
+/// The server's end of a connection: the state that the module `conn` stores for a connection.
 #[derive(Debug)]
 struct End {
     protocol: Protocol,
@@ -26,21 +27,21 @@ struct End {
     output: Vec<u8>,
 }
 
-/// A service and its connections.
+/// The API service of a server, and all connections of clients to it.
 #[derive(Debug)]
 pub struct World {
     /// The service.
     pub service: Service,
-    /// The current time.
+    /// The current time, which does not advance by itself.
     pub now: Now,
     ends: Vec<End>,
     pool: Pool,
-    /// Watchers with undelivered events, for the next round.
+    /// Watchers whose events did not all fit, for the next call of [`World::fan_out`].
     again: Vec<WatcherKey>,
 }
 
 impl World {
-    /// Creates a service without Leases. Its log holds at most `events_max` events.
+    /// Creates a service without Leases. Its event log contains at most `events_max` events.
     #[must_use]
     pub fn new(events_max: usize) -> Self {
         let service = Service::new(Api::new(), Table::new(VERSION, events_max, usize::MAX), Arc::new(Trust::none()));
@@ -48,7 +49,7 @@ impl World {
         Self { service, now, ends: Vec::new(), pool: Pool::default(), again: Vec::new() }
     }
 
-    /// Opens a connection for a caller with all rights. Returns its index.
+    /// Opens a connection for a caller with all rights. Returns the connection's index.
     pub fn connect(&mut self) -> usize {
         let end = End {
             protocol: Protocol::Undecided,
@@ -60,10 +61,10 @@ impl World {
         self.ends.len() - 1
     }
 
-    /// Serves the bytes of one connection. The peer has read all earlier output.
+    /// Serves the requests in `bytes` on one connection, and returns the output. The peer has read all earlier output.
     ///
     /// # Panics
-    /// If the server ends the connection, or if it does not exist.
+    /// If the server ends the connection, or if the connection does not exist.
     pub fn receive(&mut self, connection: usize, bytes: &[u8]) -> &[u8] {
         let Self { service, now, ends, pool, .. } = self;
         let end = &mut ends[connection];
@@ -91,12 +92,12 @@ impl World {
         &end.output
     }
 
-    /// Frees the output that the peers have read.
+    /// Frees the output buffers of all connections. The peers have read this output.
     pub fn forget_outputs(&mut self) {
         self.ends.iter_mut().for_each(|end| end.output = Vec::new());
     }
 
-    /// Delivers the changes since the last call to the watchers. Returns the number of bytes written.
+    /// Delivers the events of the changes since the last call to the watchers. Returns the number of bytes written.
     pub fn fan_out(&mut self) -> usize {
         let Self { service, now, ends, again, .. } = self;
         service.watchers.notify(&service.table);

@@ -1,5 +1,5 @@
-//! Nothing is allocated in the steady state: not for a renewal, a read or the delivery of an event. This holds for both
-//! formats and both versions of HTTP. A Lease takes no more memory than documented.
+//! The server allocates no memory in the steady state: not for a renewal, a read or the delivery of an event. This
+//! holds for JSON and protobuf, and for HTTP/1.1 and HTTP/2. A Lease takes no more memory than documented.
 
 use perf_instructions::memory;
 use perf_instructions::scenario::SCENARIOS;
@@ -10,10 +10,10 @@ use std::io::Write;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Operations that must not allocate.
+/// Number of operations of each scenario, none of which may allocate.
 const OPERATIONS: usize = 3_000;
 
-/// Maximum bytes of a kubelet's Lease, indexes included.
+/// Maximum memory of a kubelet's Lease, with its indexes, in bytes.
 const LEASE_BYTES_MAX: usize = 2_048;
 
 fn main() {

@@ -1,10 +1,11 @@
-//! The floor under an HTTP/1.1 server with one mio loop. It answers every request with the request's body. It parses
-//! only as much as it needs to find the end of a request.
+//! The least that an HTTP/1.1 server with one mio event loop costs: the floor of a comparison with the API server. This
+//! server answers every request with the body of the request. It parses only as much as it needs to find the request's
+//! end.
 //!
 //!     perf-floor PORT
 //!
-//! Listens on 127.0.0.1 and prints a line on standard output. Each turn of the event loop usually has one read and one
-//! write for each ready connection, and reuses the buffers. Only the costs of the kernel and of the poll remain.
+//! Listens on 127.0.0.1 and prints a line on standard output. Each turn of the event loop usually reads and writes once
+//! for each ready connection. Buffers are used again. So only the costs of the kernel and of the poll remain.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A connection with its unanswered input and its unsent output.
+/// A connection, with input that is not answered yet and output that is not sent yet.
 struct Connection {
     socket: TcpStream,
     input: Vec<u8>,
@@ -57,7 +58,7 @@ fn serve(port: u16) -> io::Result<()> {
                 continue;
             }
             let Some(place) = connections.get_mut(event.token().0) else { continue };
-            // A connection with an I/O error or a malformed request is closed.
+            // A connection is closed after an I/O error or a malformed request.
             if place.as_mut().is_some_and(|connection| connection.turn(&mut scratch).is_err()) {
                 *place = None;
             }
@@ -92,7 +93,7 @@ impl Connection {
                 Ok(len) => {
                     self.receive(scratch.get(..len).unwrap_or_default())?;
                     self.flush()?;
-                    // A short read means that the socket is empty.
+                    // A read that does not fill the buffer means that the socket is empty.
                     if len < scratch.len() {
                         return Ok(());
                     }
@@ -103,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Appends a response to each complete request, and keeps the rest of the input.
+    /// Appends a response to each complete request in the input, and stores the rest of the input.
     fn receive(&mut self, read: &[u8]) -> io::Result<()> {
         if self.input.is_empty() {
             let taken = answer(read, &mut self.output)?;
@@ -145,7 +146,8 @@ fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
     Ok(taken)
 }
 
-/// Returns `Content-Length`, or 0 if it is missing. The load of perf-run always spells the name this way.
+/// Returns the value of `Content-Length`, or 0 if the field is missing. The load generator always spells the name this
+/// way.
 fn length_of(head: &[u8]) -> Option<usize> {
     let key = b"\r\nContent-Length: ";
     let Some(at) = memchr::memmem::find(head, key) else { return Some(0) };

@@ -1,11 +1,11 @@
-//! Bugs of the store.
+//! Deliberate bugs in the store, between the journal and the engine.
 
 use super::{Bug, Memory};
 use coordination_apiserver::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
 use fastrand::Rng;
 use std::sync::PoisonError;
 
-/// Wraps an engine with a bug.
+/// Wraps an engine so that it has a deliberate bug.
 #[must_use]
 pub fn wrap(engine: impl Engine + 'static, bug: Option<Bug>, memory: &Memory, seed: u64) -> Box<dyn Engine> {
     let Some(bug) = bug else { return Box::new(engine) };
@@ -28,24 +28,24 @@ struct Buggy<E> {
     bug: Bug,
     random: Rng,
     memory: Memory,
-    /// Position of the entry that was delivered or read last.
+    /// Position of the last entry that the engine delivered or that a start read.
     last: u64,
-    /// Difference between the positions shown to the journal and those of the engine.
+    /// Difference between the positions that the journal sees and the positions in the engine.
     shift: u64,
-    /// Writes that are held back.
+    /// Writes that the bug holds back, to store them with a later commit.
     withheld: Vec<Write>,
     commits: u64,
-    /// Whether [`Engine::entries`] was called before.
+    /// Whether [`Engine::entries`] was called before in this start.
     is_read: bool,
 }
 
-/// One commit of this many is dropped.
+/// One in this many commits is dropped, with [`Bug::BatchDropped`].
 const DROPPED_ONE_IN: u8 = 20;
-/// Number of commits for which chunks are held back.
+/// Number of commits after which withheld chunks are stored, with [`Bug::ManifestBeforeChunks`].
 const WITHHELD_COMMITS: u64 = 40;
 
 impl<E: Engine> Buggy<E> {
-    /// Delivers all entries as if they were stored.
+    /// Delivers all entries of a commit to the journal as if they were stored.
     fn pretend(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) {
         for write in writes {
             if let Write::Append(payload) = write {
@@ -84,7 +84,7 @@ impl<E: Engine> Engine for Buggy<E> {
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         let mut entries = self.engine.entries(after, bytes_max)?;
         self.last = self.last.max(entries.last().map_or(0, |entry| entry.position.0));
-        // The first call only checks whether there are entries.
+        // The first call of a start only checks whether the store contains entries.
         if !std::mem::replace(&mut self.is_read, true) {
             return Ok(entries);
         }

@@ -1,4 +1,4 @@
-//! Bugs of the API's rules: a filter between network and server changes requests and responses.
+//! Deliberate bugs in the API's rules: a filter between network and server changes requests and responses.
 
 use super::Bug;
 use crate::kernel::LinkId;
@@ -6,18 +6,18 @@ use coordination_apiserver::table::Table;
 use memchr::memmem;
 use std::collections::BTreeMap;
 
-/// A filter between the network and a server.
+/// A filter between the network and one server, which inserts a deliberate bug.
 #[derive(Debug)]
 pub struct Front {
     bug: Option<Bug>,
     /// Last request of each connection.
     requests: BTreeMap<LinkId, Vec<u8>>,
-    /// Responses to reads, by request.
+    /// An earlier response to each read, by the request line.
     answers: BTreeMap<Vec<u8>, Vec<u8>>,
     count: u64,
 }
 
-/// One event or read of this many is wrong.
+/// One in this many events or reads is wrong.
 const WRONG_ONE_IN: u64 = 15;
 
 impl Front {
@@ -27,7 +27,7 @@ impl Front {
         Self { bug, requests: BTreeMap::new(), answers: BTreeMap::new(), count: 0 }
     }
 
-    /// Filters a request to the server.
+    /// Returns a request as the server receives it.
     pub fn request(&mut self, link: LinkId, mut bytes: Vec<u8>, table: &Table) -> Vec<u8> {
         match self.bug {
             Some(Bug::DryRunDone) => replace(&mut bytes, b"?dryRun=All", b""),
@@ -47,7 +47,7 @@ impl Front {
         bytes
     }
 
-    /// Filters a response to the client.
+    /// Changes the output of the server as the client receives it.
     pub fn response(&mut self, link: LinkId, output: &mut Vec<u8>) {
         match self.bug {
             Some(Bug::EventLost) => {
@@ -86,7 +86,7 @@ impl Front {
     }
 }
 
-/// Returns the version of the Lease that a request names.
+/// Returns the current resourceVersion of the Lease in the path of a request.
 fn newest(request: &[u8], table: &Table) -> Option<u64> {
     let path = str::from_utf8(request.get(..memmem::find(request, b" HTTP/")?)?).ok()?;
     let path = path.split_once(' ')?.1.split('?').next()?;
@@ -95,7 +95,7 @@ fn newest(request: &[u8], table: &Table) -> Option<u64> {
     table.find(namespace, name).map(|(_, object)| object.version.0)
 }
 
-/// Replaces the number after `before` by another one with as many digits.
+/// Replaces the number after `before` by `number`, if both have the same number of digits.
 fn set_number(bytes: &mut [u8], before: &[u8], number: u64) {
     let Some(start) = memmem::find(bytes, before).map(|at| at + before.len()) else { return };
     let digits = number.to_string();

@@ -1,5 +1,6 @@
-//! Deliberate bugs. Each is inserted from outside: between the journal and its store, between the store and its device,
-//! or between the network and the server. The server has no switch for them.
+//! Deliberate bugs, to check that the simulator finds them. Each bug is inserted from outside: between the journal and
+//! its store, between the store and its device, or between the network and the server. The server's code contains no
+//! bug.
 
 pub mod engine;
 pub mod front;
@@ -9,68 +10,68 @@ use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// A deliberate bug.
+/// A deliberate bug of the server, its store or etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A sync returns before the data is durable. [`ALL`] describes each bug.
     AnswerBeforeSync,
-    /// A commit is reported at once, and written with the next one.
+    /// The commit of a batch is reported at once, and written with the next commit.
     CommitLate,
-    /// A conflict is answered with success.
+    /// An update that conflicts is answered with success.
     ConflictAsSuccess,
-    /// A dry run is executed as a write.
+    /// A request with `dryRun` is executed as a write.
     DryRunDone,
-    /// An event becomes a bookmark.
+    /// An event of a watch becomes a bookmark.
     EventLost,
-    /// A failed sync is retried.
+    /// A failed sync is retried, and the retry is reported as a success.
     FailedSyncRetried,
-    /// A commit that found no space is reported as done.
+    /// A commit that found no space on the device is reported as done.
     FullDiskIgnored,
-    /// A start skips the last entry.
+    /// A start of the server does not read the last entry.
     LastEntryForgotten,
-    /// The manifest is written before its chunks.
+    /// A manifest is written before the chunks that it names.
     ManifestBeforeChunks,
-    /// A start reads an older state of the snapshot.
+    /// A chunk of a snapshot contains an older state of its Leases.
     SnapshotMissesChange,
-    /// A read gets an older response.
+    /// A read returns the response to an earlier read of the same target.
     StaleRead,
-    /// A torn entry is read as a whole one.
+    /// A start reads the last entry with its end torn off.
     TornEndAccepted,
-    /// A truncation removes all entries.
+    /// A truncation also removes entries that no snapshot covers.
     TruncationTooFar,
-    /// A batch is stored twice.
+    /// A batch of changes is stored twice.
     BatchTwice,
-    /// A batch is reported as stored, but is not stored.
+    /// A batch of changes is reported as stored, but is not stored.
     BatchDropped,
-    /// An update is not compared with the current version.
+    /// An update is not compared with the current resourceVersion of its Lease.
     VersionNotCompared,
-    /// A watch starts at the newest version.
+    /// A watch from an older version starts at the newest version.
     WindowNotFilled,
-    /// A start swaps two entries.
+    /// A start of the server reads two entries in the wrong order.
     WrongOrder,
-    /// etcd acknowledges an entry and loses it.
+    /// etcd acknowledges an entry to its writer and then loses the entry.
     AnswerBeforeQuorum,
-    /// A barrier returns the position that was delivered, without a read of etcd.
+    /// A barrier returns the position of the last delivered entry, without a read of etcd.
     BarrierSkipped,
-    /// An entry is delivered twice, at two positions.
+    /// The watch of etcd delivers an entry twice, at two positions.
     EntryDeliveredTwice,
-    /// A manifest replaces any other one.
+    /// A manifest replaces any other manifest, without a comparison of revisions.
     ManifestNotCompared,
     /// A truncation in etcd removes entries that no snapshot covers.
     TruncationBeyondBase,
-    /// A replica applies its own entry before earlier entries of others.
+    /// A replica applies its own entry before earlier entries of other replicas.
     OwnEntryEarly,
-    /// Each start of a replica uses the same writer name, and so the same sequences.
+    /// Each start of a replica uses the same writer name, and so the same sequence numbers of entries.
     SequenceReused,
-    /// An entry that takes effect twice is applied twice.
+    /// An append whose effect in etcd happens twice is applied twice.
     DuplicateApplied,
-    /// An entry that the watch lost is not detected.
+    /// A replica does not detect that its watch lost an entry.
     GapNotNoticed,
-    /// A start skips the first entry after its snapshot.
+    /// A start of a replica skips the first entry after its snapshot.
     FirstEntrySkipped,
 }
 
-/// All bugs: the bug, its name, and the faulty behaviour.
+/// All deliberate bugs: the bug, its name on the command line, and the faulty behaviour.
 pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::AnswerBeforeSync, "answer-before-sync", "a sync returns before anything is durable"),
     (Bug::BatchDropped, "batch-dropped", "a batch is reported as committed, but not stored"),
@@ -114,12 +115,12 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::FirstEntrySkipped, "first-entry-skipped", "a start skips the first entry after its snapshot"),
 ];
 
-/// State of a bug that survives restarts of the server.
+/// State of a deliberate bug that survives restarts of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Bug {
-    /// Whether the bug concerns etcd or the connection to it, so that it needs a run with replicas.
+    /// Whether the bug is in etcd or in the connection to etcd. Only a run with replicas can find it.
     #[must_use]
     pub fn is_of_etcd(self) -> bool {
         matches!(
@@ -137,13 +138,13 @@ impl Bug {
         )
     }
 
-    /// Returns the bug of this name.
+    /// Returns the bug with this name on the command line.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ALL.iter().find(|(_, own, _)| *own == name).map(|(bug, ..)| *bug)
     }
 
-    /// Adds the bug to a device, if it is a bug of devices.
+    /// Inserts the bug into a device, if the bug is one of devices.
     pub fn prepare(self, device: &Device) {
         device.set_faults(|faults| {
             faults.syncs_lie = self == Self::AnswerBeforeSync;

@@ -1,17 +1,17 @@
-//! Bugs in the journal's commands.
+//! Deliberate bugs in the commands that the journal sends to its worker.
 
 use super::Bug;
 use crate::clients::{auditor, crud, election, kubelet};
 use coordination_apiserver::journal::{Command, Event, Port};
 use memchr::memmem;
 
-/// Number of Leases in a piece: each Lease contains its namespace once.
+/// Returns the number of Leases in a piece of a snapshot. Each Lease contains the name of its namespace once.
 fn leases(piece: &[u8]) -> usize {
     let namespaces = [auditor::NAMESPACE, crud::NAMESPACE, election::NAMESPACE, kubelet::NAMESPACE];
     namespaces.iter().map(|name| memmem::find_iter(piece, name).count()).sum()
 }
 
-/// Wraps a port with a bug.
+/// Wraps a port so that it has a deliberate bug.
 #[must_use]
 pub fn wrap(port: impl Port + 'static, bug: Option<Bug>) -> Box<dyn Port> {
     match bug {
@@ -20,7 +20,7 @@ pub fn wrap(port: impl Port + 'static, bug: Option<Bug>) -> Box<dyn Port> {
     }
 }
 
-/// Replaces each piece of a snapshot by an earlier one with the same number of Leases.
+/// Replaces each piece of a snapshot by an earlier piece with the same number of Leases.
 #[derive(Debug)]
 struct OldPieces<P> {
     port: P,

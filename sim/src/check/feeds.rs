@@ -4,7 +4,7 @@ use super::history::{Feed, History, SeenKind};
 use super::timeline::{Timeline, named};
 use std::collections::BTreeSet;
 
-/// Adds the faults of watches.
+/// Adds to `complaints` the faults that the watches in the history show.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     for feed in &history.feeds {
         let who = feed.client.0;

@@ -1,9 +1,9 @@
-//! The history: all requests and observations of the clients. The checker knows nothing else.
+//! The history of a run: all requests of the clients and all that they observed. The checker knows nothing else.
 
 use crate::kernel::TaskId;
 use std::collections::BTreeMap;
 
-/// Number of a request in the history.
+/// Number of a request in the history, in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpId(pub usize);
 
@@ -23,13 +23,13 @@ pub struct State {
     pub version: u64,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.renewTime`, which identifies the write.
+    /// `spec.renewTime`, which identifies the write that made the state.
     pub tag: u64,
-    /// Hash of `metadata` and `spec`.
+    /// Hash of the JSON of `metadata` and `spec`.
     pub hash: u64,
 }
 
-/// Kind of a request.
+/// The kind of a request for a Lease or for a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// POST.
@@ -48,25 +48,25 @@ pub enum Kind {
     Put,
 }
 
-/// The state that a write expects.
+/// The state of the Lease that a write expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// No Lease.
+    /// The Lease must not exist.
     Absent,
-    /// Any state.
+    /// Any state, since the write names no version.
     Any,
-    /// The state at a version.
+    /// The state at this resourceVersion.
     Version(u64),
 }
 
-/// Result of a request.
+/// The outcome of a request, as the client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// UIDs of the deleted Leases.
     Deleted(Vec<String>),
-    /// Status code of a refusal. The request changed nothing.
+    /// Status code of a refusal. A refused request changed nothing.
     Refused(u16),
-    /// The state that was read or written.
+    /// The state of the Lease that was read or written.
     State(State),
     /// No response: the request may have taken effect.
     Unknown,
@@ -74,7 +74,7 @@ pub enum Outcome {
     Unreadable,
 }
 
-/// A request.
+/// A request for a single Lease or a deletion of a collection.
 #[derive(Clone, Debug)]
 pub struct Op {
     /// Client that sent the request.
@@ -83,32 +83,32 @@ pub struct Op {
     pub kind: Kind,
     /// Lease that the request names.
     pub key: Key,
-    /// `renewTime` that the request writes.
+    /// `renewTime` that the request writes; 0 if it writes none.
     pub tag: u64,
     /// State that the request expects.
     pub base: Base,
-    /// When the request was sent, in microseconds.
+    /// When the request was sent, in microseconds since the start of the run.
     pub sent_us: u64,
-    /// When the request was answered or abandoned, in microseconds; `u64::MAX` before.
+    /// When the response arrived, in microseconds since the start of the run. `u64::MAX` without a response.
     pub done_us: u64,
     /// Result of the request.
     pub outcome: Outcome,
 }
 
-/// A list.
+/// A list of Leases that a client received.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Namespace; `None` for all.
+    /// Namespace of the list; `None` for all namespaces.
     pub namespace: Option<String>,
-    /// Whether the list must show the newest state.
+    /// Whether the list must show the newest state at the time of its request.
     pub is_newest: bool,
     /// Version that the request named with `resourceVersionMatch=Exact`.
     pub exact: Option<u64>,
-    /// When the first page was requested, in microseconds.
+    /// When the first page was requested, in microseconds since the start of the run.
     pub sent_us: u64,
-    /// When the last page arrived, in microseconds.
+    /// When the last page arrived, in microseconds since the start of the run.
     pub done_us: u64,
-    /// Version of the list.
+    /// resourceVersion of the list.
     pub version: u64,
     /// Leases of the list.
     pub items: Vec<(Key, State)>,
@@ -119,28 +119,28 @@ pub struct List {
 pub struct Feed {
     /// Client that watches.
     pub client: TaskId,
-    /// Namespace; `None` for all.
+    /// Namespace of the watch; `None` for all namespaces.
     pub namespace: Option<String>,
-    /// Version of the list.
+    /// resourceVersion of the list, at which the watch starts.
     pub start: u64,
-    /// Version up to which the watcher has seen all events.
+    /// resourceVersion up to which the watcher has seen all events.
     pub seen: u64,
     /// Events in the order of arrival.
     pub events: Vec<Seen>,
-    /// Whether the watch lasts until the end of the run.
+    /// Whether the watch lasts until the end of the run. If not, the watcher listed again.
     pub is_open: bool,
 }
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When the event arrived, in microseconds.
+    /// When the event arrived, in microseconds since the start of the run.
     pub at_us: u64,
     /// Lease of the event.
     pub key: Key,
     /// Kind of the event.
     pub kind: SeenKind,
-    /// State of the Lease; for a deletion, the last state with the version of the deletion.
+    /// State of the Lease. For a deletion, the last state, with the resourceVersion of the deletion.
     pub state: State,
 }
 
@@ -155,12 +155,12 @@ pub enum SeenKind {
     Modified,
 }
 
-/// Period in which a candidate believed that it was the leader.
+/// A period in which a candidate of a leader election believed that it was the leader.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Lease of the lock.
+    /// The Lease that is the lock of the election.
     pub lock: Key,
-    /// The candidate.
+    /// The candidate that believed it.
     pub client: TaskId,
     /// Start of the period, in microseconds of true time.
     pub from_us: u64,
@@ -173,23 +173,23 @@ pub struct Term {
 pub struct History {
     /// Requests for single Leases, and deletions of collections.
     pub ops: Vec<Op>,
-    /// Lists.
+    /// All lists that clients received completely.
     pub lists: Vec<List>,
-    /// Watches.
+    /// All watches, with the events that they delivered.
     pub feeds: Vec<Feed>,
-    /// Leaders.
+    /// All periods in which a candidate believed that it was the leader.
     pub terms: Vec<Term>,
-    /// Start and end of each period in which a device was full, in microseconds.
+    /// Start and end of each period in which a device or etcd was full. In microseconds since the start of the run.
     pub full: Vec<(u64, u64)>,
-    /// Faults that clients found themselves.
+    /// Faults of the server that clients found themselves, in words.
     pub complaints: Vec<String>,
-    /// Clients and replicas that did not continue after all faults had ended.
+    /// Clients and replicas that did not continue after all faults had ended, in words.
     pub stalls: Vec<String>,
-    /// Counts of notable events.
+    /// Counts of notable events, for the statistics at the end.
     pub counts: Counts,
 }
 
-/// Counts by name.
+/// Counts of notable events, by name.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 impl History {
@@ -200,7 +200,7 @@ impl History {
         OpId(self.ops.len() - 1)
     }
 
-    /// Records the response of a request. `name` is the name that the server gave the Lease.
+    /// Records the outcome of a request. `name` is the Lease's key, if the server chose the name.
     pub fn end(&mut self, id: OpId, outcome: Outcome, name: Option<Key>, now_us: u64) {
         let op = &mut self.ops[id.0];
         op.done_us = if outcome == Outcome::Unknown { u64::MAX } else { now_us };

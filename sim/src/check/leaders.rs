@@ -1,9 +1,9 @@
-//! Checks of leaders: a lock has one leader at a time.
+//! Checks of leader elections: a lock has one leader at a time.
 
 use super::history::History;
 use super::timeline::named;
 
-/// Adds the periods with two leaders.
+/// Adds to `complaints` the periods in which a lock had two leaders.
 pub(super) fn check(history: &History, complaints: &mut Vec<String>) {
     for (index, one) in history.terms.iter().enumerate() {
         for other in &history.terms[index + 1..] {

@@ -1,8 +1,8 @@
-//! The checker: finds faults of the server in the history. It knows the API, but not the implementation.
+//! The checker: finds faults of the server in the history of a run. It knows the API, but not the implementation.
 //!
-//! Every write has a unique `renewTime`, so each state identifies its request. Every version names one state. The
-//! checker therefore need not search for an order: the versions give the order. Each request must fit into this order,
-//! between its sending and its response.
+//! Every write has a unique `renewTime`, so each state identifies the request that wrote it. Every resourceVersion
+//! names one state. The checker therefore need not search for an order of the writes: the versions give the order. Each
+//! request must fit into this order, between its sending and its response.
 
 mod feeds;
 pub mod history;
@@ -14,7 +14,7 @@ mod writes;
 use history::History;
 use timeline::Timeline;
 
-/// Returns the faults in a history.
+/// Returns the faults of the server that a history shows, in words.
 #[must_use]
 pub fn check(history: &History) -> Vec<String> {
     let mut complaints = [&history.stalls[..], &history.complaints].concat();

@@ -4,7 +4,7 @@ use super::history::{Base, History, Kind, List, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
 use crate::clients::lister::is_ordered;
 
-/// Adds the faults of reads.
+/// Adds to `complaints` the faults that the reads in the history show.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     for op in &history.ops {
         check_op(timeline, op, complaints);
@@ -38,7 +38,7 @@ fn check_op(timeline: &Timeline, op: &Op, complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns the newest state of the Lease that any client had seen when the request was sent.
+/// Returns the newest state of the Lease that any client had seen when the request of `op` was sent.
 fn last_known<'t>(timeline: &'t Timeline, op: &Op) -> Option<&'t Entry> {
     timeline.chain(&op.key).rfind(|entry| entry.known_us < op.sent_us)
 }
@@ -58,13 +58,13 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
             return true;
         }
     }
-    // An unanswered update may have created the Lease, unseen by any client.
+    // An update without a response may have created the Lease, without any client having seen it.
     let known = last_known(timeline, op);
     known.is_none_or(|known| known.is_deleted)
         && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())
 }
 
-/// Whether the state that an update was made from was the newest state from request to response.
+/// Whether an update was made from a state that was the Lease's newest state from request to response.
 fn is_current_throughout(timeline: &Timeline, op: &Op) -> bool {
     let Base::Version(base) = op.base else { return false };
     let mut chain = timeline.chain(&op.key).skip_while(|entry| entry.version < base);

@@ -1,36 +1,38 @@
-//! The timeline: all versions that a client has seen, in order, each with bounds for the time of its write.
+//! The timeline: all resourceVersions that clients have seen, in order. Each has bounds for the time of its write.
 
 use super::history::{History, Key, Kind, Op, Outcome, SeenKind, State};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One version.
+/// One resourceVersion, with the state that it names.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) version: u64,
     pub(super) key: Key,
-    /// State of the Lease; for a deletion, the state before it.
+    /// State of the Lease at this version; for a deletion, the state before the deletion.
     pub(super) state: State,
     pub(super) is_deleted: bool,
-    /// When a client first saw the version, in microseconds. The write happened before this time.
+    /// When a client first saw the version, in microseconds since the start of the run. The write happened before this
+    /// time.
     pub(super) known_us: u64,
-    /// When the earliest request that can have caused the version was sent, in microseconds. The write happened after
-    /// this time.
+    /// Send time of the earliest request that can have caused the version, in microseconds since the start of the run.
+    /// The write happened after this time.
     pub(super) sent_us: u64,
 }
 
-/// All versions that a client has seen.
+/// All resourceVersions that clients have seen.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// Entries in the order of their versions.
+    /// One entry for each version, in the order of the versions.
     pub(super) entries: Vec<Entry>,
-    /// Indexes of the entries of each Lease.
+    /// For each Lease, the indexes of its entries.
     pub(super) chains: BTreeMap<Key, Vec<usize>>,
-    /// Ranges of versions, from (exclusive) and to (inclusive), that a watcher of all namespaces has seen completely.
+    /// Ranges of versions, each from (exclusive) and to (inclusive), of which a watcher of all namespaces has seen
+    /// every event.
     covered: Vec<(u64, u64)>,
 }
 
 impl Timeline {
-    /// Builds the timeline of a history. Contradictions go to `complaints`.
+    /// Builds the timeline of a history. Adds contradictions between observations to `complaints`.
     pub(super) fn of(history: &History, complaints: &mut Vec<String>) -> Self {
         let mut found: BTreeMap<u64, Entry> = BTreeMap::new();
         let mut see = |key: &Key, state: &State, is_deleted: bool, at_us: u64| {
@@ -88,8 +90,8 @@ impl Timeline {
         self.covered = merged;
     }
 
-    /// Sets when the earliest request that can have caused each version was sent. The response to a deletion can lower
-    /// `known_us`.
+    /// Sets `sent_us` of each version: the send time of the earliest request that can have caused it. For a deletion,
+    /// the response of the deleting request can also lower `known_us`.
     fn set_sent(&mut self, history: &History, complaints: &mut Vec<String>) {
         let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
         let deletions: Vec<&Op> = history
@@ -122,7 +124,7 @@ impl Timeline {
         }
     }
 
-    /// Whether the timeline has all versions after `start` up to `end`.
+    /// Whether the timeline contains every version after `start`, up to `end`.
     pub(super) fn is_covered(&self, start: u64, end: u64) -> bool {
         start >= end || self.covered.iter().any(|(from, to)| *from <= start && end <= *to)
     }
@@ -133,7 +135,7 @@ impl Timeline {
         indexes.iter().map(|index| &self.entries[*index])
     }
 
-    /// Returns the newest version that a client has seen.
+    /// Returns the newest resourceVersion that any client has seen.
     pub(super) fn last_version(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.version)
     }

@@ -1,10 +1,11 @@
-//! Checks of writes: each acknowledged write exists once, on the base that it names. Each state has a write.
+//! Checks of writes: each acknowledged write took effect once, on the state that it names. Each state has a request
+//! that wrote it.
 
 use super::history::{Base, History, Key, Kind, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
 use std::collections::BTreeMap;
 
-/// Adds the faults of writes.
+/// Adds to `complaints` the faults that the writes in the history show.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
     check_authors(timeline, &by_tag, complaints);
@@ -73,7 +74,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // No watcher has seen all versions in between, so another state may lie between the two.
+                // If no watcher has seen every version between the two states, another state may lie between them.
                 if from >= base || is_whole {
                     complaints.push(format!(
                         "version {version} of {name} was made from {base}, but the version before it is {from}: \
@@ -113,7 +114,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Microseconds after a device has space again in which writes may still find it full.
+/// Time after a device has space again in which writes may still be refused as full, in microseconds.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {
@@ -133,7 +134,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
                     complaints.push(format!("{kind:?} of {name} found no space, but there was space"));
                 }
             }
-            // An update of a Lease must name a version.
+            // The API requires that an update of a Lease names a resourceVersion.
             (Outcome::Refused(422), Kind::Put) if op.base == Base::Any => {}
             (Outcome::Refused(404 | 409 | 429 | 503), _) => {}
             (Outcome::Refused(status), kind) => {
@@ -144,7 +145,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
     }
 }
 
-/// Checks that each acknowledged deletion took effect exactly once.
+/// Checks that each acknowledged deletion of a Lease took effect exactly once.
 fn check_deletions(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
     let deleted = timeline.deleted_uids();
     let end = timeline.last_version();

@@ -1,14 +1,14 @@
-//! The auditor: checks at the end of a run whether the server works again, and lists all Leases.
+//! The auditor: a client that checks at the end of a run that the server works again, and lists all Leases.
 
 use super::http::Http;
 use super::{Answer, Client, lease, lister};
 use crate::check::history::Key;
 use crate::kernel::{MS, SECOND};
 
-/// Namespace of the auditor's Lease.
+/// Namespace of the Lease that the auditor writes.
 pub const NAMESPACE: &str = "audit";
 
-/// Waits until `at_us`, writes once, and lists.
+/// Waits until `at_us`, writes a Lease until a write succeeds or `until_us` is over, and lists all Leases.
 pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
     client.context.sleep(at_us).await;
     let key = Key { namespace: NAMESPACE.to_owned(), name: "last".to_owned() };

@@ -1,14 +1,14 @@
-//! A client that sends all kinds of requests for a few names, which it shares with other clients.
+//! A client that sends all kinds of requests for a few Leases, which other clients write too.
 
 use super::{Answer, Client, lease, version_of};
 use crate::check::history::Key;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Namespace of these clients.
+/// Namespace of these Leases.
 pub const NAMESPACE: &str = "mixed";
 
-/// Runs the client until the run ends.
+/// Sends random requests at random times until the run ends.
 pub async fn run(mut client: Client) {
     let mut known: BTreeMap<String, Value> = BTreeMap::new();
     loop {
@@ -72,7 +72,7 @@ async fn step(client: &mut Client, key: &Key, choice: u8, known: Option<&Value>)
     }
 }
 
-/// Adds a long annotation, if the run has them.
+/// Adds a long annotation to a Lease, if the run uses long annotations.
 fn with_text(client: &Client, mut value: Value) -> Value {
     let bytes = client.context.sim.swarm.text_bytes;
     if bytes > 0 {

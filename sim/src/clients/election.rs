@@ -1,34 +1,34 @@
-//! A candidate for a lock (client-go `tools/leaderelection`, `leaderelection.go`).
+//! A candidate in a leader election (client-go `tools/leaderelection`, `leaderelection.go`).
 
 use super::{Answer, Client, lease};
 use crate::check::history::{Key, Term};
 use crate::kernel::SECOND;
 use serde_json::{Value, json};
 
-/// Namespace of the locks.
+/// Namespace of the Leases that are locks.
 pub const NAMESPACE: &str = "kube-system";
 
 const LEASE_US: u64 = 15 * SECOND;
 const RENEW_DEADLINE_US: u64 = 10 * SECOND;
 const RETRY_US: u64 = 2 * SECOND;
-/// Maximum time that a leader acts after it sent its last successful renewal: the renewal deadline and one retry
-/// period. The time counts from the sending, since a response can be late.
+/// Maximum time for which a leader acts after it sent its last successful renewal, in microseconds: the renewal
+/// deadline and one retry period. The time begins with the sending of the renewal, since the response can be late.
 const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 
 struct Candidate {
     client: Client,
     lock: Key,
-    /// Spec of the Lease as last observed, and when this spec was first observed, in microseconds. The server sets no
-    /// field of a spec.
+    /// Spec of the lock's Lease as last observed, and when the candidate first observed this spec, in microseconds. The
+    /// server sets no field of a spec.
     observed: Option<Value>,
     observed_us: u64,
-    /// Object that the next update is based on.
+    /// The Lease that the next update is based on.
     object: Option<Value>,
-    /// When the last successful write was sent, in microseconds.
+    /// When the last successful write of the lock was sent, in microseconds.
     written_us: u64,
 }
 
-/// Runs the candidate until the run ends.
+/// Runs the candidate until the run ends: acquires the lock, leads for some time, and releases the lock.
 pub async fn run(client: Client, index: usize) {
     let lock = Key { namespace: NAMESPACE.to_owned(), name: format!("lock-{index}") };
     let mut candidate = Candidate { client, lock, observed: None, observed_us: 0, object: None, written_us: 0 };
@@ -43,7 +43,7 @@ pub async fn run(client: Client, index: usize) {
 }
 
 impl Candidate {
-    /// Tries until the candidate leads or the run ends.
+    /// Tries to acquire the lock until the candidate leads or the run ends.
     async fn acquire(&mut self) {
         while !self.try_once().await && !self.client.context.is_ending() {
             let wait_us = self.client.context.random(|random| RETRY_US + random.u64(0..RETRY_US * 12 / 10));
@@ -51,7 +51,7 @@ impl Candidate {
         }
     }
 
-    /// Renews until renewals fail for the deadline, or the candidate releases the lock.
+    /// Renews the lock until no renewal succeeds within the deadline, or until the candidate releases the lock.
     async fn lead(&mut self) {
         if !self.is_leader() {
             return;
@@ -68,7 +68,7 @@ impl Candidate {
         'terms: while !self.client.context.is_ending() && self.client.context.now_us() < gives_back_us {
             let deadline_us = self.client.context.now_us() + RENEW_DEADLINE_US;
             loop {
-                // The deadline also bounds the request.
+                // The renewal deadline also limits the time of each request.
                 self.client.within_us = (deadline_us - self.client.context.now_us()).min(5 * SECOND);
                 if self.try_once().await && self.is_leader() {
                     break;
@@ -92,7 +92,7 @@ impl Candidate {
         }
     }
 
-    /// `tryAcquireOrRenew`.
+    /// Tries once to acquire or renew the lock, as `tryAcquireOrRenew` of client-go.
     async fn try_once(&mut self) -> bool {
         let now_us = self.client.context.now_us();
         if self.is_leader()

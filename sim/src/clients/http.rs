@@ -1,17 +1,18 @@
-//! The clients' HTTP/1.1. It shares no code with the server, so that it shares no mistakes.
+//! The HTTP/1.1 code of the clients. It shares no code with the server, so that clients and server cannot share a
+//! mistake.
 
 use crate::kernel::{Context, LinkId, Received};
 use memchr::memmem;
 
-/// A connection of a client, opened on first use.
+/// A client's connection to a server, which is opened on first use.
 #[derive(Debug)]
 pub struct Http {
     node: usize,
     window: usize,
     link: Option<LinkId>,
-    /// Bytes that were received, but not read.
+    /// Bytes that were received and not parsed yet.
     buffer: Vec<u8>,
-    /// Bytes left of the current chunk; `None` before its size line.
+    /// Number of bytes of the current chunk, without its end of line; `None` before the line with the chunk's size.
     chunk_left: Option<usize>,
 }
 
@@ -24,18 +25,18 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// A request without a response. The server may have served it.
+/// The request got no response. The server may have served the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// Next item of a watch.
+/// What a watch delivered next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// One event.
+    /// The JSON of one event.
     Event(Vec<u8>),
     /// End of the watch, orderly or not.
     End,
-    /// No item in time.
+    /// No event arrived in time.
     Nothing,
 }
 
@@ -54,31 +55,31 @@ pub struct Request<'r> {
 
 struct Head {
     status: u16,
-    /// Length of the body; `None` if it is chunked.
+    /// Length of the body in bytes; `None` if the body is chunked.
     length: Option<usize>,
     closes: bool,
 }
 
-/// Maximum number of unread bytes on the connection of a client that reads at once.
+/// Maximum number of unread bytes on a connection whose client reads at once.
 const WINDOW: usize = 1 << 24;
 
 impl Http {
-    /// Creates a client of a server.
+    /// Creates a client of the server `node`, without a connection.
     #[must_use]
     pub fn new(node: usize) -> Self {
         Self::with_window(node, WINDOW)
     }
 
-    /// Creates a client whose connection may hold `window` unread bytes.
+    /// Creates a client whose connection can have up to `window` unread bytes.
     #[must_use]
     pub fn with_window(node: usize, window: usize) -> Self {
         Self { node, window, link: None, buffer: Vec::new(), chunk_left: None }
     }
 
-    /// Sends a request and waits for the response, for at most `within_us` microseconds.
+    /// Sends a request and waits at most `within_us` microseconds for the response.
     ///
     /// # Errors
-    /// [`Lost`]; the next request goes over a new connection.
+    /// [`Lost`], if no response arrives in time. The next request then uses a new connection.
     pub async fn request(
         &mut self,
         context: &Context,
@@ -106,10 +107,10 @@ impl Http {
         Ok(Response { status: head.status, body })
     }
 
-    /// Starts a watch. [`Http::line`] returns its events if the status is 200.
+    /// Starts a watch. If the status of the response is 200, [`Http::line`] returns the events.
     ///
     /// # Errors
-    /// [`Lost`].
+    /// [`Lost`], if no response arrives in time.
     pub async fn watch(&mut self, context: &Context, target: &str, within_us: u64) -> Result<Response, Lost> {
         let end_us = context.now_us() + within_us;
         let request = Request { method: "GET", target, content_type: "", body: "" };
@@ -123,7 +124,8 @@ impl Http {
         Ok(Response { status: head.status, body })
     }
 
-    /// Waits for the next event of a watch until `end_us`. `partial` keeps an incomplete event.
+    /// Waits for the next event of a watch, until `end_us` at the latest. `partial` stores an event that is incomplete
+    /// so far.
     pub async fn line(&mut self, context: &Context, partial: &mut Vec<u8>, end_us: u64) -> Line {
         loop {
             if let Some(end) = memchr::memchr(b'\n', partial) {
@@ -152,7 +154,7 @@ impl Http {
             Some(link) if !context.sim.net.borrow().is_ended(link) && self.buffer.is_empty() => link,
             _ => {
                 self.close(context);
-                // With replicas, each connection goes to a random one.
+                // In a run with replicas, each connection is opened to a random replica.
                 let replicas = context.sim.swarm.replicas;
                 let node = if replicas > 1 { context.random(|random| random.usize(..replicas)) } else { self.node };
                 context.sim.open(context.id, node, self.window)
@@ -176,7 +178,7 @@ impl Http {
         }
     }
 
-    /// Waits until the buffer has this many bytes.
+    /// Waits until the buffer contains this number of bytes.
     async fn fill(&mut self, context: &Context, bytes: usize, end_us: u64) -> Result<(), Lost> {
         while self.buffer.len() < bytes {
             self.more(context, end_us).await?;
@@ -198,7 +200,7 @@ impl Http {
         }
     }
 
-    /// Returns a whole chunk, or `None` at the end of the body.
+    /// Returns the next chunk of a body as a whole; `None` at the end of the body.
     async fn chunk(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
         match self.chunk_or_nothing(context, end_us).await? {
             Some(bytes) if bytes.is_empty() => {
@@ -209,7 +211,7 @@ impl Http {
         }
     }
 
-    /// Returns a part of a chunk: empty if none arrived in time, `None` at the end of the body.
+    /// Returns the next chunk of a body: empty if none was complete in time, `None` at the end of the body.
     async fn chunk_or_nothing(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
         loop {
             if let Some(left) = self.chunk_left {

@@ -1,25 +1,25 @@
-//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). It renews from the last object that
-//! it received. After a failure it reads the Lease again.
+//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). The kubelet renews its Lease with
+//! the last object that it received. After a failed renewal it reads the Lease again.
 
 use super::{Answer, Client, lease};
 use crate::check::history::Key;
 use crate::kernel::{MS, SECOND};
 use serde_json::{Value, json};
 
-/// Namespace of the nodes.
+/// Namespace of the nodes' Leases.
 pub const NAMESPACE: &str = "kube-node-lease";
 
-/// Attempts of one renewal. After a conflict the next attempt uses the new state.
+/// Maximum number of attempts of one renewal. After a conflict, the next attempt is based on the Lease's new state.
 const UPDATES_MAX: usize = 5;
 
-/// Runs the kubelet until the run ends.
+/// Renews the node's Lease periodically until the run ends.
 pub async fn run(mut client: Client, index: usize) {
     let key = Key { namespace: NAMESPACE.to_owned(), name: format!("node-{index}") };
     let mut latest: Option<Value> = None;
     while !client.context.is_ending() {
         latest = sync(&mut client, &key, latest).await;
         let period_us = client.context.sim.swarm.renewal_us;
-        // Jitter of 4 %.
+        // The kubelet prolongs its period at random by up to 4 %.
         let wait_us = period_us + client.context.random(|random| random.u64(0..=period_us / 25));
         client.context.sleep(wait_us).await;
     }
@@ -59,7 +59,7 @@ async fn retry_update(client: &mut Client, key: &Key, mut base: Value) -> Option
     None
 }
 
-/// Returns the Lease, and whether it was created. An absent Lease is created.
+/// Returns the node's Lease, and whether this call created it. A Lease that does not exist is created.
 async fn ensure(client: &mut Client, key: &Key) -> Option<(Value, bool)> {
     let mut wait_us = 100 * MS;
     loop {

@@ -1,25 +1,25 @@
-//! Leases as clients write and read them.
+//! Paths, objects and times of Leases, as the clients write and parse them.
 
 use crate::check::history::{Key, State};
 use serde_json::{Value, json};
 use twox_hash::XxHash3_64;
 
-/// Path of the Leases of a namespace.
+/// Returns the path of the Leases of a namespace.
 #[must_use]
 pub fn collection(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-/// Path of all Leases.
+/// Path of the Leases of all namespaces.
 pub const ALL: &str = "/apis/coordination.k8s.io/v1/leases";
 
-/// Path of a Lease.
+/// Returns the path of a Lease.
 #[must_use]
 pub fn path(key: &Key) -> String {
     format!("{}/{}", collection(&key.namespace), key.name)
 }
 
-/// Creates a Lease without the fields that the server sets.
+/// Builds a Lease without the fields that the server sets. `tag` is its `renewTime`.
 #[must_use]
 pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     json!({
@@ -29,7 +29,7 @@ pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     })
 }
 
-/// Returns the history's state of an object from a server.
+/// Returns the state for the history of a Lease that a server sent; `None` if a field is missing.
 #[must_use]
 pub fn state(lease: &Value) -> Option<State> {
     let metadata = &lease["metadata"];
@@ -42,14 +42,14 @@ pub fn state(lease: &Value) -> Option<State> {
     })
 }
 
-/// Returns the key of an object from a server.
+/// Returns the key of a Lease that a server sent; `None` if a field is missing.
 #[must_use]
 pub fn key(lease: &Value) -> Option<Key> {
     let metadata = &lease["metadata"];
     Some(Key { namespace: metadata["namespace"].as_str()?.to_owned(), name: metadata["name"].as_str()?.to_owned() })
 }
 
-/// Formats a time as the API's MicroTime.
+/// Formats microseconds since 1970 as a `MicroTime` of the API.
 #[must_use]
 pub fn micro_time(us: u64) -> String {
     let (days, rest) = (us / DAY_US, us % DAY_US);
@@ -59,7 +59,7 @@ pub fn micro_time(us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{us:06}Z")
 }
 
-/// Parses a time that [`micro_time`] formatted.
+/// Parses a `MicroTime` that [`micro_time`] formatted. Returns microseconds since 1970.
 #[must_use]
 pub fn parse_micro_time(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
@@ -70,7 +70,7 @@ pub fn parse_micro_time(text: &str) -> Option<u64> {
 
 const DAY_US: u64 = 86_400_000_000;
 
-/// Days since 1970 of a date after 1970 (H. Hinnant, `days_from_civil`).
+/// Returns the days from 1970 to a later date (H. Hinnant, `days_from_civil`).
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year / 400, year % 400);

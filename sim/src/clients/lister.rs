@@ -1,4 +1,4 @@
-//! A client that lists the newest state or the state at a version. A list is whole or in pages.
+//! A client that lists the newest state or the state at a version, in one response or in pages.
 
 use super::http::{Http, Request};
 use super::watcher::items;
@@ -8,7 +8,7 @@ use crate::kernel::{Context, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Microseconds after which a page is abandoned.
+/// Time after which the request for a page is abandoned, in microseconds.
 const WITHIN_US: u64 = 20 * SECOND;
 
 /// Runs the client until the run ends.
@@ -27,7 +27,8 @@ pub async fn run(context: Context, node: usize) {
     }
 }
 
-/// Lists all Leases, in the newest state or at a version. Returns `None` if a page was refused or lost.
+/// Lists all Leases, in the newest state or at the version `exact`. Returns `None` if a page was refused or got no
+/// response.
 pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit: usize) -> Option<List> {
     let sent_us = context.now_us();
     let mut list: Option<List> = None;
@@ -66,7 +67,7 @@ pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit:
     }
 }
 
-/// Whether the keys are in order and without duplicates.
+/// Whether the items of a list are in the order of their keys, without duplicates.
 #[must_use]
 pub fn is_ordered(items: &[(crate::check::history::Key, State)]) -> bool {
     items.is_sorted_by(|(one, _), (other, _)| one < other)

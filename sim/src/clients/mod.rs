@@ -1,4 +1,5 @@
-//! Clients. They behave as real clients do. The history records everything that they observe.
+//! The simulated clients, which behave as real clients of the API do. They record everything that they observe in the
+//! history.
 
 pub mod auditor;
 pub mod crud;
@@ -14,26 +15,26 @@ use crate::kernel::Context;
 use http::{Http, Lost, Request};
 use serde_json::Value;
 
-/// A client that reads and writes single Leases and records its requests.
+/// A client that reads and writes single Leases, and records its requests in the history.
 #[derive(Debug)]
 pub struct Client {
-    /// Clock, network, random numbers and log.
+    /// The client's access to the clock, the network, random numbers and the log.
     pub context: Context,
     http: Http,
-    /// Microseconds after which a request is abandoned.
+    /// Time after which a request is abandoned, in microseconds.
     pub within_us: u64,
-    /// Body of the last response, unchanged.
+    /// Body of the last response with a Lease, unchanged.
     last_body: Vec<u8>,
 }
 
-/// Response to a request.
+/// The response to a request, as the client interprets it.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Object from the server.
     Object(Value),
-    /// Another success.
+    /// A successful response that is not a Lease.
     Done(Value),
-    /// Status code of a refusal.
+    /// Status code of a refusal by the server.
     Refused(u16),
     /// No response: the request may have taken effect.
     Lost,
@@ -45,20 +46,20 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 pub const JSON: &str = "application/json";
 
 impl Client {
-    /// Creates a client of a server.
+    /// Creates a client of the server `node`, without a connection.
     #[must_use]
     pub fn new(context: Context, node: usize, within_us: u64) -> Self {
         Self { context, http: Http::new(node), within_us, last_body: Vec::new() }
     }
 
-    /// Creates a Lease.
+    /// Sends a POST that creates a Lease. `options` is empty, or requests a dry run.
     pub async fn create(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
         let target = format!("{}{options}", lease::collection(&key.namespace));
         let kind = if options.is_empty() { Kind::Create } else { Kind::Dry };
         self.write("POST", &target, JSON, lease, (kind, key.clone(), tag, Base::Absent)).await
     }
 
-    /// Replaces a Lease. `lease` may name the version that it is based on.
+    /// Replaces a Lease. If `lease` has a resourceVersion, the update is based on that version.
     pub async fn put(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
         let target = format!("{}{options}", lease::path(key));
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
@@ -67,8 +68,8 @@ impl Client {
         self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
     }
 
-    /// Renews a Lease with the last response's object, byte for byte, except for the time. Returns `None` if the last
-    /// response is not `base`.
+    /// Renews a Lease with the object in the last response, byte for byte, except for `renewTime`. Returns `None` if
+    /// the last response is not `base`.
     pub async fn renew(&mut self, key: &Key, base: &Value, tag: u64) -> Option<Answer> {
         let text = str::from_utf8(&self.last_body).ok()?;
         let time = base["spec"]["renewTime"].as_str()?;
@@ -86,14 +87,14 @@ impl Client {
         Some(self.finish(op, &Request { method: "PUT", target: &target, content_type: JSON, body: &body }).await)
     }
 
-    /// Patches a Lease.
+    /// Sends a PATCH of a Lease with a merge patch. `options` is empty, or requests a dry run.
     pub async fn patch(&mut self, key: &Key, patch: &Value, tag: u64, options: &str) -> Answer {
         let target = format!("{}{options}", lease::path(key));
         let kind = if options.is_empty() { Kind::Patch } else { Kind::Dry };
         self.write("PATCH", &target, MERGE_PATCH, patch, (kind, key.clone(), tag, Base::Any)).await
     }
 
-    /// Reads a Lease.
+    /// Sends a GET of a Lease.
     pub async fn get(&mut self, key: &Key) -> Answer {
         let target = lease::path(key);
         let op = self.begin(Kind::Get, key.clone(), 0, Base::Any);
@@ -101,7 +102,7 @@ impl Client {
         self.finish(op, &request).await
     }
 
-    /// Deletes a Lease.
+    /// Sends a DELETE of a Lease. `options` is empty, or requests a dry run.
     pub async fn delete(&mut self, key: &Key, options: &str) -> Answer {
         let target = format!("{}{options}", lease::path(key));
         let kind = if options.is_empty() { Kind::Delete } else { Kind::Dry };
@@ -110,7 +111,7 @@ impl Client {
         self.finish(op, &request).await
     }
 
-    /// Deletes all Leases of a namespace.
+    /// Sends a DELETE of all Leases in a namespace.
     pub async fn delete_collection(&mut self, namespace: &str) -> Answer {
         let target = lease::collection(namespace);
         let key = Key { namespace: namespace.to_owned(), name: String::new() };
@@ -187,7 +188,7 @@ fn outcome(answer: &Answer) -> Outcome {
             let items = value["items"].as_array().map(Vec::as_slice).unwrap_or_default();
             Outcome::Deleted(items.iter().filter_map(|item| lease::state(item).map(|state| state.uid)).collect())
         }
-        // With 500 and 504 the server does not know the outcome either.
+        // After the status codes 500 and 504, the server itself does not know whether the request took effect.
         Answer::Refused(500 | 504) | Answer::Lost => Outcome::Unknown,
         Answer::Refused(status) => Outcome::Refused(*status),
     }
@@ -204,7 +205,7 @@ fn shown(answer: &Answer) -> String {
     }
 }
 
-/// Returns the version of an object from a server.
+/// Returns the resourceVersion of an object or list that a server sent.
 #[must_use]
 pub fn version_of(value: &Value) -> Option<u64> {
     value["metadata"]["resourceVersion"].as_str()?.parse().ok()

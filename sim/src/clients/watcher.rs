@@ -8,10 +8,10 @@ use crate::kernel::{Context, MS, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Unread bytes that a slow reader's connection may hold.
+/// Maximum number of unread bytes on the connection of a watcher that reads slowly.
 const SLOW_WINDOW: usize = 700;
 
-/// Microseconds after which an unanswered request is abandoned.
+/// Time after which a request without a response is abandoned, in microseconds.
 const WITHIN_US: u64 = 20 * SECOND;
 
 struct Watcher {
@@ -24,15 +24,15 @@ struct Watcher {
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The version is too old.
+    /// The version to watch from has expired (410).
     Expired,
     /// Any other reason, after which the watch is resumed.
     Otherwise,
 }
 
-/// Runs the watcher without end. `namespace` is `None` for all namespaces.
+/// Runs the watcher without end. It watches one namespace, or all namespaces if `namespace` is `None`.
 pub async fn run(context: Context, node: usize, namespace: Option<String>, is_slow: bool) {
-    // An event with a long annotation should take a few windows, not hundreds.
+    // An event with a long annotation should need a few reads of the connection, not hundreds.
     let window = SLOW_WINDOW.max(context.sim.swarm.text_bytes);
     let http = if is_slow { Http::with_window(node, window) } else { Http::new(node) };
     let mut watcher = Watcher { context, http, namespace, is_slow };
@@ -43,9 +43,9 @@ pub async fn run(context: Context, node: usize, namespace: Option<String>, is_sl
             continue;
         };
         let window = watcher.context.sim.swarm.window_events as u64;
-        // A list at version 0 may come from a replica that lags.
+        // A list at version 0 may come from a replica that is behind the others.
         let swarm = &watcher.context.sim.swarm;
-        // A journal over its budget does not fill the watch window at a start.
+        // If the journal exceeds its maximum size, a start of the server does not restore the watch window.
         let is_telling = (is_newest || swarm.replicas == 0) && swarm.journal_bytes_max == u64::MAX;
         if let Some(seen) = expired_at.filter(|seen| is_telling && start.saturating_sub(*seen) < window) {
             watcher.complain(format!("410 at version {seen}, which is in the window: the next list is at {start}"));
@@ -73,10 +73,11 @@ impl Watcher {
         self.context.sleep(wait_us).await;
     }
 
-    /// Lists, and returns the version of the list and whether it had to be the newest.
+    /// Lists, and returns the version of the list. Also returns whether the list had to show the newest state.
     async fn list(&mut self) -> Option<(u64, bool)> {
         let sent_us = self.context.now_us();
-        // A reflector's first list accepts any state. Later lists do too, if the reflector knows no version.
+        // A reflector's first list accepts any state. Later lists also accept any state, if the reflector knows no
+        // version.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
         let request = Request { method: "GET", target: &target, content_type: "", body: "" };
@@ -121,8 +122,8 @@ impl Watcher {
             self.context.sim.count("watches resumed");
         }
         let mut partial = Vec::new();
-        // A watch that is silent for longer than its timeout has lost its connection. A paused server ends watches
-        // late.
+        // If a watch delivers nothing for longer than its timeout, its connection is lost. A server whose process was
+        // paused ends watches late.
         let mut end_us = self.context.now_us() + (seconds + 30) * SECOND;
         let mut paused_us = self.context.sim.paused_us();
         loop {
@@ -151,7 +152,7 @@ impl Watcher {
         }
     }
 
-    /// Records an event. Returns why the watch has ended, if it has.
+    /// Records an event in the history. Returns why the watch has ended, if this event ends it.
     fn take(&self, feed: usize, line: &[u8]) -> Option<Ended> {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
             self.complain(format!("an event that is not JSON: {}", String::from_utf8_lossy(line)));
@@ -202,7 +203,7 @@ impl Watcher {
     }
 }
 
-/// Returns the Leases of a list.
+/// Returns the Leases in a list that a server sent; `None` if a field is missing.
 #[must_use]
 pub fn items(list: &Value) -> Option<Vec<(Key, State)>> {
     list["items"].as_array()?.iter().map(|item| Some((lease::key(item)?, lease::state(item)?))).collect()

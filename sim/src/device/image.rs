@@ -3,27 +3,27 @@
 use super::Unsynced;
 use fastrand::Rng;
 
-/// Selection of the unsynced changes that survive.
+/// Which of the unsynced changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
-    /// All changes: the process was killed, and the system continues.
+    /// All changes survive: only the process was killed, and the operating system continues.
     All,
-    /// All changes except one.
+    /// All changes survive except one.
     AllButOne,
-    /// Random bytes of random changes.
+    /// A random range of bytes survives of randomly chosen changes.
     AnyBytes,
-    /// Random whole changes.
+    /// Randomly chosen changes survive as a whole.
     AnyChanges,
-    /// Random sectors of the changes.
+    /// Randomly chosen sectors of the changes survive.
     AnySectors,
-    /// No change.
+    /// No change survives.
     Nothing,
-    /// The first changes, and a part of the next one, cut at any byte.
+    /// The first changes survive, and a part of the next change, which ends at any byte.
     Prefix,
 }
 
 impl PowerCut {
-    /// Draws a selection for a power cut.
+    /// Draws at random which changes survive a power cut.
     #[must_use]
     pub fn draw(random: &mut Rng) -> Self {
         let all = [

@@ -1,4 +1,4 @@
-//! A simulated block device under redb: a page cache, the durable bytes, and faults.
+//! A simulated block device for redb: one file with a page cache, the durable bytes, and faults.
 //!
 //! ```text
 //!   write ─► cache ── sync ─► durable
@@ -14,70 +14,70 @@ use fastrand::Rng;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a block. The device allocates whole blocks.
+/// Size of a block, in bytes. The device allocates whole blocks.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// A device. Clones share its state.
+/// A device with one file. Clones of the value share the device.
 #[derive(Clone, Debug, Default)]
 pub struct Device(Arc<Mutex<State>>);
 
-/// A change of the file that is not durable yet.
+/// A change of the file that no sync has made durable yet.
 #[derive(Clone, Debug)]
 pub enum Unsynced {
-    /// New length of the file.
+    /// New length of the file, in bytes.
     Length(usize),
-    /// Offset and bytes of a write.
+    /// A write: its offset in the file, and its bytes.
     Bytes(usize, Vec<u8>),
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that reads return.
+    /// Content of the file that reads return: the page cache.
     cache: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Unsynced>,
-    /// Whether each block is allocated.
+    /// For each block, whether it is allocated.
     blocks: Vec<bool>,
     faults: Faults,
-    /// Number of the server's start that may use the device.
+    /// Number of the server's start that may use the device. Earlier starts get errors.
     epoch: u64,
     /// Number of operations of this start.
     operations: u64,
     syncs: u64,
 }
 
-/// Faults of a device.
+/// The faults of a device: those to come, those of a deliberate bug, and those that have occurred.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Number of operations until the power fails. The last of them is executed in part.
+    /// Number of writes and syncs before the one in which the power fails. That write or sync is executed only in part.
     pub crash_in: Option<u64>,
-    /// Number of operations of one kind until an operation fails, and the kind.
+    /// Number of operations of one kind before the operation that fails, and the kind.
     pub error_in: Option<(u64, Operation)>,
-    /// Whether the device is full: no block can be allocated.
+    /// Whether the device is full, so that no block can be allocated.
     pub is_full: bool,
-    /// Deliberate bug: syncs do nothing.
+    /// Whether syncs do nothing: a deliberate bug.
     pub syncs_lie: bool,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Deliberate bug: a failed sync is retried, and the retry covers later writes only.
+    /// Whether a failed sync is retried, and the retry covers only later writes: a deliberate bug.
     pub retries_syncs: bool,
-    /// Whether the power has failed during an operation.
+    /// Whether the power has failed during an operation of this start.
     pub has_crashed: bool,
-    /// Whether an operation has failed.
+    /// Whether an operation of this start has failed.
     pub has_failed: bool,
-    /// Whether an allocation has failed.
+    /// Whether an allocation of this start has failed.
     pub was_full: bool,
 }
 
 /// State of the page cache after a failed sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedSyncs {
-    /// The pages stay dirty, so a later sync writes them.
+    /// The pages stay dirty, so a later sync makes them durable.
     #[default]
     Kept,
     /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them.
     Forgotten,
-    /// As with `Forgotten`, and the next start drops the page cache before it reads, as with `posix_fadvise`.
+    /// As with `Forgotten`; in addition, the next start drops the page cache before it reads, as with `posix_fadvise`.
     ForgottenAndCold,
 }
 
@@ -86,13 +86,13 @@ pub enum FailedSyncs {
 pub enum Operation {
     /// A read.
     Read,
-    /// A sync of all writes.
+    /// A sync, which makes all writes before it durable.
     Sync,
     /// A write.
     Write,
 }
 
-/// The device, as one start of a server uses it. It becomes invalid at the next start.
+/// A device as one start of a server sees it. At the next start, this value can no longer be used.
 #[derive(Debug)]
 pub struct Backend {
     device: Device,
@@ -106,7 +106,7 @@ impl Device {
         let mut state = self.state();
         state.epoch += 1;
         state.operations = 0;
-        // Pending faults remain, so that they can occur while the server recovers.
+        // Faults to come remain, so that they can occur while the server recovers.
         let faults = &mut state.faults;
         (faults.has_crashed, faults.has_failed, faults.was_full) = (false, false, false);
         if state.faults.failed_syncs == FailedSyncs::ForgottenAndCold {
@@ -129,7 +129,7 @@ impl Device {
         change(&mut self.state().faults)
     }
 
-    /// Cuts the power: a part of the unsynced changes survives, as `how` says.
+    /// Cuts the power. `how` decides which of the unsynced changes survive.
     pub fn cut_power(&self, random: &mut Rng, how: PowerCut) {
         let state = &mut *self.state();
         let image = image::image(random, how, &state.durable, &state.unsynced);
@@ -151,7 +151,7 @@ impl Device {
         })))
     }
 
-    /// Replaces the file by a copy. The copy's bytes are allocated and durable.
+    /// Replaces the file by the file of `copy`. All its bytes are allocated and durable.
     pub fn restore(&self, copy: &Self) {
         let bytes = copy.state().cache.clone();
         let state = &mut *self.state();
@@ -161,7 +161,7 @@ impl Device {
         state.cache = bytes;
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state().cache.len()
@@ -173,7 +173,7 @@ impl Device {
         self.len() == 0
     }
 
-    /// Flips a bit of the file.
+    /// Flips one bit of the file, in the page cache and in the durable bytes.
     pub fn flip(&self, byte: usize, bit: u8) {
         let state = &mut *self.state();
         for bytes in [&mut state.cache, &mut state.durable] {
@@ -194,7 +194,7 @@ impl Unsynced {
         match self {
             Self::Length(length) => bytes.resize(*length, 0),
             Self::Bytes(offset, data) => {
-                // The bytes lie after the end of the file, since the new length did not survive.
+                // The file may be shorter than the write's offset, because a new length of the file did not survive.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }
@@ -205,10 +205,10 @@ impl Unsynced {
 }
 
 impl State {
-    /// Counts an operation. Returns whether the power fails during it.
+    /// Counts an operation. Returns whether the power fails during the operation.
     ///
     /// # Errors
-    /// The operation fails.
+    /// If the operation fails, the power has failed, or the device belongs to a later start.
     fn begin(&mut self, epoch: u64, operation: Operation) -> io::Result<bool> {
         if epoch != self.epoch || self.faults.has_crashed {
             return Err(io::Error::other("the process has ended"));
@@ -236,10 +236,10 @@ impl State {
         Ok(false)
     }
 
-    /// Allocates the blocks of these bytes.
+    /// Allocates the blocks of the bytes from `start` to `end`.
     ///
     /// # Errors
-    /// The device is full.
+    /// If the device is full and a block is not allocated.
     fn allocate(&mut self, start: usize, end: usize) -> io::Result<()> {
         let (first, last) = (start / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
         if self.blocks.len() < last {
@@ -290,7 +290,7 @@ impl StorageBackend for Backend {
         let is_crash = state.begin(self.epoch, Operation::Write)?;
         let len = place(len);
         state.change(Unsynced::Length(len));
-        // The blocks after the new end are freed.
+        // The blocks after the new end of the file are freed.
         state.blocks.truncate(len.div_ceil(BLOCK_BYTES));
         if is_crash { Err(gone()) } else { Ok(()) }
     }
@@ -300,7 +300,7 @@ impl StorageBackend for Backend {
         let is_crash = match state.begin(self.epoch, Operation::Sync) {
             Ok(is_crash) => is_crash,
             Err(_) if state.faults.retries_syncs && state.faults.has_failed => {
-                // The kernel has marked the pages clean.
+                // As after a failed sync on Linux, the kernel has marked the pages clean.
                 state.unsynced.clear();
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! The readable log of a run.
+//! The readable log of a run, for `--log`.
 
 use std::fmt::Write;
 
@@ -9,25 +9,25 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates a log that keeps its lines.
+    /// Creates a log that stores its lines.
     #[must_use]
     pub fn on() -> Self {
         Self { text: Some(String::new()) }
     }
 
-    /// Creates a log that keeps nothing.
+    /// Creates a log that drops its lines.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Whether lines are kept.
+    /// Whether the log stores its lines.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.text.is_some()
     }
 
-    /// Adds a line.
+    /// Adds a line at the virtual time `now_us`: `who` does `what`.
     pub(super) fn push(&mut self, now_us: u64, who: &str, what: &str) {
         if let Some(text) = &mut self.text {
             let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
@@ -35,7 +35,7 @@ impl Log {
         }
     }
 
-    /// Returns the lines.
+    /// Returns all lines of the log as one text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text.unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Virtual time: events wait in a queue, and the clock moves from one event to the next.
+//! The simulation's core: events wait in a queue, and the virtual clock moves from one event to the next.
 //!
-//! This module owns the clock, the queue, the random numbers, the network, the history and the log. It does not know
-//! Leases. Events of the same microsecond happen in the order of their scheduling, so a seed gives one run.
+//! This module owns the clock, the queue of events, the random numbers, the network, the history and the log. It does
+//! not know Leases. Events of the same microsecond happen in the order of their scheduling, so a seed always gives the
+//! same run.
 
 mod log;
 mod net;
@@ -49,19 +50,19 @@ pub struct Sim {
 /// An event of a run.
 #[derive(Debug)]
 pub enum Event {
-    /// A client can continue.
+    /// A client's task can continue.
     Task(TaskId),
-    /// Bytes or an end arrive at the client's end of a connection.
+    /// Bytes arrive at the client's end of a connection, or the end of the stream.
     ToClient(LinkId, Inbound),
-    /// Bytes or an end arrive at the server's end of a connection.
+    /// Bytes arrive at the server's end of a connection, or the end of the stream.
     ToServer(LinkId, Inbound),
-    /// An event of a server.
+    /// An event in a server.
     Node {
-        /// Index of the server.
+        /// Index of the server's machine.
         node: usize,
-        /// Number of the server's start; an event of an earlier start has no effect.
+        /// Number of the server's start. If the server was started again, the event has no effect.
         epoch: u64,
-        /// Kind of the event.
+        /// Kind of the event in the server.
         what: NodeEvent,
     },
     /// An event in etcd, or between etcd and a replica.
@@ -70,14 +71,14 @@ pub enum Event {
     Fault(crate::faults::Fault),
 }
 
-/// Kind of a server's event.
+/// Kind of an event in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
     /// The event loop runs a turn.
     Turn,
-    /// The worker executes its next command.
+    /// The store's worker executes its next command.
     Work,
-    /// The worker's events reach the event loop.
+    /// An event of the store's worker reaches the event loop.
     Deliver,
 }
 
@@ -109,7 +110,7 @@ impl Ord for Scheduled {
 }
 
 impl Sim {
-    /// Creates a run at its beginning.
+    /// Creates the state at the start of a run.
     #[must_use]
     pub fn new(swarm: Swarm, random: Rng, log: Log) -> Self {
         Self {
@@ -128,13 +129,13 @@ impl Sim {
         }
     }
 
-    /// True time: microseconds since the run began. It never jumps.
+    /// Returns the true time: microseconds since the start of the run. It never jumps.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now_us.get()
     }
 
-    /// The wall clock, in microseconds since 1970. It jumps.
+    /// Returns the time of the wall clock, in microseconds since 1970. The wall clock can jump.
     #[must_use]
     pub fn wall_us(&self) -> u64 {
         (EPOCH_US + self.now_us()).saturating_add_signed(self.wall_offset_us.get())
@@ -145,19 +146,20 @@ impl Sim {
         self.wall_offset_us.set(self.wall_offset_us.get() + by_us);
     }
 
-    /// Schedules `event` in `in_us` microseconds.
+    /// Schedules `event` at `in_us` microseconds from now.
     pub fn schedule(&self, in_us: u64, event: Event) {
         self.schedule_at(self.now_us() + in_us, event);
     }
 
-    /// Schedules `event` at `at_us`.
+    /// Schedules `event` at `at_us`, in microseconds since the start of the run.
     pub fn schedule_at(&self, at_us: u64, event: Event) {
         let order = self.order.get();
         self.order.set(order + 1);
         self.queue.borrow_mut().push(Reverse(Scheduled { at_us: at_us.max(self.now_us()), order, event }));
     }
 
-    /// Takes the next event, up to `end_us`, and sets the clock to its time.
+    /// Removes the next event from the queue and sets the clock to the event's time. Returns `None` if no event is due
+    /// by `end_us`.
     pub fn next(&self, end_us: u64) -> Option<Event> {
         let mut queue = self.queue.borrow_mut();
         if queue.peek()?.0.at_us > end_us {
@@ -168,7 +170,8 @@ impl Sim {
         Some(event)
     }
 
-    /// Draws a random number for the world and its faults. Clients have their own generators.
+    /// Draws from the random numbers of the servers, the network and the faults. Each client has its own random
+    /// numbers.
     pub fn random<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
         draw(&mut self.random.borrow_mut())
     }
@@ -180,13 +183,13 @@ impl Sim {
         tag
     }
 
-    /// Whether clients must start nothing new.
+    /// Whether clients must start no new work, because the run ends.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending.get()
     }
 
-    /// Makes clients start nothing new.
+    /// Makes clients start no new work, because the run ends.
     pub fn end(&self) {
         self.is_ending.set(true);
     }
@@ -196,12 +199,12 @@ impl Sim {
         self.count_many(what, 1);
     }
 
-    /// Records a pause of a process.
+    /// Adds a pause of a process to the total of all pauses. `for_us` is its length in microseconds.
     pub fn note_pause(&self, for_us: u64) {
         self.paused_us.set(self.paused_us.get() + for_us);
     }
 
-    /// Total length of all pauses of all processes so far, in microseconds.
+    /// Returns the total length of all pauses of all processes so far, in microseconds.
     #[must_use]
     pub const fn paused_us(&self) -> u64 {
         self.paused_us.get()
@@ -212,7 +215,7 @@ impl Sim {
         *self.history.borrow_mut().counts.entry(what).or_default() += times;
     }
 
-    /// Adds a line to the log, if the log is on.
+    /// Adds a line to the log, if the log stores lines. `who` is the actor.
     pub fn say(&self, who: &str, what: impl FnOnce() -> String) {
         let mut log = self.log.borrow_mut();
         if log.is_on() {

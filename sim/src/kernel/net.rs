@@ -1,17 +1,17 @@
-//! Connections: bytes arrive later, in order, in pieces, or never.
+//! The simulated network: data on a connection arrives later, in order, in pieces, or never.
 
 use super::{Event, Sim, TaskId};
 
-/// Number of a connection, in the order of opening.
+/// Number of a connection, in the order in which connections were opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub usize);
 
 /// Data that arrives at one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
-    /// Bytes.
+    /// Bytes of the stream.
     Bytes(Vec<u8>),
-    /// The other side has ended the connection.
+    /// The end of the stream: the other side has closed the connection.
     End,
 }
 
@@ -25,27 +25,28 @@ pub struct Net {
 struct Link {
     owner: TaskId,
     node: usize,
-    /// Number of the server's start that has the connection; `None` before any data has arrived at the server.
+    /// Number of the server's start that has accepted the connection; `None` before any data has arrived at the server.
     epoch: Option<u64>,
-    /// When the last data in each direction arrives, in microseconds. Later data does not arrive earlier.
+    /// When the last data in each direction arrives, in microseconds since the start of the run. Later data must not
+    /// arrive earlier.
     to_server_us: u64,
     to_client_us: u64,
-    /// Bytes that have arrived at the client and are not read yet.
+    /// Bytes that have arrived at the client and that the client has not read yet.
     inbox: Vec<u8>,
-    /// Number of bytes that were sent to the client and are not read yet.
+    /// Number of bytes that were sent to the client and that the client has not read yet.
     unread: usize,
-    /// Maximum number of unread bytes.
+    /// Maximum number of unread bytes: the client's receive window.
     window: usize,
-    /// Whether nothing more arrives at the client.
+    /// Whether the client receives no more data after its inbox.
     is_ended: bool,
     /// Whether one end has closed the connection, so that data in transit is lost.
     is_gone: bool,
-    /// Whether the server that had the connection has ended.
+    /// Whether the server's process that had accepted the connection has ended.
     is_lost: bool,
 }
 
 impl Sim {
-    /// Opens a connection to a server. A missing server is detected at the first send.
+    /// Opens a connection of a client to a server. If no server runs, the client notices it at the first send.
     pub fn open(&self, owner: TaskId, node: usize, window: usize) -> LinkId {
         let mut net = self.net.borrow_mut();
         net.links.push(Link {
@@ -85,7 +86,7 @@ impl Sim {
         self.schedule_at(at_us, Event::ToServer(link, what));
     }
 
-    /// Sends data to the client.
+    /// Sends bytes or the end of the stream to the client.
     pub fn send_to_client(&self, link: LinkId, what: Inbound) {
         let latency_us = self.latency_us();
         let at_us = {
@@ -99,7 +100,7 @@ impl Sim {
         self.schedule_at(at_us, Event::ToClient(link, what));
     }
 
-    /// Closes the client's end.
+    /// Closes the connection from the client's end.
     pub fn hang_up(&self, link: LinkId) {
         let was_gone = std::mem::replace(&mut self.net.borrow_mut().links[link.0].is_gone, true);
         if !was_gone {
@@ -110,7 +111,7 @@ impl Sim {
     fn latency_us(&self) -> u64 {
         let max_us = self.swarm.latency_us_max;
         self.random(|random| {
-            // Rarely, data takes seconds.
+            // In a run with a slow network, data rarely takes seconds to arrive.
             if self.swarm.has_slow_net && random.u16(..200) == 0 {
                 random.u64(..4 * super::SECOND)
             } else {
@@ -121,7 +122,8 @@ impl Sim {
 }
 
 impl Net {
-    /// Stores data that has arrived at the client's end. Returns the client to wake.
+    /// Stores data that has arrived at the client's end of a connection. Returns the client's task, which must be
+    /// woken.
     pub fn arrive(&mut self, link: LinkId, what: Inbound) -> Option<TaskId> {
         let link = &mut self.links[link.0];
         if link.is_gone {
@@ -134,7 +136,8 @@ impl Net {
         Some(link.owner)
     }
 
-    /// Reads all bytes at the client's end. If the window was full, also returns the node and start to wake.
+    /// Reads all bytes that have arrived at the client. If the receive window was full, also returns the server to
+    /// wake: machine and start.
     pub fn read(&mut self, link: LinkId) -> (Vec<u8>, Option<(usize, u64)>) {
         let link = &mut self.links[link.0];
         let was_full = link.unread >= link.window;
@@ -143,32 +146,33 @@ impl Net {
         (bytes, link.epoch.filter(|_| was_full).map(|epoch| (link.node, epoch)))
     }
 
-    /// Whether nothing more arrives at the client.
+    /// Whether the client receives no more data after its inbox.
     #[must_use]
     pub fn is_ended(&self, link: LinkId) -> bool {
         self.links[link.0].is_ended
     }
 
-    /// Bytes that the server may send now.
+    /// Returns the number of bytes that the server may send now: the rest of the client's receive window.
     #[must_use]
     pub fn room(&self, link: LinkId) -> usize {
         let link = &self.links[link.0];
         link.window.saturating_sub(link.unread)
     }
 
-    /// Index of the server at the other end.
+    /// Returns the index of the machine whose server is at the other end.
     #[must_use]
     pub fn node(&self, link: LinkId) -> usize {
         self.links[link.0].node
     }
 
-    /// Start of the server that has the connection; `None` if nothing has arrived.
+    /// Returns the number of the server's start that has accepted the connection. `None` if no data has arrived at the
+    /// server.
     #[must_use]
     pub fn epoch(&self, link: LinkId) -> Option<u64> {
         self.links[link.0].epoch
     }
 
-    /// Sets the start of the server that has the connection.
+    /// Records the start of the server that accepts the connection.
     pub fn accept(&mut self, link: LinkId, epoch: u64) {
         self.links[link.0].epoch = Some(epoch);
     }
@@ -179,7 +183,8 @@ impl Net {
         self.links[link.0].is_gone
     }
 
-    /// Ends the connections of a machine to starts of its server before `epoch`, and returns them.
+    /// Finds the connections of a machine that starts of its server before `epoch` had accepted. Marks them as lost and
+    /// returns them.
     pub fn of_earlier(&mut self, node: usize, epoch: u64) -> Vec<LinkId> {
         let is_lost = |link: &Link| {
             link.node == node && !link.is_gone && !link.is_lost && link.epoch.is_some_and(|own| own < epoch)

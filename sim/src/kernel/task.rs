@@ -1,4 +1,4 @@
-//! Clients as tasks: sequential code that waits only for time and for the network.
+//! Clients as tasks: sequential code that waits only for virtual time and for the network.
 
 use super::{Event, LinkId, NodeEvent, Sim};
 use fastrand::Rng;
@@ -9,40 +9,40 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Number of a task.
+/// Number of a client's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub usize);
 
-/// A client's code and its state.
+/// The code of a client and its state, as a future.
 pub struct Task(Option<Pin<Box<dyn Future<Output = ()>>>>);
 
-/// A client's access to the simulation.
+/// A client's access to the simulation: clock, network, random numbers and log.
 #[derive(Debug)]
 pub struct Context {
-    /// Clock, network, history and log.
+    /// The shared state of the run.
     pub sim: Rc<Sim>,
     /// Number of the client's task.
     pub id: TaskId,
-    /// Name in the log.
+    /// Name of the client in the log.
     pub name: String,
     random: RefCell<Rng>,
-    /// When the task is woken next, in microseconds.
+    /// Earliest time for which a wake-up of the task is scheduled, in microseconds since the start of the run.
     wake_us: Cell<u64>,
 }
 
-/// Result of waiting for bytes.
+/// What a client received on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Bytes.
+    /// Bytes of the stream.
     Bytes(Vec<u8>),
-    /// The end of the connection.
+    /// The end of the stream.
     End,
-    /// Nothing arrived in time.
+    /// Nothing arrived before the deadline.
     Nothing,
 }
 
 impl Task {
-    /// Creates a task at its beginning.
+    /// Creates a task that has not run yet.
     pub fn new(future: impl Future<Output = ()> + 'static) -> Self {
         Self(Some(Box::pin(future)))
     }
@@ -65,7 +65,7 @@ impl fmt::Debug for Task {
 }
 
 impl Context {
-    /// Creates the context of a task.
+    /// Creates the context of a client's task. `name` is the client's name in the log.
     #[must_use]
     pub fn new(sim: Rc<Sim>, id: TaskId, name: String, random: Rng) -> Self {
         Self { sim, id, name, random: RefCell::new(random), wake_us: Cell::new(u64::MAX) }
@@ -76,19 +76,19 @@ impl Context {
         draw(&mut self.random.borrow_mut())
     }
 
-    /// True time in microseconds, which serves as the client's monotonic clock.
+    /// Returns the true time in microseconds, which is the client's monotonic clock.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.sim.now_us()
     }
 
-    /// Whether the client must start nothing new.
+    /// Whether the client must start no new work, because the run ends.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.sim.is_ending()
     }
 
-    /// Adds a line to the log.
+    /// Adds a line of this client to the log.
     pub fn say(&self, what: impl FnOnce() -> String) {
         self.sim.say(&self.name, what);
     }
@@ -130,7 +130,7 @@ impl Context {
     }
 
     fn wake_at(&self, at_us: u64) {
-        // An early wake-up has no effect: the task waits again.
+        // A task that is woken too early waits again, so an early wake-up does no harm.
         let wake_us = self.wake_us.get();
         if wake_us <= self.now_us() || at_us < wake_us {
             self.wake_us.set(at_us);

@@ -1,4 +1,4 @@
-//! The server's end of a connection: the work of the server's `conn` module, without a socket.
+//! The server's end of a connection, without a socket. It does what the server's module `conn` does.
 
 use crate::kernel::{Inbound, LinkId, Sim};
 use coordination_apiserver::auth::Credentials;
@@ -10,7 +10,7 @@ use coordination_apiserver::serve::{AfterStep, Budget, Context, Peer, Protocol, 
 use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 
-/// One connection.
+/// The server's end of one connection.
 #[derive(Debug)]
 pub(super) struct Conn {
     protocol: Protocol,
@@ -19,11 +19,11 @@ pub(super) struct Conn {
     output: Vec<u8>,
     /// Watches with events that did not fit into the output.
     behind: Vec<WatcherKey>,
-    /// Whether the next turn of the event loop serves the connection.
+    /// Whether the next turn of the event loop must serve the connection.
     pub(super) is_ready: bool,
     /// Whether the client has closed the connection.
     is_ended: bool,
-    /// Whether no more requests are served.
+    /// Whether the server serves no more requests on this connection.
     pub(super) is_closing: bool,
 }
 
@@ -41,7 +41,7 @@ impl Conn {
         }
     }
 
-    /// Stores data that has arrived.
+    /// Stores data that has arrived on the connection.
     pub(super) fn receive(&mut self, what: Inbound, pool: &mut Pool) {
         self.is_ready = true;
         let bytes = match what {
@@ -61,7 +61,8 @@ impl Conn {
         }
     }
 
-    /// Serves complete requests. `room` bounds the output, if the run's limit is below the product's.
+    /// Serves the complete requests in the input. `room` limits the output, if the run uses a lower limit than the
+    /// server.
     pub(super) fn serve(&mut self, link: LinkId, service: &mut Service, room: Option<usize>, now: Now) {
         if self.is_closing {
             return;
@@ -74,7 +75,7 @@ impl Conn {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
-                // Every complete request has a response or will get one. A watch has lost its reader.
+                // Every complete request has a response or will get one. Nobody reads the events of a watch any more.
                 self.is_closing = !self.protocol.is_waiting() && !self.protocol.has_job_step();
             }
             Served::Starved | Served::Streaming => {}
@@ -94,7 +95,7 @@ impl Conn {
         }
     }
 
-    /// Appends events to a watch.
+    /// Appends events of a watcher to the output.
     pub(super) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -114,7 +115,7 @@ impl Conn {
         Some(fill)
     }
 
-    /// Sends as much as the client's window allows. Returns whether the connection is over.
+    /// Sends as much output as the client's receive window allows. Returns whether the connection is over.
     pub(super) fn flush(&mut self, link: LinkId, service: &mut Service, sim: &Sim) -> bool {
         let room = sim.net.borrow().room(link).min(self.output.len());
         if room > 0 {
@@ -134,12 +135,12 @@ impl Conn {
         is_over
     }
 
-    /// Ends long responses that are past their deadline.
+    /// Ends a response that is longer in progress than its deadline allows.
     pub(super) fn check_jobs(&mut self, now: Now) {
         self.protocol.check_jobs(now, true);
     }
 
-    /// Stops the connection, because the server stops.
+    /// Prepares the connection for the orderly stop of the server.
     pub(super) fn stop(&mut self, service: &mut Service) {
         let was_idle = self.protocol.is_idle(&self.input);
         self.protocol.on_shutdown(service, &mut self.output);
@@ -147,12 +148,12 @@ impl Conn {
         self.is_closing |= was_idle;
     }
 
-    /// Output that is not sent yet.
+    /// Returns the output that is not sent yet.
     pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Whether output waits for the client to read.
+    /// Whether output waits until the client has read more.
     pub(super) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A machine with a server: its device, and the starts and ends of the server.
+//! A simulated machine with a server: its device, and the starts and ends of the server.
 
 mod conn;
 mod port;
@@ -10,39 +10,39 @@ use crate::kernel::{Event, Inbound, LinkId, MS, NodeEvent, SECOND, Sim};
 use coordination_apiserver::journal::{Command, Event as JournalEvent};
 use server::{Loaded, Server};
 
-/// A machine.
+/// A machine that runs at most one server at a time.
 #[derive(Debug)]
 pub struct Node {
     /// Index among the machines.
     pub index: usize,
-    /// Device of the store.
+    /// Device for the server's store on disk.
     pub device: Device,
     /// Whether the store is etcd, so that the device is unused.
     pub is_replica: bool,
-    /// End of the pause of the process, in microseconds.
+    /// End of the pause of the server's process, in microseconds since the start of the run.
     pub paused_until_us: u64,
-    /// Number of starts, which identifies the current start.
+    /// Number of starts and ends of the server so far, which identifies the current start.
     epoch: u64,
     server: Option<Server>,
     bug: Option<Bug>,
     memory: Memory,
-    /// Additional microseconds that the next commit takes.
+    /// Additional duration of the server's next commit, in microseconds.
     pub stuck_us: u64,
-    /// Whether the last stop was orderly, so that the store was closed.
+    /// Whether the last end of the server was an orderly stop, which closed the store.
     pub is_closed: bool,
     said_loaded: bool,
 }
 
-/// State of a server after an event.
+/// What became of a server in an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The server continues.
     GoesOn,
-    /// The orderly stop is complete.
+    /// The server has completed an orderly stop.
     Stopped,
     /// The power failed during an operation of the device.
     PowerFailed,
-    /// The server ended with this error.
+    /// The server ended with this error message.
     Ended(String),
 }
 
@@ -70,18 +70,18 @@ impl Node {
         }
     }
 
-    /// Number of the current start.
+    /// Returns the number that identifies the current start of the server.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Takes the next command for etcd.
+    /// Removes and returns the server's next command for etcd.
     pub fn take_command(&mut self) -> Option<Command> {
         self.server.as_mut()?.take_command()
     }
 
-    /// Passes an event of etcd to a start of the server.
+    /// Passes an event of etcd to the server, if the server's start is still `epoch`.
     pub fn hear(&mut self, sim: &Sim, epoch: u64, event: JournalEvent) {
         if epoch == self.epoch
             && let Some(server) = &mut self.server
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Returns the Leases and the version of the table, if it is loaded.
+    /// Returns the Leases and the version of the server's table as text; `None` if the table is not loaded.
     #[must_use]
     pub fn dump(&self) -> Option<String> {
         self.server.as_ref().filter(|server| server.has_loaded).map(Server::dump)
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// Ends the server at once. With `cut`, the power fails too.
+    /// Ends the server at once, as a kill does. With `cut`, the power of the machine fails too.
     pub fn crash(&mut self, sim: &Sim, cut: Option<PowerCut>) {
         self.device.detach();
         self.count_end(sim);
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Passes data that has arrived on a connection to the server.
+    /// Passes data that has arrived on a connection to the server. Without a server, the connection ends.
     pub fn receive(&mut self, sim: &Sim, link: LinkId, what: Inbound) {
         let known = sim.net.borrow().epoch(link);
         let is_lost = known.is_some_and(|epoch| epoch != self.epoch);
@@ -191,7 +191,7 @@ impl Node {
         }
     }
 
-    /// Applies an event to the server, if it is still at this start.
+    /// Handles an event in the server, if the server's start is still `epoch`.
     pub fn on_event(&mut self, sim: &Sim, epoch: u64, what: NodeEvent) -> Fate {
         if epoch != self.epoch {
             return Fate::GoesOn;
@@ -269,7 +269,7 @@ impl Node {
         Fate::Stopped
     }
 
-    /// Ends the connections of clients to earlier starts.
+    /// Ends the connections that earlier starts of the server had accepted.
     pub fn drop_links(&self, sim: &Sim) {
         let lost = sim.net.borrow_mut().of_earlier(self.index, self.epoch);
         for link in lost {
@@ -286,10 +286,11 @@ impl Node {
         }
     }
 
-    /// Starts a server on a copy of the device with flipped bits, and returns what it has loaded.
+    /// Starts a server on a copy of the device in which bits are flipped. Returns the state that this server has
+    /// loaded.
     ///
     /// # Errors
-    /// The server's message, if it refuses to load.
+    /// If the server refuses to load the copy: its message.
     pub fn try_copy(&self, sim: &Sim, flips: &[(usize, u8)]) -> Result<Loaded, String> {
         let copy = self.device.copy();
         for (byte, bit) in flips {
@@ -311,10 +312,10 @@ impl Node {
     }
 }
 
-/// Number of turns of the event loop within which any table of a run is loaded.
+/// Maximum number of event-loop turns for loading a copy. Any table of a run needs fewer.
 const COPY_TURNS_MAX: usize = 100_000;
 
-/// Draws the microseconds that a machine is down after its server has ended.
+/// Draws the time for which a machine is down after its server has ended, in microseconds.
 #[must_use]
 pub fn downtime_us(sim: &Sim) -> u64 {
     sim.random(|random| if random.u8(..6) == 0 { random.u64(..20 * SECOND) } else { random.u64(10 * MS..2 * SECOND) })

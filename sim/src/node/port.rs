@@ -1,17 +1,17 @@
-//! The connection between the event loop and the worker. The simulator decides its delays.
+//! The connection between the server's event loop and the store's worker. The simulator decides how long messages take.
 
 use coordination_apiserver::journal::{Command, Event, Port};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Commands of the event loop for the worker, and events of the worker for the event loop.
+/// Commands that the event loop sends to the worker, and events that the worker sends to the event loop.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) commands: VecDeque<Command>,
-    /// Events of the worker that are not delivered yet.
+    /// Events of the worker that have not reached the event loop yet.
     pub(super) said: VecDeque<Event>,
-    /// Events of the worker that are delivered.
+    /// Events of the worker that have reached the event loop, and that it has not handled yet.
     pub(super) events: VecDeque<Event>,
 }
 

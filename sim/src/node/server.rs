@@ -1,4 +1,5 @@
-//! One start of a server: the real service, journal, worker and store, run as the server's event loop runs them.
+//! One start of a server. It runs the real service, journal, worker and store in the same order as the server's event
+//! loop.
 
 use super::conn::Conn;
 use super::port::SimPort;
@@ -21,46 +22,47 @@ use coordination_apiserver::watch::{Fill, StopKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A running server.
+/// A running server: one start, until its end.
 #[derive(Debug)]
 pub(super) struct Server {
     service: Service,
     pool: Pool,
     conns: BTreeMap<LinkId, Conn>,
     port: SimPort,
-    /// The worker of a store on disk; `None` over etcd.
+    /// The worker of a store on disk; `None` if the store is in etcd.
     worker: Option<Worker>,
     front: bugs::front::Front,
     started_us: u64,
-    /// Whether the worker has a command, and when the next turn is due in microseconds.
+    /// Whether the worker is executing a command. Time of the event loop's next scheduled turn, in microseconds since
+    /// the start of the run.
     pub(super) is_working: bool,
     pub(super) next_turn_us: Option<u64>,
-    /// When a slow orderly stop is ended, in milliseconds.
+    /// When an orderly stop ends at the latest, in milliseconds since this start of the server.
     stop_ms: Option<u64>,
     pub(super) has_loaded: bool,
 }
 
-/// Bytes of events that the event log keeps.
+/// Maximum size of the events in the event log, in bytes.
 const WINDOW_BYTES: usize = 1 << 24;
-/// Number of discarded states that are freed in a turn of the event loop.
+/// Number of discarded states of Leases that are freed in a turn of the event loop.
 const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
 
-/// The state that a start has loaded.
+/// The state that a start of the server has loaded from its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Version of the table.
+    /// resourceVersion of the table.
     pub version: u64,
     /// Whether the table has no Lease and the watch window no change.
     pub is_new: bool,
 }
 
 impl Server {
-    /// Opens the store of `device`, if there is one, and starts to load.
+    /// Opens the store of `device`, and begins to load the table. Without `device` the store is in etcd.
     ///
     /// # Errors
-    /// The store cannot be opened.
+    /// If the store cannot be opened.
     pub(super) fn start(
         sim: &Sim,
         device: Option<&Device>,
@@ -88,7 +90,7 @@ impl Server {
         let mut api = Api::new().with_seed(seed);
         let journal = Journal::new(bugs::port::wrap(port.clone(), bug), config, writer);
         api.storage = Storage::Journal(Box::new(journal));
-        // The journal sets the version to continue from.
+        // After loading, the journal sets the version from which the table continues.
         let table = Table::new(ResourceVersion(0), sim.swarm.window_events, WINDOW_BYTES);
         Ok(Self {
             service: Service::new(api, table, Arc::new(Trust::none())),
@@ -110,7 +112,7 @@ impl Server {
         Now { ms: (sim.now_us() - self.started_us) / 1000, wall: Time(wall) }
     }
 
-    /// Passes data that has arrived to its connection.
+    /// Passes data that has arrived to its connection. `is_new` is true for the first data of a connection.
     pub(super) fn receive(&mut self, link: LinkId, what: Inbound, is_new: bool) {
         if is_new && self.stop_ms.is_none() && what != Inbound::End {
             self.conns.insert(link, Conn::new());
@@ -127,7 +129,7 @@ impl Server {
     /// Runs one turn of the event loop, in the order of `server::Server::turn`.
     ///
     /// # Errors
-    /// The journal cannot continue: the process ends.
+    /// If the journal cannot continue. The process then ends.
     pub(super) fn turn(&mut self, sim: &Sim) -> Result<(), EngineError> {
         let now = self.now(sim);
         self.service.date.update(now.wall);
@@ -183,7 +185,8 @@ impl Server {
         }
     }
 
-    /// When the next turn of the event loop is due, in microseconds of true time.
+    /// Returns when the next turn of the event loop is due, in microseconds since the start of the run. `None` without
+    /// work.
     pub(super) fn due_us(&self, sim: &Sim) -> Option<u64> {
         let journal = self.service.api.storage.journal();
         let can_go_on = self
@@ -206,22 +209,22 @@ impl Server {
         Some(self.started_us + (due_ms + 1) * 1000)
     }
 
-    /// Whether the worker has a command to execute.
+    /// Whether a command for the store's worker is waiting.
     pub(super) fn has_command(&self) -> bool {
         self.worker.is_some() && !self.port.0.borrow().commands.is_empty()
     }
 
-    /// Takes the next command for etcd.
+    /// Removes and returns the next command for etcd.
     pub(super) fn take_command(&mut self) -> Option<Command> {
         self.port.0.borrow_mut().commands.pop_front()
     }
 
-    /// Queues an event of etcd for the event loop.
+    /// Queues an event from the model of etcd, which the next turn of the event loop handles.
     pub(super) fn hear(&mut self, event: Event) {
         self.port.0.borrow_mut().events.push_back(event);
     }
 
-    /// Formats the version and the Leases, to compare two replicas.
+    /// Formats the version of the table and its Leases, to compare two replicas.
     pub(super) fn dump(&self) -> String {
         let table = &self.service.table;
         let mut text = format!("version {}", table.version().0);
@@ -234,7 +237,8 @@ impl Server {
         if done.is_ok() { text } else { "the table cannot list its current version".to_owned() }
     }
 
-    /// Executes the worker's next command. The worker's events are delivered later.
+    /// Executes the worker's next command. The resulting event is delivered later. Returns the error message if the
+    /// command failed.
     pub(super) fn work(&mut self) -> Option<String> {
         let worker = self.worker.as_mut()?;
         let command = self.port.0.borrow_mut().commands.pop_front()?;
@@ -247,13 +251,13 @@ impl Server {
         failure
     }
 
-    /// Delivers the worker's events to the event loop.
+    /// Delivers the worker's next event to the event loop.
     pub(super) fn deliver(&mut self) {
         let queue = &mut *self.port.0.borrow_mut();
         queue.events.extend(queue.said.pop_front());
     }
 
-    /// Starts an orderly stop.
+    /// Begins an orderly stop of the server.
     pub(super) fn stop(&mut self, sim: &Sim) {
         let now = self.now(sim);
         self.service.api.health.begin_shutdown();
@@ -276,7 +280,7 @@ impl Server {
         }
     }
 
-    /// Number of snapshots that this start has finished.
+    /// Returns the number of snapshots that the journal has completed in this start.
     pub(super) fn snapshots(&self) -> u64 {
         self.service.api.storage.journal().map_or(0, |journal| journal.stats().snapshots)
     }
@@ -287,7 +291,7 @@ impl Server {
         format!("{} Leases at version {}, log from {}", table.len(), table.version().0, table.log().floor().0)
     }
 
-    /// Returns the state that was loaded, to compare two loads of one store.
+    /// Returns the state that this start has loaded, to compare two loads of the same store.
     pub(super) fn loaded(&self) -> Loaded {
         let table = &self.service.table;
         Loaded { version: table.version().0, is_new: table.is_empty() && table.log().is_empty() }

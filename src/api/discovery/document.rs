@@ -1,4 +1,4 @@
-//! Documents that do not change while the process runs, each with a hash as its entity tag.
+//! Documents that do not change while the process runs. The entity tag of each document is a hash of its bytes.
 
 use super::Reply;
 use crate::codec::Format;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The bytes of a document and their hash.
+/// The bytes of a document and the hash of these bytes.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) body: Bytes,
@@ -39,18 +39,18 @@ impl Document {
     }
 }
 
-/// A discovery document in all its formats.
+/// A discovery document in JSON, indented JSON, YAML and protobuf.
 #[derive(Debug)]
 pub(super) struct Discovery {
     json: Bytes,
     pretty: Bytes,
     yaml: Bytes,
     protobuf: Bytes,
-    /// Hash of the JSON form. It is the entity tag of all forms.
+    /// Hash of the JSON format. It is the entity tag of the document in all formats.
     hash: String,
 }
 
-/// A JSON document. The fields `kind` and `apiVersion` come first.
+/// A JSON document whose first fields are `kind` and `apiVersion`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Typed<'a, T> {
@@ -75,7 +75,7 @@ impl Discovery {
         Self { json: json.into(), pretty: pretty.into(), yaml: yaml.into(), protobuf: protobuf.into(), hash }
     }
 
-    /// Returns the bytes of the document in the form `form`.
+    /// Returns the bytes of the document in the format of `form`.
     pub(super) fn body(&self, form: DiscoveryForm) -> &Bytes {
         match form.format {
             Format::Json if form.pretty => &self.pretty,
@@ -90,7 +90,8 @@ impl Discovery {
         Reply::Response(Response::new(200, form.format.media_type(), self.body(form).clone().into()))
     }
 
-    /// Like [`Document::validated`], in the format of `form`.
+    /// Returns the document with its entity tag, in the format of `form`. Returns 304 if the client already has the
+    /// document (RFC 9110 §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm) -> Response {
         validated(&self.hash, self.body(form), head, form.content_type())
     }
@@ -113,7 +114,8 @@ fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'s
     response
 }
 
-/// Whether the `If-None-Match` field contains `hash`. The comparison is weak: it ignores a prefix `W/`.
+/// Whether the `If-None-Match` field contains `hash`. The comparison is weak: it ignores the prefix `W/` of an entity
+/// tag.
 fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
     let mut is_known = false;
     head.fields.for_each(&mut |name, value| {
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_sha_512() {
-        // FIPS 180-2, C.1
+        // A test vector of SHA-512 (FIPS 180-2, C.1).
         assert!(Document::new("abc").hash.starts_with("DDAF35A193617ABACC417349AE204131"));
     }
 

@@ -1,5 +1,5 @@
-//! Discovery documents of the API group: one each for the group, the version and the resource, and the aggregated
-//! document (Kubernetes, "API discovery").
+//! Discovery documents of the API group: one document each for the group, the version and the resource, and the
+//! aggregated document (Kubernetes, "API discovery").
 
 use super::document::Discovery;
 use crate::codec::discovery::{
@@ -10,7 +10,8 @@ use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// `storageVersionHash` of kube-apiserver's built-in Lease API. This server stores objects of the same version.
+/// `storageVersionHash` of kube-apiserver's built-in Lease API. This server stores Leases in the same API version,
+/// `v1`.
 const STORAGE_VERSION_HASH: &str = "gqkMMb/YqFM=";
 
 /// Returns the document of `/apis`.
@@ -52,7 +53,8 @@ pub(super) fn legacy_versions() -> Discovery {
 pub(super) fn aggregated(api_version: &str) -> Discovery {
     let resource = ResourceDiscovery {
         resource: RESOURCE,
-        // Empty fields mean the group and the version of the parent. kube-apiserver leaves these fields empty too.
+        // An empty group and version mean those of the parent in the document. kube-apiserver leaves these fields empty
+        // too.
         response_kind: GroupVersionKind { group: "", version: "", kind: KIND },
         scope: "Namespaced",
         singular_resource: SINGULAR,

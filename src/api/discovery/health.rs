@@ -1,8 +1,8 @@
-//! `/healthz`, `/livez`, `/readyz`: named checks, and their report in kube-apiserver's format (Kubernetes, "API health
-//! endpoints").
+//! `/healthz`, `/livez` and `/readyz`: named checks, and the report of their results in kube-apiserver's format
+//! (Kubernetes, "API health endpoints").
 //!
-//! A check is a stored result, not a function, since a probe must not wait. The check `ping` always passes: a
-//! response shows that the event loop runs. The check `shutdown` fails while the server stops.
+//! A check is a stored result and not a function, since a probe must not wait for a function. The check `ping` always
+//! passes: any response shows that the event loop runs. The check `shutdown` fails while the server stops.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;
@@ -12,7 +12,7 @@ use crate::route::Probe;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// All checks.
+/// All health checks of this server.
 #[derive(Debug)]
 pub struct HealthChecks {
     /// The checks, in the order of the report. The `shutdown` check is not in this list; the report adds it at the
@@ -21,11 +21,11 @@ pub struct HealthChecks {
     is_stopping: bool,
 }
 
-/// A check of [`HealthChecks`].
+/// The handle on a check of [`HealthChecks`], by which the owner of the check sets its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckId(usize);
 
-/// The reason why a check fails.
+/// The reason why a health check fails.
 pub type Unhealthy = Cow<'static, str>;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Check {
 const ALL: &[Probe] = &[Probe::Healthz, Probe::Livez, Probe::Readyz];
 const SHUTDOWN: &str = "shutdown";
 
-/// HTTP status if a check fails. Load balancers treat this status as unhealthy.
+/// HTTP status of the report if a check fails. Load balancers treat this status as unhealthy.
 const STATUS_UNHEALTHY: u16 = 503;
 
 impl Default for HealthChecks {
@@ -48,23 +48,23 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// Creates the checks `ping` and `shutdown`.
+    /// Creates the health checks `ping` and `shutdown`.
     #[must_use]
     pub fn new() -> Self {
         Self { checks: vec![Check { name: "ping", probes: ALL, state: Ok(()) }], is_stopping: false }
     }
 
-    /// Adds a check to `probes`. The check fails with the reason `why` until [`HealthChecks::set`] changes its
-    /// result.
+    /// Adds a check to the endpoints `probes`. The check fails with the reason `why` until [`HealthChecks::set`] sets
+    /// another result.
     ///
-    /// If `/livez` fails, the kubelet restarts the process. With `--storage memory`, a restart loses all Leases. So a
-    /// check of another component belongs to [`Probe::Readyz`].
+    /// If `/livez` fails, the kubelet restarts the process. With `--storage memory`, a restart loses all Leases. So
+    /// only [`Probe::Readyz`] may have a check of another component, such as etcd.
     pub fn register(&mut self, name: &'static str, probes: &'static [Probe], why: impl Into<Unhealthy>) -> CheckId {
         self.checks.push(Check { name, probes, state: Err(why.into()) });
         CheckId(self.checks.len() - 1)
     }
 
-    /// Sets the result of a check. Logs each change between pass and failure.
+    /// Sets the result of a check. Logs each change from pass to failure and back.
     pub fn set(&mut self, id: CheckId, state: Result<(), Unhealthy>) {
         let Some(check) = self.checks.get_mut(id.0) else { return };
         match (&check.state, &state) {
@@ -81,13 +81,13 @@ impl HealthChecks {
         self.of(probe).all(|(_, state)| state.is_ok())
     }
 
-    /// Makes `/readyz` fail from now on.
+    /// Makes the check `shutdown`, and so `/readyz`, fail from now on.
     pub fn begin_shutdown(&mut self) {
         self.is_stopping = true;
     }
 
-    /// Reports all checks of `probe`. The report is `ok` if all checks pass. If a check fails or the client sets
-    /// `verbose`, the report has one line for each check. The report gives no reasons.
+    /// Returns the report of all checks of `probe`. The report is only `ok` if all checks pass. If a check fails or the
+    /// client sets `verbose`, the report has one line for each check. The report omits the reasons of failures.
     #[must_use]
     pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
         let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);
@@ -121,7 +121,8 @@ impl HealthChecks {
         }
     }
 
-    /// Reports the check `name` of `probe`, with the reason if the check fails. Returns `None` for an unknown name.
+    /// Returns the report of the check `name` of `probe`, with the reason if the check fails. Returns `None` for an
+    /// unknown name.
     #[must_use]
     pub fn report_one(&self, probe: Probe, name: &str) -> Option<Response> {
         let (_, state) = self.of(probe).find(|(known, _)| *known == name)?;

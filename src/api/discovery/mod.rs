@@ -126,7 +126,7 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             Ok(Reply::Response(documents.openapi_v2.validated(call.head, Format::Json.media_type())))
         }
         // In kube-apiserver, this route ignores `Accept` and sets no `Content-Type` (kube-openapi `handler3`). Go's
-        // HTTP server then sends the media type of plain text.
+        // HTTP server then derives `Content-Type` from the body, and sends the media type of plain text.
         Route::OpenApiIndex => Ok(Reply::Response(documents.openapi_v3_index.validated(call.head, TEXT))),
         Route::OpenApiDocument(version) => {
             let document = &documents.of_version(*version)?.openapi_v3;
@@ -142,13 +142,14 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
     }
 }
 
-/// Returns the negotiated form. An interactive client, such as a browser, gets indented JSON.
+/// Returns the negotiated form of a discovery document. An interactive client, such as a browser, gets indented JSON.
 fn pretty(found: Result<DiscoveryForm, Unacceptable>, call: &Call<'_>) -> Result<DiscoveryForm, ApiError> {
     let form = found.map_err(ApiError::NotAcceptable)?;
     Ok(DiscoveryForm { pretty: form.pretty || is_pretty(call.head, &call.query), ..form })
 }
 
-/// Returns the list of groups or the aggregated document. `form` is the negotiated form.
+/// Returns the list of API groups or the aggregated document, whichever `Accept` selects. `form` is the negotiated
+/// form.
 fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, call: &Call<'_>) -> Reply {
     let Some(version) = form.aggregated else { return list.plain(form) };
     let document = match version {
@@ -167,9 +168,10 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
 /// Returns the OpenAPI 3.0 document of one API version. A URL with the correct hash always returns the same bytes, so
 /// a client may cache the response.
 ///
-/// A URL with another hash redirects to the URL with the correct hash (kube-openapi `handler3`). For some seconds
-/// after a takeover or rollback, kube-apiserver's index has the hash of the other server's document. kube-apiserver
-/// does not pass a redirect on to the client. So a client behind kube-apiserver gets the document, not a redirect.
+/// A request with another hash is redirected to the URL with the correct hash (kube-openapi `handler3`). For some
+/// seconds after a takeover or rollback, kube-apiserver's index still has the hash of the other server's document.
+/// kube-apiserver does not forward a redirect to the client. So a client behind kube-apiserver gets the document
+/// instead of a redirect.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();

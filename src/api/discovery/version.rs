@@ -1,4 +1,5 @@
-//! The document of `/version`: the Kubernetes version of this Lease API, and this project's own version.
+//! The document of `/version`: the Kubernetes version whose Lease API this server implements, and the version of this
+//! project.
 
 use super::document::Document;
 use crate::build_info::BuildInfo;

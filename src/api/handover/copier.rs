@@ -1,17 +1,19 @@
-//! The copier imports built-in Leases through kube-apiserver, if the replicas have no access to the cluster's etcd.
-//! Only one replica's copier is active.
+//! The copier imports built-in Leases (the Leases that kube-apiserver itself stores) into this server's table. The
+//! copier reads these Leases through kube-apiserver, for replicas without access to the cluster's etcd. Only one
+//! replica's copier is active.
 //!
 //! ```text
-//!   copy   list, import, report `imported`; then import each change that the watch of built-in storage reports
-//!   hold   report `held`
+//!   phase copy   list, import, report `imported`; then import each change that a watch of built-in Leases shows
+//!   phase hold   report `held`
 //! ```
 //!
-//! Both steps wait until every replica follows the phase.
+//! In both phases, the copier reports its step only after every replica has confirmed the phase.
 //!
-//! The watch begins right after the list, before the APIService is replaced. So it stays at built-in storage. During
-//! the switch, the watch reports the renewals of clients whose kube-apiserver has not switched yet. If the watch fails
-//! in that time, the table lacks these renewals: the next update of such a client gets 409. No other change is lost,
-//! since the command's admission policy permits only renewals.
+//! The watch begins right after the list, before a command replaces the APIService. So the watch stays connected to
+//! built-in storage. While the kube-apiservers switch to this server, the watch shows the renewals of clients whose
+//! kube-apiserver has not switched yet. If the watch fails in that time, the table lacks these renewals: the next
+//! update of such a client gets 409. No other change is lost, since the command's admission policy permits only
+//! renewals.
 
 use super::imports::{Imports, leases};
 use super::state::{HandoverState, say};
@@ -23,19 +25,20 @@ use crate::handover::{Phase, Step};
 use crate::table::Table;
 use compact_str::CompactString;
 
-/// Time between two checks while a step is not reached, in ms.
+/// Interval at which the copier checks whether its step is reached, in ms.
 const CHECK_MS: u64 = 50;
 
-/// The copying through kube-apiserver at this replica.
+/// Copies Leases from built-in storage (the Leases that kube-apiserver itself stores) to this server's table, through
+/// kube-apiserver.
 #[derive(Debug)]
 pub(super) struct Copier {
     changes: BuiltInChanges,
     imports: Imports,
-    /// Id of the request for whose phase the copier works; `None` if the copier does not work.
+    /// Id of the command's request for the current phase; `None` while the copier is inactive.
     asked: Option<CompactString>,
-    /// Whether a list of all Leases has arrived in this phase.
+    /// Whether a list of all built-in Leases has arrived in this phase.
     has_listed: bool,
-    /// Time of the next work, in ms; `None` while the copier waits for events.
+    /// Time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
     due_ms: Option<u64>,
 }
 
@@ -44,12 +47,12 @@ impl Copier {
         Self { changes, imports: Imports::default(), asked: None, has_listed: false, due_ms: None }
     }
 
-    /// Returns the time of the next work, in ms; `None` while the copier waits for events.
+    /// Returns the time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.due_ms
     }
 
-    /// Continues the work in the phases `copy` and `hold`. `is_confirmed` tells whether every replica follows the
+    /// Continues the work in the phases `copy` and `hold`. `is_confirmed` is true once every replica has confirmed the
     /// phase.
     pub(super) fn work(
         &mut self,
@@ -80,7 +83,7 @@ impl Copier {
                 Some(Phase::Copy) => (Step::Imported, format!("{count} Leases are here")),
                 _ => (Step::Held, format!("{count} Leases are held")),
             };
-            // If the journal refuses the change, the next check repeats it.
+            // If the journal refuses this change, the next check submits the change again.
             say(table, storage, Some(step), &message, now);
         }
         let is_waiting = state.step.is_some() && self.imports.is_empty();
@@ -97,11 +100,11 @@ impl Copier {
         }
     }
 
-    /// Stops the work, since another replica copies, or since no phase needs it.
+    /// Stops the work, since another replica is now the active one, or since no phase needs a copier.
     pub(super) fn stand_by(&mut self) {
         if self.asked.take().is_some() {
             self.changes.end();
-            // No run is wanted, so this call discards all events.
+            // The watch of built-in Leases has ended, so this call discards all events of that watch.
             self.changes.next();
             self.imports = Imports::default();
             self.due_ms = None;

@@ -1,15 +1,15 @@
-//! Decides when the server writes its Leases to built-in storage, during and after a takeover. To feed a Lease means
-//! to write its current state from the table to built-in storage.
+//! Decides when the server writes its Leases to built-in storage (kube-apiserver's own storage of Leases), during and
+//! after a takeover. To feed a Lease means to write its current state from the table to built-in storage.
 //!
-//! During a takeover, some clients write to this server and others to kube-apiserver. Each round then feeds all
-//! renewals that built-in storage does not have.
+//! During a takeover, some clients write to this server and others to kube-apiserver. Each round of the worker then
+//! feeds all renewals that built-in storage lacks.
 //!
-//! A watch that a client opened before the takeover still reads from built-in storage until the watch times out.
-//! While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager needs
-//! one renewal of a node in 40 s.
+//! If a client opened a watch at kube-apiserver before the takeover, that watch reads built-in storage until it times
+//! out. While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager
+//! needs to see one renewal of a node's Lease in 40 s.
 //!
-//! The server feeds each change of holder, each creation and each deletion at once, however long ago the takeover
-//! was. So built-in storage has the holder of each lock if an administrator gives the APIService back by hand.
+//! The server feeds each change of a holder, each creation and each deletion at once, without a time limit. So built-in
+//! storage has the current holder of each lock, even if an administrator restores the APIService by hand.
 
 use crate::clock::Now;
 use crate::resource::ResourceVersion;
@@ -20,27 +20,26 @@ use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Longest time from a renewal to its write to built-in storage while this server serves the Leases, in ms.
+/// Maximum time from a renewal to its write to built-in storage while this server serves the Leases, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
 
-/// The Leases whose newest change is not in built-in storage yet.
+/// The Leases whose newest change may not be in built-in storage yet.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     /// `resourceVersion` up to which changes of the table are queued; `None` before the first call of
     /// [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
-    /// For each Lease, the time at which it must be written to built-in storage, in ms.
+    /// Time at which each Lease is due to be written to built-in storage, in ms.
     due: HashMap<Key, u64>,
-    /// The entries of `due`, in the order of their times. The queue also has outdated entries, which `due` no longer
-    /// has.
+    /// The entries of `due`, ordered by time. The queue also contains outdated entries, which `due` no longer has.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Leases that the worker's current command writes.
+    /// Leases that the current command of the worker writes.
     under_way: Vec<Key>,
 }
 
 impl Feed {
-    /// Queues the changes of the table since the last call. A renewal is due after `renewal_ms`; with `None`, a
-    /// renewal is never due. The first call makes every Lease due.
+    /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
+    /// with `None`, a renewal queues nothing. Any other change is due at once. The first call makes every Lease due.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
@@ -56,7 +55,7 @@ impl Feed {
         self.cursor = Some(table.version());
     }
 
-    /// Makes a Lease due at `due_ms`, unless the Lease is due earlier.
+    /// Queues a Lease for a write at `due_ms`, unless the Lease is already due earlier.
     fn put(&mut self, key: &Key, due_ms: u64) {
         let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
         if is_earlier {
@@ -65,12 +64,12 @@ impl Feed {
         }
     }
 
-    /// Records the Leases that the current command writes.
+    /// Records the Leases that the worker's next command writes to built-in storage.
     pub(super) fn begin(&mut self, keys: Vec<Key>) {
         self.under_way = keys;
     }
 
-    /// Ends the current command. If `has_failed`, queues its Leases again.
+    /// Records the end of the worker's command. If `has_failed`, queues the Leases of the command again.
     pub(super) fn end(&mut self, has_failed: bool, now: Now) {
         let written = std::mem::take(&mut self.under_way);
         if has_failed {
@@ -78,12 +77,12 @@ impl Feed {
         }
     }
 
-    /// Whether any Lease is due.
+    /// Whether any Lease is due to be written to built-in storage.
     pub(super) fn is_due(&self, now: Now) -> bool {
         self.queue.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now.ms)
     }
 
-    /// Removes and returns up to `keys_max` due Leases.
+    /// Removes up to `keys_max` due Leases from the queue, and returns their keys.
     pub(super) fn take_due(&mut self, keys_max: usize, now: Now) -> Vec<Key> {
         let mut keys = Vec::new();
         while keys.len() < keys_max

@@ -1,4 +1,4 @@
-//! Imports Leases into the table that a worker or a copier has read from built-in storage.
+//! Imports Leases from built-in storage into the table, after a worker or a copier has read them.
 
 use super::merge::{decode, gone, taken_in};
 use super::state::say;
@@ -16,21 +16,21 @@ use std::collections::{BTreeMap, HashSet};
 
 /// Maximum number of Leases imported in one turn of the event loop.
 const TAKEN_IN_PER_TURN: usize = 256;
-/// Maximum number of the worker's changes in flight in the journal.
+/// Maximum number of imported changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
-/// Leases on their way from built-in storage into the table.
+/// Leases that were read from built-in storage and are not in the table yet.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    /// Leases that are read but not imported yet, by key. Each has its last read state.
+    /// Leases that wait for their import, by key. Each has the state that was read last.
     incoming: BTreeMap<String, Incoming>,
-    /// Leases whose imported changes are in flight in the journal.
+    /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Incoming, Ticket)>,
-    /// Leases whose values cannot be decoded, by key.
+    /// Leases whose stored values cannot be decoded, by key.
     unreadable: BTreeMap<String, Incoming>,
 }
 
-/// A Lease as last read from built-in storage.
+/// The state of a Lease in the last read of built-in storage.
 #[derive(Clone, Debug)]
 enum Incoming {
     Present(StoredLease),
@@ -38,7 +38,8 @@ enum Incoming {
 }
 
 impl Imports {
-    /// Queues the result of a read for import. If a complete read lacks a Lease, that Lease was deleted.
+    /// Queues the result of a read for import. If a complete read lacks a Lease of the table, the deletion of that
+    /// Lease is queued too.
     pub(super) fn put(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
@@ -55,13 +56,13 @@ impl Imports {
         }
     }
 
-    /// Whether everything queued is in the table, apart from Leases that cannot be decoded.
+    /// Whether the table has every queued Lease. Leases that cannot be decoded do not count.
     pub(super) fn is_empty(&self) -> bool {
         self.incoming.is_empty() && self.submitted.is_empty()
     }
 
-    /// Imports some queued Leases into the table. If the journal rejects a change because another write came first,
-    /// the import is repeated, unless the Lease has been read again meanwhile.
+    /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
+    /// first. This function then queues the Lease again, unless a later read has queued it.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut retried = Vec::new();
         self.submitted = std::mem::take(&mut self.submitted)
@@ -106,22 +107,22 @@ impl Imports {
         }
     }
 
-    /// Whether the next turn can import more Leases.
+    /// Whether Leases wait for their import, so that the next turn has work.
     pub(super) fn is_runnable(&self) -> bool {
         !self.incoming.is_empty()
     }
 
-    /// Whether a Lease cannot be decoded.
+    /// Whether the value of some Lease cannot be decoded.
     pub(super) fn has_unreadable(&self) -> bool {
         !self.unreadable.is_empty()
     }
 
-    /// Queues the Leases again that could not be decoded.
+    /// Queues the Leases again whose values could not be decoded.
     pub(super) fn retry_unreadable(&mut self) {
         self.incoming.append(&mut self.unreadable);
     }
 
-    /// Discards everything queued, apart from Leases that cannot be decoded. Changes in flight may still be applied.
+    /// Discards all queued Leases, apart from those that cannot be decoded. Changes in flight may still be applied.
     pub(super) fn clear(&mut self) {
         self.incoming.clear();
         self.submitted.clear();
@@ -131,12 +132,12 @@ impl Imports {
 /// Returns the change that imports a Lease; `None` if the table already has the same content.
 ///
 /// # Errors
-/// The reason why the value is not a Lease.
+/// The reason why the stored value is not a Lease.
 fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -> Result<Option<Change>, String> {
     match read {
         Incoming::Present(stored) => {
             let lease = decode(stored, decoder)?;
-            // Built-in storage never changes this server's own Leases.
+            // Built-in storage never changes this server's own Leases: identity Leases and the Leases of the hand-over.
             Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
         }
         Incoming::Gone => Ok(gone(table, key)),
@@ -150,7 +151,7 @@ fn is_own_key(table: &Table, key: &str) -> bool {
     is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Returns the Leases of clients: all Leases but identity Leases and those of the hand-over.
+/// Returns the Leases of clients: all Leases but identity Leases and the Leases of the hand-over.
 pub(super) fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }

@@ -9,12 +9,12 @@ use crate::table::Table;
 use crate::table::change::Change;
 use compact_str::{CompactString, format_compact};
 
-/// Prefix of a value that kube-apiserver has encrypted.
+/// Prefix of a stored value that kube-apiserver has encrypted at rest.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// Prefix of a value stored as protobuf.
+/// Prefix of a stored value in protobuf.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// Decodes a value of built-in storage. The Lease keeps its `resourceVersion` in built-in storage.
+/// Decodes a value of built-in storage. The decoded Lease has its `resourceVersion` in built-in storage.
 ///
 /// # Errors
 /// The reason why the value cannot be decoded.
@@ -34,8 +34,8 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
 
 /// Returns the change that imports a Lease from built-in storage; `None` if the table already has the same content.
 ///
-/// The Lease from built-in storage replaces the one in the table, except for `renewTime`. Clients also renew at this
-/// server, so the later of the two times is kept.
+/// The Lease from built-in storage replaces the Lease in the table, except for `renewTime`. Clients also renew the
+/// Lease at this server, so the merged Lease has the later of both times.
 pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
     let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };
@@ -49,17 +49,19 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let mut merged = theirs;
     merged.spec.renew_time = ours.spec.renew_time;
     merged.metadata.managed_fields = ours.metadata.managed_fields.clone();
-    // Built-in storage has no `resourceVersion` for the merged Lease.
+    // Built-in storage does not have the merged Lease, so the merged Lease has no `resourceVersion` of built-in
+    // storage.
     merged.metadata.resource_version = CompactString::default();
     (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
 }
 
-/// Whether two versions of a Lease have the same UID and the same holder.
+/// Whether two states of a Lease have the same UID and the same holder.
 pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
     one.metadata.uid == other.metadata.uid && one.spec.holder_identity == other.spec.holder_identity
 }
 
-/// Returns the change that imports the deletion of a Lease in built-in storage.
+/// Returns the change that deletes the Lease `key` from the table, after its deletion in built-in storage; `None` if
+/// the table has no such Lease.
 pub(super) fn gone(table: &Table, key: &str) -> Option<Change> {
     let (namespace, name) = key.split_once('/')?;
     let (slot, _) = table.find(namespace, name)?;
@@ -84,7 +86,8 @@ mod tests {
         lease
     }
 
-    /// Merges `theirs` into a table that has `ours`. Returns the Lease in that table.
+    /// Merges `theirs` into a table that has `ours`. Returns the merged Lease, and its `resourceVersion` of built-in
+    /// storage.
     fn merged(ours: Option<Lease>, theirs: Lease) -> (Lease, Option<u64>) {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         if let Some(ours) = ours {

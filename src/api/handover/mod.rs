@@ -1,35 +1,35 @@
-//! The hand-over of Leases between built-in storage and this server ([`crate::handover`]). This module has one
-//! replica's view: what clients may do in each phase. Built-in storage means kube-apiserver's own storage of Leases
-//! in etcd.
+//! The hand-over of Leases between built-in storage and this server ([`crate::handover`]). Built-in storage means
+//! kube-apiserver's own storage of Leases in etcd. This module decides what clients may do at a replica in each phase,
+//! and does that replica's part.
 //!
-//! The kube-apiservers of a cluster switch to this server at different moments. Until all have switched, some
-//! requests go to built-in storage and others to this server. During that time, the state of a Lease in built-in
-//! storage counts, not its state in this server's table:
+//! The kube-apiservers of a cluster switch to this server at different moments of a takeover. Until all have switched,
+//! some requests go to built-in storage and others to this server. During that time, the state of a Lease in built-in
+//! storage decides, not its state in this server's table:
 //!
-//! - This server refuses creations, deletions and all changes but renewals with 429.
-//! - This server acknowledges a renewal once built-in storage has the renewal. If built-in storage has another holder
-//!   by then, the renewal gets 409.
-//! - A read without a `resourceVersion` waits until the table has every change that built-in storage had when the
-//!   read arrived.
+//! - This server answers every write but a renewal with 429.
+//! - This server acknowledges a renewal once built-in storage has the renewal. If the Lease in built-in storage has
+//!   another holder by then, the renewal gets 409.
+//! - A read without a `resourceVersion` waits until the table has every change that built-in storage had when the read
+//!   arrived.
 //!
-//! One replica copies Leases in rounds ([`worker`]). In a round, that replica reads built-in storage, imports the
-//! changes into the table, writes this server's renewals to built-in storage, and publishes its progress. The next
-//! round begins once that progress is in the table. So at any replica, the second round to complete after a request
-//! arrives also began after that moment.
+//! One replica copies Leases in rounds ([`worker`]). In a round, that replica reads built-in storage and imports the
+//! changes into the table. Then it writes this server's renewals to built-in storage, and publishes the number of the
+//! round in a Lease. The next round begins once that Lease is in the table. When a request arrives at any replica, one
+//! round may be in progress. So the second round to complete after that moment certainly began after it.
 //!
-//! During a rollback, no client may write to this server, so the Leases in built-in storage stay current once they
-//! are written back.
+//! During a rollback, no client may write to this server. So the copies of its Leases in built-in storage stay current.
 //!
-//! - Watches end with 410. A list at a `resourceVersion` of this server also gets 410. Without the 410, clients would
-//!   watch built-in storage from such a version, and would never get an event.
-//! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves from
-//!   built-in storage again.
-//! - Once every Lease is written back, a read of a single Lease gets 429 too, since a kube-apiserver may already have
-//!   changed the Lease in built-in storage. Without access to etcd, the Leases are released instead.
-//! - The undo of a takeover follows the same rule, since not every kube-apiserver has switched by then.
+//! - Watches end with 410. A list at a `resourceVersion` that this server issued also gets 410. Without the 410,
+//!   clients would watch built-in storage from such a version, and would never get an event.
+//! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves Leases
+//!   from built-in storage again.
+//! - Once every Lease is written back to built-in storage, a read of a single Lease gets 429 too. By then, a
+//!   kube-apiserver may have changed the Lease in built-in storage. Without access to etcd, these reads get 429 once
+//!   the step is `released`.
+//! - The undo of a takeover follows the same rules, since some kube-apiservers may not have switched by then.
 //!
-//! Without access to the cluster's etcd, an admission policy keeps clients of built-in storage from all changes but
-//! renewals during the switch ([`copier`]). So the holders are the same on both sides, and no rounds are needed. In the
+//! Without access to the cluster's etcd, an admission policy permits clients of built-in storage only renewals during
+//! the switch ([`copier`]). So built-in storage and the table have the same holders, and no rounds are needed. In the
 //! rollback, the command copies the Leases back.
 
 mod copier;
@@ -58,49 +58,50 @@ use merge::is_same_term;
 use state::{HandoverState, Progress};
 use worker::Worker;
 
-/// The hand-over, from the view of this replica.
+/// The state of the hand-over as this replica sees it, and this replica's worker and copier.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// `resourceVersion` of the table when `state` was last read.
+    /// `resourceVersion` of the table when [`Handover::read_state`] last read `state`.
     looked_at: ResourceVersion,
     state: HandoverState,
-    /// What clients may do in this state.
+    /// What clients may do in `state`.
     mode: Mode,
     /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
-    /// Worker that copies Leases. `None` if this server has no access to the cluster's etcd.
+    /// Worker that copies Leases through the cluster's etcd; `None` if this server has no access to that etcd.
     worker: Option<Box<Worker>>,
-    /// Copier of Leases through kube-apiserver. `None` if this server has no access to kube-apiserver.
+    /// Copier that imports Leases through kube-apiserver; `None` if this server has no access to kube-apiserver.
     copier: Option<Box<Copier>>,
 }
 
-/// What clients may do.
+/// What clients may do at this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// Clients may do everything.
+    /// Clients may read and write everything.
     #[default]
     Open,
-    /// Clients may read and renew. Others write to built-in storage, whose state counts.
+    /// Clients may read Leases and renew them. Other clients still write to built-in storage, whose state decides.
     Following,
-    /// Clients may read and renew. In built-in storage, clients may only renew too.
+    /// Clients may read single Leases and renew Leases. An admission policy also permits clients of built-in storage
+    /// only renewals.
     Renewals,
-    /// Clients may read single Leases.
+    /// Clients may only read single Leases.
     Frozen,
 }
 
 impl Handover {
-    /// Creates the hand-over of a server that can access built-in storage.
+    /// Creates the hand-over of a server that can access built-in storage in etcd.
     #[must_use]
     pub fn with_built_in(port: BuiltInPort) -> Self {
         Self { worker: Some(Box::new(Worker::new(port))), ..Self::default() }
     }
 
-    /// Lets this server copy Leases through kube-apiserver.
+    /// Lets this server import built-in Leases through kube-apiserver.
     pub fn copy_from(&mut self, changes: BuiltInChanges) {
         self.copier = Some(Box::new(Copier::new(changes)));
     }
 
-    /// Returns the time at which the hand-over next needs a call, in ms.
+    /// Returns the time of the next work of the worker or the copier, in ms; `None` if neither has work.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match self.state.phase? {
@@ -115,20 +116,20 @@ impl Handover {
         self.mode != Mode::Open
     }
 
-    /// Whether clients may write to both this server and built-in storage. The table may then be behind built-in
-    /// storage.
+    /// Whether some clients may write to this server while others write to built-in storage. The table may then be
+    /// behind built-in storage.
     #[inline]
     pub(super) fn follows_built_in(&self) -> bool {
         self.mode == Mode::Following
     }
 
-    /// Whether this server may lack changes of built-in storage that it imports later.
+    /// Whether built-in storage may have changes that this server will import.
     #[inline]
     pub(super) fn imports_built_in(&self) -> bool {
         matches!(self.mode, Mode::Following | Mode::Renewals)
     }
 
-    /// Whether kube-apiserver may change Leases in built-in storage while this server does not import the changes.
+    /// Whether kube-apiserver may change Leases in built-in storage that this server does not import.
     #[inline]
     pub(super) fn may_be_outdated(&self) -> bool {
         let HandoverState { phase, step, .. } = &self.state;
@@ -136,28 +137,29 @@ impl Handover {
             && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::Released | Step::WrittenBack | Step::NotOurs)))
     }
 
-    /// Returns the number of the first round that certainly begins after this call. The round before it may already
-    /// have begun.
+    /// Returns the number of the first round that certainly begins after this call. The round with the number before
+    /// that may already have begun.
     pub(super) fn round_after_now(&self) -> u64 {
         self.state.progress.round + 2
     }
 
-    /// Whether a request no longer needs to wait for `round`.
+    /// Whether a request no longer needs to wait for the round with the number `round`.
     pub(super) fn has_completed(&self, round: u64) -> bool {
         !self.follows_built_in() || self.state.progress.round >= round
     }
 
-    /// Whether a write needs no further wait for built-in storage. `applied` is the Lease after the write.
+    /// Whether the answer to a write no longer needs to wait for built-in storage. `applied` is the Lease after the
+    /// write.
     #[inline]
     pub(super) fn has_written(&self, applied: &Object) -> bool {
         !self.follows_built_in() || self.state.progress.written >= applied.version || is_of_handover(applied)
     }
 
-    /// Checks that built-in storage has not superseded a renewal. `applied` is the Lease after the renewal. Call this
-    /// function once [`Handover::has_written`] is true.
+    /// Checks that no write in built-in storage has superseded a renewal at this server. `applied` is the Lease after
+    /// the renewal. Call this function once [`Handover::has_written`] is true.
     ///
     /// # Errors
-    /// 409 if built-in storage has superseded the renewal. 504 if this replica does not know.
+    /// 409 if a write in built-in storage has superseded the renewal. 504 if this replica does not know.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);
@@ -165,9 +167,9 @@ impl Handover {
         let (namespace, name) = applied.key().parts();
         match table.find(namespace, name) {
             Some((_, object)) if object.version == applied.version => Ok(()),
-            // The Lease has this renewal, a later renewal by this server, or a merge of the renewal with a change in
-            // built-in storage. A Lease with a `resourceVersion` of built-in storage came from there, so it has
-            // superseded `applied`.
+            // The Lease has this renewal, a later renewal at this server, or a merge with a change from built-in
+            // storage. If instead the Lease has a `resourceVersion` of built-in storage, it was imported over
+            // `applied`.
             Some((_, object))
                 if object.built_in_version().is_none() && is_same_term(object.unrenewed(), applied.unrenewed()) =>
             {
@@ -177,7 +179,7 @@ impl Handover {
         }
     }
 
-    /// Checks that a client may make a change.
+    /// Checks that a client may make a change in the current mode.
     ///
     /// # Errors
     /// 429 with `Retry-After` if the hand-over forbids the change.
@@ -192,17 +194,17 @@ impl Handover {
         }
     }
 
-    /// Checks that clients may delete collections.
+    /// Checks that clients may delete collections in the current mode.
     ///
     /// # Errors
-    /// 429 with `Retry-After` if the hand-over forbids it.
+    /// 429 with `Retry-After` if the hand-over forbids deletions.
     pub fn check_collection_deletion(&self) -> Result<(), ApiError> {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
-    /// Returns the error for an update whose `resourceVersion` is not the current one. During a takeover, an update
-    /// with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that version
-    /// yet.
+    /// Returns the error for an update whose `resourceVersion` is not that of the current Lease. During a takeover, an
+    /// update with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that
+    /// version yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
         if self.imports_built_in() && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
@@ -211,21 +213,22 @@ impl Handover {
         }
     }
 
-    /// Checks that clients may list or watch Leases.
+    /// Checks that clients may list or watch Leases in the current mode.
     ///
     /// # Errors
-    /// 410 for a `resourceVersion` of this server, so that the client forgets that version. Otherwise 429.
+    /// 410 for a `resourceVersion` that this server issued, so that the client forgets that version. Otherwise 429.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
         }
-        // The command lists the Leases that it copies. Other clients come through kube-apiserver.
+        // The rollback command lists this server's Leases directly, to copy them. Other clients come through
+        // kube-apiserver.
         let is_command = matches!(call.caller, Caller::User(_) | Caller::Insecure) && verb == Some(Verb::List);
         if is_command && self.state.phase == Some(Phase::Hold) {
             return Ok(());
         }
-        // If the takeover is undone, a watch from a `resourceVersion` of this server would wait without end at
-        // kube-apiserver. So no client gets one.
+        // If the takeover is undone, a watch from a `resourceVersion` of this server would wait forever at
+        // kube-apiserver. So no client gets such a version from a list or a watch.
         if self.mode == Mode::Renewals {
             return Err(ApiError::HandingOver);
         }
@@ -237,14 +240,15 @@ impl Handover {
         Err(ApiError::HandingOver)
     }
 
-    /// Whether the server may acknowledge a write. `applied` is the Lease after the write. A write that was decided
-    /// before [`Mode::Frozen`] may be applied in that mode. Built-in storage then does not have the write.
+    /// Whether the server may acknowledge a write. `applied` is the Lease after the write. The server may have decided
+    /// the write before [`Mode::Frozen`] and applied it in that mode. Built-in storage then lacks the write.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
-        // The key is read only if necessary, since the read costs a cache miss.
+        // This function reads the key only if necessary, since the read costs a cache miss.
         self.mode != Mode::Frozen || is_of_handover(applied)
     }
 
-    /// Reads the state from the hand-over's Leases. Call this function before the server responds to applied writes.
+    /// Reads the state of the hand-over from its Leases. Call this function before the server responds to applied
+    /// writes.
     pub fn read_state(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
@@ -265,7 +269,8 @@ impl Handover {
     }
 }
 
-/// Returns the error for lists and watches at a `resourceVersion` of this server while Leases are given back.
+/// Returns the error for lists and watches at a `resourceVersion` of this server while the Leases move back to built-in
+/// storage.
 #[must_use]
 pub fn given_back() -> ApiError {
     ApiError::Expired { message: "Leases are being given back to kube-apiserver: list anew".to_owned(), next: None }
@@ -277,7 +282,7 @@ fn is_of_handover(object: &Object) -> bool {
     is_lease(namespace, name)
 }
 
-/// Whether a change is a renewal and nothing else.
+/// Whether a change of a Lease only renews the Lease.
 fn is_renewal(table: &Table, change: &Change) -> bool {
     match change {
         Change::Renew(..) => true,
@@ -289,7 +294,7 @@ fn is_renewal(table: &Table, change: &Change) -> bool {
     }
 }
 
-/// Whether `after` differs from `before` only in `renewTime` and its field managers.
+/// Whether `after` differs from `before` only in `renewTime`, `managedFields` and `resourceVersion`.
 fn renews(before: &Lease, after: &Lease) -> bool {
     let mut renewed = before.clone();
     renewed.spec.renew_time = after.spec.renew_time;
@@ -299,7 +304,7 @@ fn renews(before: &Lease, after: &Lease) -> bool {
 }
 
 impl Api {
-    /// Reads the phase of the hand-over, and does this replica's work in that phase. Returns whether watches must
+    /// Reads the phase of the hand-over, and does this replica's work in that phase. Returns whether all watches must
     /// end, because clients may no longer write to this server.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         self.handover.read_state(table);
@@ -308,15 +313,15 @@ impl Api {
             identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
-            // After the import the table has the current holder of each lock, so no lock needs a reservation.
+            // After the import, the table has the current holder of each lock. So no lock is reserved for a former
+            // holder any more.
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
             let is_confirmed = self.is_confirmed(table, now);
             let is_first = self.identity.as_ref().is_none_or(|identity| match self.handover.mode {
                 Mode::Open => identity.is_first(now),
-                // If two replicas copied at the same time, one could import an older version of a Lease after a newer
-                // one.
+                // If two replicas copied at the same time, one could import an older state of a Lease than the other.
                 Mode::Following | Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
             });
             let Self { handover: Handover { state, worker, copier, .. }, storage, decoder, .. } = self;
@@ -335,17 +340,19 @@ impl Api {
                 Some(copier) => copier.stand_by(),
                 None => {}
             }
-            // Without a journal, the worker's changes are in the table at once.
+            // Without a journal, the changes of the worker or the copier are in the table at once.
             self.handover.read_state(table);
         }
         std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether every live replica follows the phase, and the table has every write decided before the phase began.
+    /// Whether every live replica has confirmed the phase, and the table has every write decided before the phase
+    /// began.
     ///
-    /// A replica confirms the phase in its identity Lease. A replica's changes are applied in order, so its earlier
-    /// writes are applied before its confirmation. With a single server, every write is applied once its journal is
-    /// idle. Before a takeover, no client's request reaches the server, so its journal does not matter then.
+    /// A replica confirms the phase in its identity Lease. The changes of a replica are applied in order, so its
+    /// earlier writes are applied before its confirmation. A single server has no identity Lease. In its case, every
+    /// write is applied once its journal is idle. Before a takeover, the server gets no requests of clients, so its
+    /// journal does not matter then.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
         let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {

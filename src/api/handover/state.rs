@@ -1,4 +1,4 @@
-//! The Leases of the hand-over: the replica's view of its state, and the writes of the active replica.
+//! The Leases of the hand-over: the state that a replica reads from them, and the writes of the active replica to them.
 
 use super::Mode;
 use crate::api::identity::micros;
@@ -13,26 +13,27 @@ use crate::table::object::Object;
 use compact_str::{CompactString, format_compact};
 use uuid::Uuid;
 
-/// The state of the hand-over, as read from the hand-over's Leases.
+/// The state of the hand-over. A replica reads it from the Leases of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverState {
     pub(super) phase: Option<Phase>,
-    /// Id of the administrator's request for the phase.
+    /// Id of the command's request for the phase.
     pub(super) asked: CompactString,
     pub(super) step: Option<Step>,
-    /// Time at which the hand-over's Lease was last written, in seconds since the epoch.
+    /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
+    /// seconds since the epoch.
     pub(super) since: Option<i64>,
-    /// Progress of the rounds. It is current only in the mode [`Mode::Following`].
+    /// Progress of the rounds. It is read only in the mode [`Mode::Following`], and is zero in any other mode.
     pub(super) progress: Progress,
 }
 
-/// The progress of the rounds.
+/// The progress of the rounds, in which the active replica copies Leases between built-in storage and the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Number of rounds whose imported changes are in the table.
+    /// Number of the last round whose imported changes are in the table.
     pub(super) round: u64,
-    /// `resourceVersion` up to which this server's writes are in built-in storage. Writes that built-in storage has
-    /// superseded are excepted.
+    /// `resourceVersion` of the table up to which this server's writes are in built-in storage. Writes that a write in
+    /// built-in storage has superseded do not count.
     pub(super) written: ResourceVersion,
 }
 
@@ -61,7 +62,7 @@ impl HandoverState {
 }
 
 impl Progress {
-    /// Reads the progress from the Lease that holds it.
+    /// Reads the progress from the Lease that stores it.
     pub(super) fn of(table: &Table) -> Self {
         let number =
             |object: &Object, name| object.metadata().annotations.value(name).and_then(|text| text.parse().ok());
@@ -72,7 +73,7 @@ impl Progress {
     }
 }
 
-/// Writes the progress to the Lease that holds it, unless the journal refuses the change.
+/// Writes the progress to the Lease that stores it. Does nothing if the journal refuses the change.
 pub(super) fn publish(table: &mut Table, storage: &mut Storage, progress: Progress, now: Now) {
     let round = (ROUND.into(), format_compact!("{}", progress.round));
     let written = (WRITTEN.into(), format_compact!("{}", progress.written));
@@ -97,7 +98,8 @@ pub(super) fn publish(table: &mut Table, storage: &mut Storage, progress: Progre
     _ = storage.write(table, change, now.ms);
 }
 
-/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change.
+/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change, or the
+/// Lease already had both.
 pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();

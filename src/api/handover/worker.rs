@@ -1,22 +1,23 @@
-//! The worker copies Leases between the table and built-in storage. Only one replica's worker is active. To import a
-//! Lease means to copy its state from built-in storage to the table.
+//! The worker copies Leases between the table and built-in storage (kube-apiserver's own storage of Leases in etcd).
+//! Only one replica's worker is active. To import a Lease means to copy its state from built-in storage to the table.
 //!
 //! ```text
-//!   import   read, import, report `imported`; then rounds: read, import, write this server's renewals, publish
-//!   serve    read, import, write every lock, report `serving`; then keep built-in storage up to date
-//!   undo     read, import, write everything, report `written-back`; then check whether the APIService is local
-//!   freeze   read, write everything, report `written-back`; then check whether the APIService is local
+//!   import   read, import, report `imported`; then rounds: read, import, write the renewals made here, publish
+//!   serve    read, import, write every lock, report `serving`; then write each change of a Lease to built-in storage
+//!   undo     read, import, write every Lease, report `written-back`; then check whether the APIService is local
+//!   freeze   read, write every Lease, report `written-back`; then check whether the APIService is local
 //! ```
 //!
-//! Until the step `serving`, the worker writes only once the table has all changes of the last read. A write fails if
-//! the Lease has changed in built-in storage since the worker's thread read it, and only then. So a write before the
-//! import could take a lock away from a holder that the thread has read, but the table does not have.
+//! Until the step `serving`, the worker writes only once the table has all changes of the last read. A write of a Lease
+//! fails exactly if the Lease has changed in built-in storage since the last read. So a write before the import could
+//! overwrite a new holder that is read, but not yet in the table.
 //!
-//! Rounds continue in the phase `serve`, and when a command requests `import` again, until all replicas confirm the
-//! phase. A dead replica does not confirm the phase. Clients that renew must not wait until the identity Lease of
-//! that replica has expired.
+//! In the phase `serve`, and when a command requests `import` again, rounds continue until all replicas confirm the
+//! phase. A dead replica confirms no phase until its identity Lease has expired. Without these rounds, clients that
+//! renew Leases would wait until then.
 //!
-//! When another replica becomes the active one, its worker restarts the phase with a complete read.
+//! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. When
+//! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
 
 use super::Mode;
 use super::feed::{Feed, RENEWAL_MS};
@@ -33,74 +34,74 @@ use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE, ResourceVersion};
 use crate::table::Table;
 use crate::table::object::{Key, Object};
 
-/// Pause between two reads of built-in storage, in ms: `READ_MS` at first, and `READ_LATER_MS` after
-/// [`SWITCH_SECONDS`].
+/// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command probably runs, and
+/// `READ_LATER_MS` applies [`SWITCH_SECONDS`] after the last write of the hand-over's Lease.
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
-/// Time for which a takeover or rollback command probably runs, in seconds.
+/// Time after the last write of the hand-over's Lease for which a command probably still runs, in seconds.
 const SWITCH_SECONDS: i64 = 60;
-/// Time from a failure to the next attempt, in ms.
+/// Time from a failure of a command to the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Time between two checks in the stage [`Stage::Rest`], in ms.
+/// Interval of the worker's checks in the stage [`Stage::Rest`], in ms.
 const REST_MS: u64 = 1_000;
-/// Time between two writes of due Leases, in ms.
+/// Time between two writes of due Leases to built-in storage, in ms.
 const FEED_MS: u64 = 200;
-/// Longest life of a watch that a client opened at built-in storage before a takeover, in seconds. kube-apiserver
-/// ends a watch after at most an hour, unless `--min-request-timeout` exceeds its default of 1,800 s.
+/// Maximum duration of a watch that a client opened at built-in storage before a takeover, in seconds. kube-apiserver
+/// ends a watch after at most an hour, unless its `--min-request-timeout` exceeds the default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
-/// Maximum number of Leases that one command writes to built-in storage.
+/// Maximum number of due Leases that one command to the thread writes to built-in storage.
 const FEED_LEASES_MAX: usize = 2_000;
-/// The work of a hand-over at this replica.
+/// Copies Leases between the table and built-in storage at this replica, during a hand-over.
 #[derive(Debug)]
 pub(super) struct Worker {
     port: BuiltInPort,
-    /// State of the hand-over for which `stage` was set.
+    /// State of the hand-over in the last call of [`Worker::work`].
     state: HandoverState,
     stage: Stage,
-    /// The command that the thread carries out now.
+    /// The command that the thread of built-in storage carries out now; `None` if the thread is idle.
     under_way: Option<UnderWay>,
-    /// Whether the next read must return all Leases, not only the changes since the last read.
+    /// Whether the next read of built-in storage must return all Leases, and not only the changes since the last read.
     reads_all: bool,
     imports: Imports,
     feed: Feed,
-    /// Progress to publish at the end of the current round.
+    /// Progress that the worker publishes at the end of the current round.
     round: Progress,
-    /// Whether the last read began after all replicas had confirmed the phase.
+    /// Whether all replicas had confirmed the phase before the last read began.
     is_read_confirmed: bool,
-    /// `resourceVersion` of the table when the worker last wrote renewals.
+    /// `resourceVersion` of the table when the worker last queued renewals for built-in storage.
     write_version: ResourceVersion,
-    /// Time of the next work in this stage, in ms.
+    /// Time at which the worker next continues its stage, in ms.
     stage_ms: u64,
-    /// Time of the next write of due Leases, in ms.
+    /// Time of the next write of due Leases to built-in storage, in ms.
     feed_ms: u64,
     /// Whether this replica's worker is the active one.
     is_working: bool,
 }
 
-/// The stage of the work in a phase.
+/// The stage of the worker within a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A read is next, or in progress.
+    /// A read of built-in storage is next, or in progress.
     Read,
-    /// The worker imports the result of the read.
+    /// The worker imports the Leases that the last read returned.
     TakeIn,
-    /// A write is next, or in progress.
+    /// A write to built-in storage is next, or in progress.
     Write,
-    /// The worker publishes its progress.
+    /// The worker publishes the progress of its round.
     Publish,
-    /// The work is complete, apart from periodic checks.
+    /// The phase needs no more work, apart from periodic checks.
     Rest,
 }
 
-/// The command that the thread carries out now.
+/// The command that the thread of built-in storage carries out now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnderWay {
     purpose: Purpose,
-    /// Whether the command belongs to an earlier phase. If so, the worker ignores the result.
+    /// Whether the worker gave the command in an earlier phase. If so, the worker ignores the result.
     is_stale: bool,
 }
 
-/// The purpose of a command.
+/// The purpose of a command to the thread of built-in storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Feed,
@@ -128,12 +129,12 @@ impl Worker {
         }
     }
 
-    /// Returns the time of the next work, in ms. Returns `None` if another replica's worker is active.
+    /// Returns the time of the worker's next work, in ms. Returns `None` if another replica's worker is active.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
 
-    /// Continues the work in a phase. `is_confirmed` tells whether every replica follows the phase.
+    /// Continues the work in a phase. `is_confirmed` is true once every replica has confirmed the phase.
     pub(super) fn work(
         &mut self,
         state: &HandoverState,
@@ -155,7 +156,7 @@ impl Worker {
         self.take_event(state, table, storage, now);
         self.imports.take_in(table, storage, decoder, now);
         self.feed(state, table, now);
-        // Another replica may have published the same round. This worker then begins the next round.
+        // Another replica may have published the round with this number. This worker then begins the next round.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
@@ -169,7 +170,7 @@ impl Worker {
         }
     }
 
-    /// Returns the time until the next check of the stage, in ms.
+    /// Returns the time until the next check of the current stage, in ms.
     fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
@@ -180,11 +181,12 @@ impl Worker {
         }
     }
 
-    /// Begins a phase. The worker still imports what it read in an earlier phase, unless this server's Leases are
-    /// newer.
+    /// Begins a phase. The worker still imports what it has read in an earlier phase, unless the new phase imports
+    /// nothing.
     fn begin(&mut self, state: &HandoverState) {
         self.stage = Stage::Read;
-        // An incremental read would miss changes of the table that were not written back.
+        // An incremental read returns only changes in built-in storage. It would miss Leases that only the table has
+        // changed.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
         self.imports.retry_unreadable();
@@ -195,14 +197,14 @@ impl Worker {
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
-    /// Stops the work, since another replica's worker is active now. Discards everything in progress.
+    /// Stops the work, since another replica's worker is active now. Discards all Leases in progress.
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.imports = Imports::default();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        // The result of the command will be outdated when this replica's worker is active again.
+        // The result of the current command will be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
@@ -214,7 +216,7 @@ impl Worker {
         self.port.send(command);
     }
 
-    /// Continues the current stage.
+    /// Continues the current stage if its condition is met.
     fn go_on(&mut self, state: &HandoverState, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
@@ -228,7 +230,7 @@ impl Worker {
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
-            // The Lease of the hand-over has no step. So the write of the step was lost.
+            // The Lease of the hand-over lacks the step that the worker reported. So the write of that step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
                 self.send(Purpose::Look, BuiltInCommand::Look);
@@ -237,12 +239,13 @@ impl Worker {
         }
     }
 
-    /// Handles the thread's event.
+    /// Handles the next event of the thread of built-in storage.
     fn take_event(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            // Another replica may have imported newer states of the Leases since this read.
+            // After this stale read, another replica may have imported newer states of the Leases. So the read does not
+            // count.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
@@ -264,8 +267,8 @@ impl Worker {
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
             BuiltInEvent::Ours => {}
-            // The APIService does not point to this server yet. The renewals of this round are not in built-in
-            // storage.
+            // The APIService does not name this server's Service yet, so built-in storage lacks the renewals of this
+            // round.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
@@ -289,7 +292,7 @@ impl Worker {
         }
     }
 
-    /// Starts the next stage once all read Leases are in the table.
+    /// Starts the next stage once the table has all Leases that were read.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if self.imports.has_unreadable() => Stage::Read,
@@ -305,13 +308,13 @@ impl Worker {
         };
     }
 
-    /// Whether the last read belongs to a round, and not to the last step of a phase.
+    /// Whether the last read belongs to a round. Otherwise the read belongs to the last step of a phase.
     fn is_round(&self, state: &HandoverState) -> bool {
         may_only_renew(state) && (state.step == Some(Step::Imported) || !self.is_read_confirmed)
     }
 
-    /// Writes the renewals that built-in storage does not have. The caller has imported every change of the last
-    /// read.
+    /// Writes the renewals that built-in storage lacks. The caller has imported every change that the last read
+    /// returned.
     fn write_renewals(&mut self, table: &Table, now: Now) {
         debug_assert!(self.imports.is_empty(), "a write compares what was read");
         self.write_version = table.version();
@@ -324,7 +327,7 @@ impl Worker {
         }
     }
 
-    /// Continues once built-in storage has the written renewals.
+    /// Continues the round once built-in storage has the written renewals.
     fn after_renewals(&mut self, now: Now) {
         self.feed.end(false, now);
         if !self.feed.is_due(now) {
@@ -333,8 +336,8 @@ impl Worker {
         }
     }
 
-    /// Removes and returns the due Leases that must be written to built-in storage. Records that they are being
-    /// written.
+    /// Removes the due Leases from the queue, and returns their states for built-in storage. Records that the worker
+    /// writes them.
     fn take_fed(&mut self, table: &Table, is_serving: bool, now: Now) -> Vec<Wanted> {
         let (mut keys, mut leases) = (Vec::new(), Vec::new());
         while leases.len() < FEED_LEASES_MAX && self.feed.is_due(now) {
@@ -349,13 +352,13 @@ impl Worker {
         leases
     }
 
-    /// Writes the Leases that the phase requires.
+    /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases.
     fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
-        // A forced write also writes locks that have not changed. So a late update of a lock by kube-apiserver fails,
-        // since that update is based on an older state of the lock.
+        // A forced write also writes locks that have not changed. A late update of a lock by kube-apiserver is based on
+        // the older state, so the update then fails.
         let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
     }
@@ -372,7 +375,7 @@ impl Worker {
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
 
-    /// Keeps built-in storage up to date while this server serves the Leases.
+    /// Writes due Leases to built-in storage while this server serves the Leases.
     fn feed(&mut self, state: &HandoverState, table: &Table, now: Now) {
         if self.feed_ms > now.ms {
             return;
@@ -394,8 +397,8 @@ impl Worker {
     }
 }
 
-/// Returns a Lease as it must be in built-in storage. During a takeover, only this server's own writes are written to
-/// built-in storage.
+/// Returns the state that a Lease must have in built-in storage; `None` if built-in storage needs no write. Before the
+/// step `serving`, the worker writes only Leases that a client has written at this server, and deletes none.
 fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     let (namespace, name) = key.parts();
     match table.find(namespace, name) {
@@ -407,12 +410,12 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     }
 }
 
-/// Whether clients may only renew at this server, while other clients write to built-in storage.
+/// Whether clients may only renew Leases at this server, while other clients write to built-in storage.
 fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Following
 }
 
-/// Whether the worker imports what it reads. The worker does not import if this server's Leases are newer.
+/// Whether the worker imports the Leases that it reads. In the other phases, this server has the newer Leases.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
@@ -421,7 +424,7 @@ fn takes_in(state: &HandoverState) -> bool {
     }
 }
 
-/// Returns a Lease in its form for built-in storage.
+/// Returns the current state of a Lease, encoded for built-in storage.
 fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);

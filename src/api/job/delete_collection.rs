@@ -1,4 +1,4 @@
-//! Deletes a collection, one Lease after another.
+//! Deletes the Leases of a collection, one after another, in the steps of a job.
 
 use super::JobError;
 use super::found::Found;
@@ -18,17 +18,17 @@ use crate::table::object::Object;
 use crate::table::snapshot::Stepped;
 use std::collections::VecDeque;
 
-/// The progress of a collection's deletion.
+/// The progress of the deletion of a collection.
 #[derive(Debug)]
 pub(super) struct CollectionDeletion {
     deletion: Deletion,
-    /// Leases to delete, in the order of the list.
+    /// Leases found and not yet reported as deleted, in the order of the list.
     doomed: VecDeque<Doomed>,
-    /// Error that ends the deletion of the collection. The error is reported once no change is in flight.
+    /// Error that ends the deletion of the collection. The job reports the error once no change is in flight.
     refused: Option<JobError>,
 }
 
-/// A Lease to delete.
+/// A Lease that the job deletes.
 #[derive(Debug)]
 struct Doomed {
     object: Object,
@@ -39,11 +39,11 @@ struct Doomed {
 enum DoomedState {
     /// Another request's change of the Lease is in flight, with this ticket number.
     Busy(u64),
-    /// The Lease is deleted, marked for deletion, or left as it is.
+    /// The Lease is deleted, or has a `deletionTimestamp`, or the deletion leaves it unchanged.
     Done,
-    /// No deletion of the Lease is in flight. The next step tries it, for the first time or again.
+    /// No deletion of the Lease is in flight. The next step deletes the Lease, or tries again.
     Found,
-    /// The deletion of the Lease is in flight.
+    /// The deletion of the Lease is in flight in the journal, with this ticket.
     Submitted(Ticket),
 }
 
@@ -53,17 +53,17 @@ impl CollectionDeletion {
         Self { deletion, doomed: VecDeque::new(), refused: None }
     }
 
-    /// Whether the next step waits for changes in flight.
+    /// Whether the next step must wait for changes in flight.
     pub(super) fn is_waiting(&self) -> bool {
         !self.doomed.is_empty()
     }
 
     /// Deletes the next Leases that `selector` matches, and adds the deleted Leases to `found`. With a journal, all
-    /// deletions of one step are in flight together. The next step waits for them.
+    /// deletions of one step are in flight together. The next step waits for these deletions.
     ///
     /// # Errors
-    /// 409 if a precondition fails. The Leases before that one are already deleted. [`JobError::Forgotten`] if the
-    /// event log no longer has the states of the remaining Leases.
+    /// 409 if a precondition fails for a Lease. The Leases before that Lease are already deleted.
+    /// [`JobError::Forgotten`] if the event log no longer has the states of the remaining Leases.
     pub(super) fn step(
         &mut self,
         found: &mut Found,
@@ -88,7 +88,7 @@ impl CollectionDeletion {
             }
         }
         if self.refused.is_some() {
-            // A deletion in flight cannot be cancelled.
+            // Keeps only deletions that are in flight or done, since a deletion in flight cannot be cancelled.
             self.doomed.retain(|doomed| matches!(doomed.state, DoomedState::Submitted(_) | DoomedState::Done));
         }
         while let Some(first) = self.doomed.pop_front_if(|doomed| matches!(doomed.state, DoomedState::Done)) {
@@ -100,9 +100,10 @@ impl CollectionDeletion {
         }
     }
 
-    /// Finds the next Leases to delete.
+    /// Finds the next Leases to delete, as many as one step may delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
-        // Each step deletes at least one Lease. So the deletion of the collection ends despite other writes.
+        // Each step deletes at least one Lease. So the deletion of the collection ends even if other writes fill the
+        // event log.
         let Headroom { events, bytes: mut bytes_left } = table.log().headroom();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
@@ -119,11 +120,11 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Continues the deletion of this Lease as far as possible. If `is_refused`, submits no new change to the
-    /// journal.
+    /// Continues the deletion of this Lease as far as possible without a wait. If `is_refused`, submits no new change
+    /// to the journal.
     ///
     /// # Errors
-    /// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
+    /// 409 if a precondition fails. 429 or 507 if the journal refuses the change.
     fn advance(
         &mut self,
         deletion: &Deletion,
@@ -138,7 +139,7 @@ impl Doomed {
                 Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
                 Outcome::Failed(Failure::TooLarge) => return Err(JobError::Refused(ApiError::too_large_for_etcd())),
                 Outcome::Pending => {}
-                // Another write of this Lease came first, so the deletion must be repeated.
+                // Another write of this Lease came first, so the deletion must be decided again.
                 Outcome::Rejected => self.state = DoomedState::Found,
             },
             DoomedState::Busy(ticket) if storage.settled() >= *ticket => self.state = DoomedState::Found,
@@ -151,11 +152,11 @@ impl Doomed {
     }
 }
 
-/// Deletes the Lease `object`, or marks it for deletion if it has finalizers. Leaves a newer Lease of the same name
-/// as it is.
+/// Deletes the Lease `object`, or sets its `deletionTimestamp` if the Lease has finalizers. Leaves a newer Lease of the
+/// same name unchanged.
 ///
 /// # Errors
-/// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
+/// 409 if a precondition fails. 429 or 507 if the journal refuses the change.
 fn delete(
     table: &mut Table,
     storage: &mut Storage,

@@ -1,4 +1,4 @@
-//! The items of one page of a list, and the metadata of the list.
+//! The items found for one page of a list, and the metadata of that list.
 
 use crate::api::token::ContinueToken;
 use crate::codec::list_meta::ListMeta;
@@ -11,7 +11,7 @@ use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 
-/// The items found so far, and the snapshot in which the search continues.
+/// The items found so far for a page, and the snapshot in which the search for more continues.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
@@ -19,15 +19,16 @@ pub(super) struct Found {
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,
-    /// What follows this page in the list; `None` until the page is full.
+    /// What follows this page in the list; `None` until all items of the page are found.
     rest: Option<Rest>,
 }
 
-/// What follows a page in its list.
+/// The rest of a list after a page.
 #[derive(Debug)]
 pub(super) struct Rest {
     token: ContinueToken,
-    /// Number of Leases counted so far after the page. Unused if the token has the number of remaining items.
+    /// Number of Leases after the page that are counted so far. Unused if the token contains the number of remaining
+    /// items.
     counted: usize,
 }
 
@@ -43,7 +44,7 @@ impl Found {
         self.limit.saturating_sub(self.items.len())
     }
 
-    /// Whether the page is full.
+    /// Whether the page has as many items as its limit allows.
     pub(super) fn is_full(&self) -> bool {
         self.wanted() == 0
     }
@@ -53,12 +54,12 @@ impl Found {
         self.items.push_back(object);
     }
 
-    /// Takes the items, to send them.
+    /// Removes and returns the items, so that the job can send them.
     pub(super) fn take_items(&mut self) -> States {
         std::mem::replace(&mut self.items, self.snapshot.no_states())
     }
 
-    /// Collects the next items that `selector` matches.
+    /// Adds the next items that `selector` matches to the page, as many as one step may collect.
     pub(super) fn collect(&mut self, table: &Table, selector: &Selector, form: Form) -> Result<Stepped, Forgotten> {
         if self.is_full() {
             return Ok(Stepped::More);
@@ -74,9 +75,9 @@ impl Found {
         })
     }
 
-    /// Returns the metadata of a list, once all items of the page are found. `is_page` tells whether another page may
-    /// follow. Returns `None` if another step must count the remaining items, since a token without a
-    /// `resourceVersion` does not have their number.
+    /// Returns the metadata of the list, once all items of the page are found. `is_page` is true if another page may
+    /// follow. Returns `None` if another step must continue to count the remaining items. The count is needed if the
+    /// token contains neither a `resourceVersion` nor the number of remaining items.
     pub(super) fn meta(
         &mut self,
         table: &Table,
@@ -90,7 +91,7 @@ impl Found {
         }
         let Rest { token, counted } =
             rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
-        // With a selector, the server does not know how many of the remaining items match.
+        // With a selector, the server does not know how many of the remaining Leases match.
         let is_told = selector.is_everything();
         if is_told && token.remaining().is_none() {
             let count = |_: &Object| {
@@ -103,7 +104,7 @@ impl Found {
             token.set_remaining(*counted);
         }
         if token.remaining() == Some(0) {
-            // All items after this page were created after the `resourceVersion` of the list.
+            // Every Lease after this page was created after the `resourceVersion` of the list, so the list is complete.
             return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
         }
         let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
@@ -111,7 +112,7 @@ impl Found {
     }
 }
 
-/// The metadata of a list. The job keeps the metadata until the end of the list, where some forms have it.
+/// The metadata of a list. The job stores them until the end of the list, since in some forms they follow the items.
 #[derive(Debug)]
 pub(super) struct OwnedMeta {
     version: ResourceVersion,
@@ -120,7 +121,7 @@ pub(super) struct OwnedMeta {
 }
 
 impl OwnedMeta {
-    /// Returns the metadata, with `shardInfo.selector`.
+    /// Returns the metadata for encoding. `shard` is the value of `shardInfo.selector`.
     pub(super) fn borrowed<'a>(&'a self, shard: &'a str) -> ListMeta<'a> {
         ListMeta { version: Some(self.version), next: &self.next, remaining: self.remaining, shard }
     }

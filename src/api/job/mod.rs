@@ -1,8 +1,8 @@
-//! Jobs. A job makes a response whose work may be long: a list, a deletion of a collection, or a compressed body. A
-//! job runs in steps. Between two steps, the event loop serves other requests, so a job delays no renewal.
+//! Jobs. A job generates a long response in steps: a list, a deletion of a collection, or a compressed body. Between
+//! two steps, the event loop serves other requests. So a job delays no renewal.
 //!
-//! The head of the response is sent once the request can no longer fail. Before that, [`Job::has_head`] is false, and
-//! steps append nothing. After that, the server can signal an error only by closing the connection.
+//! The server sends the head of the response once the request can no longer fail. Until then, [`Job::has_head`] is
+//! false, and steps append no bytes. Afterwards, the server can signal an error only by closing the connection.
 
 mod delete_collection;
 mod found;
@@ -29,38 +29,38 @@ use bytes::Bytes;
 use delete_collection::CollectionDeletion;
 use found::{Found, OwnedMeta};
 
-/// A response that is made in steps: of a list, of a deletion of a collection, or with compression.
+/// A response that the server generates in steps: a list, a deletion of a collection, or a compressed body.
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
     form: Form,
-    /// Indents the list, if the client wants that.
+    /// Printer that indents the list; `None` if the client wants compact output.
     printer: Option<Printer>,
     stage: Stage,
-    /// State of the Leases that the request asks for.
+    /// State of the Leases that the request asks for, which determines the error if the event log has lost that state.
     state: AskedState,
-    /// Data to count the request in the metrics, together with its status.
+    /// Data of the request for the metrics.
     request: Option<PendingRequest>,
-    /// Compression of the body, for a client that accepts gzip.
+    /// Compression of the body; `None` if the client does not accept gzip.
     gzip: Option<Gzip>,
-    /// Start of the job's time, in ms: its first step or its first deadline check, whichever came first.
+    /// Start of the job's time limit, in ms: its first step or its first deadline check, whichever came first.
     since_ms: Option<u64>,
-    /// Permit of a long job.
+    /// Permit of a long job: its place among the concurrent long responses.
     permit: Option<Permit>,
     /// Whether the next step must wait until the job's own changes are applied, rejected or failed.
     is_waiting: bool,
 }
 
-/// Why a job ends before its response is complete.
+/// The reason why a job ends before its response is complete.
 #[derive(Debug)]
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The event log no longer has the states of the Leases that the rest of the response needs.
+    /// The event log no longer has the states of Leases that the rest of the response needs.
     Forgotten,
-    /// The job has taken longer than [`JOB_MS_MAX`], or its permit was revoked.
+    /// The job has taken longer than [`JOB_MS_MAX`], or the server has revoked its permit.
     Overtaken,
-    /// The request is refused. The response has no head yet.
+    /// The request fails with this error. The head of the response is not sent yet.
     Refused(ApiError),
 }
 
@@ -70,16 +70,16 @@ impl From<Forgotten> for JobError {
     }
 }
 
-/// Indents a list while it is sent.
+/// Indents a list while the job generates it.
 #[derive(Debug, Default)]
 struct Printer {
     pretty: Pretty,
-    /// Bytes of the list that the printer has not indented yet.
+    /// Bytes of the list that the printer has yet to indent.
     compact: Vec<u8>,
 }
 
 impl Printer {
-    /// Returns `form` without indentation. Also returns a printer if `form` has indentation.
+    /// Returns `form` without indentation, and a printer if `form` has indentation.
     fn of(form: Form) -> (Form, Option<Self>) {
         let mut compact = form;
         let is_pretty = std::mem::take(&mut compact.representation.pretty);
@@ -87,27 +87,27 @@ impl Printer {
     }
 }
 
-/// What the next step does. [`Stage::Collect`] and [`Stage::Delete`] are followed by [`Stage::Send`]. Any other stage
-/// lasts until the job is complete or its deadline has passed.
+/// The work of the next step. [`Stage::Send`] follows [`Stage::Collect`] and [`Stage::Delete`]. Any other stage lasts
+/// until the job is complete or its deadline has passed.
 #[derive(Debug)]
 enum Stage {
-    /// Collects the items of a list with a limit. The response has the metadata before the items, but the metadata
-    /// depend on the items.
+    /// Collects the items of a list with a limit. In the response, the metadata come before the items, and depend on
+    /// how many items there are.
     Collect { found: Found },
-    /// Finds the Leases of a collection, then deletes them.
+    /// Deletes the Leases of a collection, and collects the deleted Leases.
     Delete { found: Found, deletion: CollectionDeletion },
-    /// Sends the items of a list without a limit as they are found.
+    /// Sends the items of a list without a limit, while the job finds them.
     Stream(StreamedList),
-    /// Sends a complete response that is too long to compress in one step.
+    /// Sends a complete response whose body is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// The job has ended early: its deadline passed before the client had read the response, or another user needed
-    /// its permit. The job has released all its memory.
+    /// The job has ended early and has released its memory. Either its deadline passed before the client had read the
+    /// response, or another user needed its permit.
     GivenUp,
-    /// Sends the collected items.
+    /// Sends the collected items, after [`Stage::Collect`] or [`Stage::Delete`].
     Send(Unsent),
 }
 
-/// A list that is sent while its items are found.
+/// A list without a limit. Each step sends the items that it finds.
 #[derive(Debug)]
 struct StreamedList {
     snapshot: Snapshot,
@@ -116,7 +116,7 @@ struct StreamedList {
 }
 
 impl StreamedList {
-    /// Appends the next items to the output.
+    /// Appends the next items of the list to the output.
     fn step(
         &mut self,
         table: &Table,
@@ -148,7 +148,7 @@ impl StreamedList {
     }
 }
 
-/// Collected items that the job has not sent yet.
+/// Items of a list that the job has collected and not sent yet.
 #[derive(Debug)]
 struct Unsent {
     meta: OwnedMeta,
@@ -158,10 +158,10 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Appends the next items to the output.
+    /// Appends the next items of the list to the output.
     fn send(&mut self, selector: &Selector, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
-            // The job drops each item once it is written, since dropping all items at once would take long.
+            // The job drops each item once it is written. To drop all items at once would delay the event loop.
             let Some(object) = self.items.pop_front() else {
                 form.push_list_close(out, &self.meta.borrowed(form.shard_of(selector)), self.is_empty);
                 return Stepped::Done;
@@ -185,8 +185,8 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// Creates a deletion of the Leases in `snapshot` that `selector` matches. The deletion deletes at most `limit`
-    /// Leases; 0 means no limit.
+    /// Creates a deletion of the Leases in `snapshot` that `selector` matches. The job deletes at most `limit` Leases;
+    /// 0 means no limit.
     #[must_use]
     pub fn delete_collection(
         snapshot: Snapshot,
@@ -201,7 +201,7 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// Creates a job that sends a complete response in pieces.
+    /// Creates a job that sends the complete body of `response` in pieces.
     #[must_use]
     pub fn body(mut response: Response) -> Self {
         let body = std::mem::take(&mut response.body).into_bytes();
@@ -223,14 +223,14 @@ impl Job {
         }
     }
 
-    /// Whether the next step must wait until the job's own changes are applied, rejected or failed. An earlier step
+    /// Whether the next step must wait until the job's own changes are applied, rejected or failed. A step before that
     /// has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Ends the wait, so that the next step has an effect.
+    /// Ends the wait for the job's own changes, so that the next step has an effect.
     pub fn end_waiting(&mut self) {
         self.is_waiting = false;
     }
@@ -241,7 +241,7 @@ impl Job {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether the job takes more than one step. Such a job may use much memory. All such jobs share one core.
+    /// Whether the job takes more than one step. Such a job may use much memory, and all such jobs share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
@@ -249,47 +249,47 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // The number of steps is unknown if the page has a selector, or if the items after the page must be counted.
+        // The number of steps is unknown if the list has a selector, or if a step must count the items after the page.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
 
-    /// Whether the job collects its items before it sends them.
+    /// Whether the job collects all its items before it sends any.
     #[must_use]
     pub(super) fn holds_states(&self) -> bool {
         matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. })
     }
 
-    /// Returns the job's permit. The job keeps the permit until the job ends.
+    /// Returns the place for the job's permit. The job holds a permit until the job ends.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
     }
 
-    /// Sets the state of the Leases that the list asks for.
+    /// Sets the state of the Leases that the request asks for.
     #[must_use]
     pub(super) fn with_state(self, state: AskedState) -> Self {
         Self { state, ..self }
     }
 
-    /// Compresses the body with `gzip` if it is long.
+    /// Compresses the body with `gzip` if the body is long.
     #[must_use]
     pub(super) fn compressed(self, gzip: Gzip) -> Self {
         Self { gzip: Some(gzip), ..self }
     }
 
-    /// Sets the data to count the request in the metrics.
+    /// Sets the data of the request for the metrics.
     pub(super) fn set_request(&mut self, request: PendingRequest) {
         self.request = Some(request);
     }
 
-    /// Counts the request with its status. Call this function at the start of the response.
+    /// Counts the request with its status in the metrics. Call this function at the start of the response.
     pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         if let Some(request) = &self.request {
             request.count_begin(metrics, status);
         }
     }
 
-    /// Counts the duration of the request. Call this function after the last step.
+    /// Counts the duration of the request in the metrics. Call this function after the last step.
     pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
         if let Some(request) = &self.request {
             request.count_end(metrics, now);
@@ -309,11 +309,13 @@ impl Job {
         head
     }
 
-    /// Whether the head can be sent: the request can no longer fail, and it is known whether the body is compressed.
+    /// Whether the head can be sent. The request can then no longer fail, and it is decided whether the body is
+    /// compressed.
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            // Before the first item is sent, the event log may still drop the `resourceVersion` of the list.
+            // Until the first item is sent, the event log may still drop states that the list needs. The list then gets
+            // an error.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
             (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
@@ -321,7 +323,7 @@ impl Job {
         }
     }
 
-    /// Returns the response of a job that ended with `error` before its head.
+    /// Returns the error response of a job that ended with `error` before its head was sent.
     #[cold]
     #[must_use]
     pub fn refusal(&self, error: JobError) -> Response {
@@ -334,11 +336,11 @@ impl Job {
         self.request.as_ref().map_or_else(|| Response::from_error(&error), |request| request.refusal(&error))
     }
 
-    /// Makes one step. Appends to `out` until `out` holds about `bytes_max` bytes. `out` must be empty while there is
-    /// no head.
+    /// Makes one step: appends bytes to `out` until the length of `out` is about `bytes_max`. `out` must be empty until
+    /// [`Job::has_head`] is true.
     ///
     /// # Errors
-    /// [`JobError`]. If the head is not sent yet, the response is [`Job::refusal`]. Otherwise the response stays
+    /// [`JobError`]. If the head is not sent yet, the caller sends [`Job::refusal`]. Otherwise the response remains
     /// incomplete.
     pub fn step(
         &mut self,
@@ -348,8 +350,8 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        // A slow client must not make the job keep its memory, or the table keep old states of Leases, beyond the
-        // deadline.
+        // After the deadline, the job must release its memory, and the table the old states of Leases. A slow client
+        // must not prevent that.
         if self.check_deadline(now) {
             return Err(JobError::Overtaken);
         }
@@ -367,7 +369,7 @@ impl Job {
         stepped
     }
 
-    /// Makes one step of the body before compression.
+    /// Makes one step of the uncompressed body.
     fn plain_step(
         &mut self,
         table: &mut Table,
@@ -380,7 +382,7 @@ impl Job {
             return self.compact_step(table, storage, now, out, bytes_max);
         };
         printer.compact.clear();
-        // In indented JSON, about half of the bytes are spaces.
+        // In indented JSON, about half of the bytes are spaces. So the compact output may have only half of the bytes.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
         let stepped = self.compact_step(table, storage, now, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
@@ -388,7 +390,7 @@ impl Job {
         stepped
     }
 
-    /// Makes one step of the body before indentation.
+    /// Makes one step of the body, without compression and indentation.
     fn compact_step(
         &mut self,
         table: &mut Table,
@@ -425,7 +427,7 @@ impl Job {
         }
     }
 
-    /// Begins to send the collected items if the page is full or if `stepped` says that the search is complete.
+    /// Changes to the stage [`Stage::Send`] if the page is full or `stepped` says that no more items exist.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -449,9 +451,9 @@ impl Job {
         self.compact_step(table, storage, now, out, bytes_max)
     }
 
-    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call this function
-    /// periodically, since a client may delay the next step, even the first. `is_blocked` tells whether the client
-    /// leaves no room for the output of that step.
+    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call this function periodically,
+    /// since a client may delay the next step, even the first. `is_blocked` is true if the client's unread output
+    /// leaves no room for that step.
     pub fn check(&mut self, now: Now, is_blocked: bool) {
         let waits_for_peer = is_blocked && !self.is_waiting;
         let is_held = self.permit.as_ref().is_none_or(|permit| permit.check_reading(waits_for_peer));
@@ -466,7 +468,7 @@ impl Job {
         self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
     }
 
-    /// Starts the job's time if it has not started. Returns whether the deadline has passed.
+    /// Starts the job's time limit if it has not started. Returns whether the deadline has passed.
     fn check_deadline(&mut self, now: Now) -> bool {
         self.since_ms.get_or_insert(now.ms);
         now.ms >= self.late_ms(now)

@@ -1,4 +1,4 @@
-//! Tests of lists and deletions, step by step.
+//! Tests of the jobs for lists and for deletions of a collection, step by step.
 
 use super::*;
 use crate::api::token::ContinueToken;
@@ -28,7 +28,7 @@ fn create(table: &mut Table, number: usize) {
     table.create(lease);
 }
 
-/// Goal: if a client delays the first step or a later one, the job holds its permit no longer than `JOB_MS_MAX`.
+/// Goal: even if a client delays the first step or a later one, a job holds its permit no longer than `JOB_MS_MAX`.
 #[test]
 fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
@@ -84,12 +84,12 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     for _ in 0..2 {
         assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
-    // The rest of the list must not show this change.
+    // A change after the list began. The rest of the list must not show it.
     let (slot, _) = table.find("n", "l999").expect("there");
     table.remove(slot);
     drop(job);
     assert_eq!(table.discarded_len(), 2 * JOB_KEYS_PER_STEP + 1);
-    // A list that the client has read to its end makes the table retain nothing.
+    // Once the client has read a list to its end, the table retains no states for that list.
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
@@ -98,15 +98,15 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     assert_eq!(table.discarded_len(), 0);
 }
 
-/// A list shows the state of the Leases when it was requested. That holds even if the first step comes late and the
-/// log has dropped that version.
+/// A list shows the state of the Leases at the time of the request. This is so even if the first step comes late and
+/// the event log has dropped that state.
 #[test]
 fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     let mut table = table_of(2);
     let now = Now { ms: 0, wall: Time(0) };
     let version = table.version();
     let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 5, Form::default());
-    // More changes than the log keeps.
+    // More changes than the event log has room for.
     for _ in 0..20 {
         let (slot, found) = table.find("n", "l0").expect("there");
         let lease = found.lease().into_owned();
@@ -139,7 +139,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     }
 }
 
-/// Other clients write faster than the job's snapshot follows the log. No part of the response was sent, so the
+/// Other clients write faster than the job's snapshot reads the event log. No part of the response was sent, so the
 /// client gets 410.
 #[test]
 fn a_version_that_is_forgotten_on_the_way_is_expired() {
@@ -202,7 +202,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     assert_eq!(table.len(), 2);
 }
 
-/// More keys follow the last Lease of the page. But none of these Leases existed at the version of the list.
+/// Leases follow the last Lease of the page. But all of them were created after the `resourceVersion` of the list.
 #[test]
 fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     let now = Now { ms: 0, wall: Time(0) };
@@ -223,7 +223,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     }
 }
 
-/// After a page of the newest state, further steps count the remaining items.
+/// After a page of the newest state, further steps of the job count the remaining items.
 #[test]
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
@@ -244,7 +244,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
         for page in 0..3 {
             table.mark_delivered();
             let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
-            // Only the first page is of the newest state, and must count all remaining items.
+            // Only the first page shows the newest state, so only its job must count all remaining items.
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
@@ -252,7 +252,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
                 == Stepped::More
             {
                 assert!(out.is_empty() && !job.has_head());
-                // Writes during the list do not belong to the version of the list.
+                // Writes during the list do not belong to the `resourceVersion` of the list.
                 create(&mut table, others.next().expect("numbers do not end"));
                 steps += 1;
             }
@@ -266,7 +266,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     }
 }
 
-/// Goal: a selector of thousands of terms makes no step take longer.
+/// Goal: a step takes no longer with a selector of thousands of terms than with an empty selector.
 #[test]
 fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     let labels = vec!["!absent"; 1000].join(",");
@@ -295,8 +295,8 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     }
 }
 
-/// The deletion creates events of its own. These events push older events out of the log, which the rest of the
-/// deletion still needs.
+/// The deletion of a collection itself creates events. These events push older events out of the log, which the rest of
+/// the deletion still needs.
 #[test]
 fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
@@ -322,7 +322,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     }
 }
 
-/// The printer leaves the bytes before the list in the output unchanged, even if the list takes many steps.
+/// The printer leaves the bytes in the output before the list unchanged, even if the list takes many steps.
 #[test]
 fn a_list_for_people_leaves_alone_what_goes_before_it() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

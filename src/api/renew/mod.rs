@@ -1,9 +1,9 @@
-//! The fast path of a renewal. A renewal is an update whose body is the encoding of the current Lease with another
-//! `renewTime`. The fast path does not decode, validate or compare any field. The Lease was valid with the old time,
-//! so it is valid with the new time.
+//! The fast path of a renewal. A renewal is an update whose body is the server's encoding of the current Lease with
+//! another `renewTime`. The fast path decodes and validates only the `renewTime`. The Lease was valid with its old
+//! `renewTime`, so it is valid with the new one.
 //!
-//! Invariant: for each request, the fast path either does the same as [`Api::decide_update`], byte for byte, or
-//! returns `None`. A test in this module compares both.
+//! Invariant: for each request, the fast path either has the same effect as [`Api::decide_update`], byte for byte, or
+//! returns `None`. A test in this module compares both paths.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};
@@ -35,15 +35,15 @@ impl Api {
         if self.long_way_only {
             return None;
         }
-        // The encodings are those of the stored API version. In another API version, the same body has another
-        // meaning.
+        // The fast path compares the body with encodings in the stored API version. In another API version, the same
+        // body has another meaning.
         if options.dry_run || call.version != ApiVersion::V1 {
             return None;
         }
         let format = body_format(call.head.content_type)?;
         let (slot, current) = table.find(namespace, name)?;
         let renew_time = current.renew_time_in(format, body, is_renewable)?;
-        // An update that changes nothing is not a renewal.
+        // An update that does not change `renewTime` is not a renewal.
         if current.renew_time() == Some(renew_time) {
             return None;
         }
@@ -58,7 +58,7 @@ impl Api {
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
-        // The write happens even if the requested form of the response is refused.
+        // The server writes the change even if it refuses the requested form of the response.
         Some(Verdict::Write(change, Answer::applied(200, form, call.check_options_of(form))))
     }
 }

@@ -1,7 +1,7 @@
 //! Compares the fast path of a renewal with the general path. Goal: a client cannot tell which path a request took.
 //! Method: two APIs, each with its own table, get the same random requests. One of the APIs always takes the general
-//! path. Replies, tables, event logs and watch events of both must have the same bytes. The requests are renewals as
-//! clients send them, and variants of such renewals.
+//! path. Replies, tables, event logs and watch events of both APIs must have the same bytes. The requests are renewals
+//! as clients send them, and variants of these renewals.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
@@ -24,7 +24,7 @@ struct Sent {
     body: Vec<u8>,
 }
 
-/// The data of a reply. For a list or a watch, the data is only the kind of the reply.
+/// The data of a reply. For a list or a watch, this is only the kind of the reply.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
 /// An API, its table, and its watchers.
@@ -93,7 +93,7 @@ impl Side {
         }
     }
 
-    /// Returns the events of the last change for each watcher, and the number of the watcher.
+    /// Returns the events of the last change, each with the number of its watcher.
     fn seen(&mut self, now: Now) -> Vec<(usize, Vec<u8>)> {
         self.watchers.notify(&self.table);
         let mut seen = Vec::new();
@@ -130,7 +130,7 @@ struct World {
     long: Side,
     rng: fastrand::Rng,
     now: Now,
-    /// Bodies that clients have received. Each has the index of the Lease's name, and whether the body is protobuf.
+    /// Bodies that clients have received. Each has the index of its Lease's name, and whether the body is protobuf.
     got: Vec<(usize, bool, Vec<u8>)>,
     micros: u64,
 }
@@ -151,7 +151,7 @@ impl World {
         of[self.rng.usize(..of.len())]
     }
 
-    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy of the Lease.
+    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy of this Lease.
     fn create(&mut self, name: &str) {
         let mut meta = format!(r#""name":"{name}","namespace":"n""#);
         if self.rng.bool() {
@@ -185,7 +185,7 @@ impl World {
         self.long.table.create(created.lease().into_owned());
     }
 
-    /// Returns a renewal. Most are plain renewals, some are variants.
+    /// Returns a renewal of the Lease in `body`. Most of the renewals are plain, and some are variants.
     fn renewal(&mut self, at: usize, is_protobuf: bool, mut body: Vec<u8>) -> Sent {
         self.micros += self.rng.u64(1..3_000_000);
         let micros = 500_000 + self.micros;
@@ -216,7 +216,7 @@ impl World {
         sent
     }
 
-    /// Returns the same Lease with another `renewTime`, as a client with all fields of the API would write it.
+    /// Returns the Lease in `body` with another `renewTime`, encoded as by a client that knows all fields of the API.
     fn protobuf_with_time(&mut self, body: &[u8], time: &str) -> Vec<u8> {
         let Ok(decoded) = crate::codec::protobuf::decode_lease(body, ApiVersion::V1) else { return body.to_vec() };
         let mut lease = decoded.lease;
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Changes a JSON body: the order of the fields, a missing field, another value, or another form of a time.
+    /// Changes a JSON body: the order of its fields, a missing field, another value, or another form of a time.
     fn change_text(&mut self, sent: &mut Sent) {
         let Ok(mut lease) = serde_json::from_slice::<serde_json::Value>(&sent.body) else { return };
         match self.rng.u8(..10) {
@@ -355,7 +355,7 @@ impl World {
             }
         }
         let sent = match self.got.len() {
-            // Some renewals start from an older body.
+            // Some renewals are made from an older body than the newest one.
             count if count > 0 && self.rng.u8(..8) > 0 => {
                 let back = if self.rng.u8(..6) == 0 { self.rng.usize(..count.min(4)) } else { 0 };
                 let (at, is_protobuf, body) = self.got[count - 1 - back].clone();
@@ -377,7 +377,7 @@ impl World {
         self.compare(&sent);
     }
 
-    /// Compares everything that clients can see of the two tables.
+    /// Compares everything in the two tables that clients can see.
     fn compare(&mut self, sent: &Sent) {
         let tables = [&self.short.table, &self.long.table];
         assert_eq!(tables[0].version(), tables[1].version(), "{sent:?}");
@@ -395,7 +395,7 @@ impl World {
         }
         let now = self.now;
         assert_eq!(self.short.seen(now), self.long.seen(now), "{sent:?}");
-        // The server makes other forms from the decoded object, not from the bytes that the client sent.
+        // The server generates other forms from the decoded object, not from the bytes that the client sent.
         if self.rng.u8(..8) == 0 {
             for name in NAMES {
                 for accept in [JSON, PROTOBUF] {
@@ -423,8 +423,8 @@ fn nobody_can_tell_which_way_a_request_went() {
     assert!(renewals.iter().all(|count| count * 12 > steps), "{renewals:?} of {steps}");
 }
 
-/// Goal: a Lease that was loaded from the store takes the fast path from its first renewal on. Otherwise the first
-/// renewal of each Lease after a restart would write the whole Lease to the journal.
+/// Goal: a Lease that the server loaded from the store takes the fast path from its first renewal on. Otherwise the
+/// first renewal of each Lease after a restart would write the whole Lease to the journal.
 #[test]
 fn a_lease_out_of_the_store_is_renewed_the_short_way() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };

@@ -1,8 +1,8 @@
 //! Decodes JSON bodies to objects.
 //!
-//! A [`Decoder`] is reused. So decoding a body of common size allocates memory only for the object. The body is first
-//! copied into a buffer, because simd-json overwrites its input and needs padding after the input. The body itself
-//! stays intact: errors quote it, and the slow path reads it.
+//! A [`Decoder`] is reused for many bodies. So the decoding of a body of common size allocates memory only for the
+//! object. The decoder first copies the body into a buffer, because simd-json overwrites its input and needs padding
+//! after the input. The body itself stays intact: errors quote the body, and the slow path reads it.
 //!
 //! ```text
 //! body ──copy──► input ──simd-json──► tape ──fields──► Lease
@@ -25,12 +25,12 @@ use crate::lease::Lease;
 use crate::resource::{ApiVersion, KIND};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 
-/// Decodes JSON bodies, one after another.
+/// Decodes JSON bodies one after another, and reuses its buffers.
 pub struct Decoder {
     buffers: Buffers,
-    /// Text that simd-json parses, then [`INPUT_PADDING`] bytes. simd-json unescapes strings in place.
+    /// Text that simd-json parses, and [`INPUT_PADDING`] bytes after the text. simd-json unescapes strings in place.
     input: Vec<u8>,
-    /// Tape of the current body. Between two bodies, the tape is empty and keeps its memory.
+    /// simd-json's tape of the current body. Between two bodies, the tape is empty, but retains its memory.
     tape: Tape<'static>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Returns a decoder with memory for bodies of common size.
+    /// Returns a decoder with buffers for bodies of common size.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -51,7 +51,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes a Lease. `version` is the default API version. The body may name another version of the group.
+    /// Decodes the Lease in `body`. `version` is the default API version. The body may contain another version of the
+    /// group.
     ///
     /// # Errors
     /// kube-apiserver's error for a body that is not JSON, is not a Lease, or has a field of the wrong type.
@@ -59,16 +60,17 @@ impl Decoder {
         self.decode_lease_of(body, body, version)
     }
 
-    /// Does the same as [`Decoder::decode_lease`] for `json`, which was converted from `body`. Errors quote `body`.
+    /// Decodes the Lease in `json`, like [`Decoder::decode_lease`]. `json` was converted from `body`, which errors
+    /// quote.
     ///
     /// # Errors
-    /// See [`Decoder::decode_lease`].
+    /// Those of [`Decoder::decode_lease`].
     pub fn decode_lease_of(&mut self, json: &[u8], body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
-    /// Decodes the Lease that results from a patch. `version` is the default API version. The result may name another
-    /// version of the group.
+    /// Decodes the Lease that results from a patch. `version` is the default API version. The patched Lease may contain
+    /// another version of the group.
     ///
     /// # Errors
     /// Go's plain message, which kube-apiserver includes in an error about the patch.
@@ -81,21 +83,21 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// Returns the repeated fields of a patch. The caller has applied the patch, so the depth of the patch is
-    /// limited.
+    /// Returns the complaints about repeated fields of a patch. The caller has already applied the patch, so the depth
+    /// of the patch is limited.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
     }
 
-    /// Returns the complaints of strict decoding about the operations of a JSON patch. The caller has applied the
-    /// patch.
+    /// Returns the complaints of strict decoding about the operations of a JSON patch. The caller has already applied
+    /// the patch.
     #[must_use]
     pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_operations).unwrap_or_default()
     }
 
-    /// Decodes the options of a deletion.
+    /// Decodes `DeleteOptions` in the body of a DELETE request.
     ///
     /// # Errors
     /// 400 with kube-apiserver's message.
@@ -106,13 +108,13 @@ impl Decoder {
             .map_err(|message| ApiError::BadRequest { message })
     }
 
-    /// Decodes a Lease. `wanted` is the default API version.
+    /// Decodes the Lease in `body`. `wanted` is the default API version.
     fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
         let read = |root: Value<'_, '_>| lease_of(root, TypeMeta::interpret(root), body, wanted);
         self.read(body, read).map_err(|words| unread(&words)).flatten()
     }
 
-    /// Parses `body`, and passes its value to `read`.
+    /// Parses `body` as JSON, and passes its root value to `read`.
     ///
     /// # Errors
     /// Go's message about a syntax error.
@@ -139,14 +141,14 @@ impl Decoder {
         let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
         *tape = filled.reset();
         if body.len() > BODY_BYTES_KEPT {
-            // After a body of several megabytes, the decoder must not keep tens of megabytes of buffers.
+            // Otherwise the decoder would retain tens of megabytes of buffers after a body of several megabytes.
             *self = Self::new();
         }
         result
     }
 }
 
-/// Decodes `root` to a Lease. `meta` is the type of `root`. `wanted` is the default API version.
+/// Decodes `root` to a Lease. `meta` is the type of `root`, and `wanted` is the default API version.
 fn lease_of(
     root: Value<'_, '_>,
     meta: Result<TypeMeta<'_>, String>,
@@ -164,7 +166,7 @@ fn unread(words: &str) -> Refusal {
 }
 
 /// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then decodes a Lease of its internal
-/// version, which has none of these fields. So the Lease is empty, and every field is reported as unknown.
+/// version, which has none of the API's fields. So the Lease is empty, and every field is reported as unknown.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();
@@ -176,7 +178,7 @@ fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     DecodedLease { lease: Lease::default(), version, entries: 0, warnings }
 }
 
-/// Copies `text` into `input` and parses it onto `tape`. Returns whether the parser succeeded.
+/// Copies `text` into `input`, and parses it onto `tape`. Returns the tape, and whether the parser succeeded.
 #[inline]
 fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape: Tape<'a>) -> (Tape<'a>, bool) {
     input.clear();
@@ -186,18 +188,18 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
     (tape, well)
 }
 
-/// Initial size of the buffer for a body, in bytes. It is five times the size of a kubelet's Lease with managed
+/// Initial size of the buffer for a body, in bytes. This is five times the size of a kubelet's Lease with managed
 /// fields.
 const BODY_BYTES_COMMON: usize = 4_096;
 
-/// If a body is longer than this, the decoder frees its buffers after the body, in bytes. The tape can take some
-/// twenty times as much memory as the body.
+/// Length of a body, in bytes, above which the decoder frees its buffers after the body. The tape can take some twenty
+/// times as much memory as the body.
 const BODY_BYTES_KEPT: usize = 65_536;
 
-/// Number of tape nodes of a common body.
+/// Number of simd-json's tape nodes for a common body.
 const NODES_COMMON: usize = 256;
 
-/// Message for a body that Go accepts but simd-json refuses, even in its repaired form. No such body is known.
+/// Message for a body that Go accepts and simd-json refuses, even in its repaired form. No such body is known.
 const UNREADABLE: &str = "unreadable value";
 
 #[cfg(test)]
@@ -312,8 +314,8 @@ mod tests {
                 r#"{"kind":5}"#,
                 r#"the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind":5})"#,
             ),
-            // kube-apiserver decodes a body with two decoders. The first decoder ignores the case of `kind` and
-            // `apiVersion`.
+            // kube-apiserver decodes a body with two decoders. The first decoder ignores the case of the field names
+            // `kind` and `apiVersion`.
             (
                 r#"{"spec":{"renewTime":"x"},"Kind":"Pod","apiVersion":"v1"}"#,
                 r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
@@ -438,7 +440,7 @@ mod tests {
         assert_eq!(decoder.decode_lease(FULL.as_bytes(), V1), decode(FULL));
     }
 
-    /// If the decoder accepts a body, another JSON parser must accept it too.
+    /// If the decoder accepts a body, the JSON parser `serde_json` must accept the body too.
     #[test]
     fn mutated_bodies_never_panic() {
         let mut random = fastrand::Rng::with_seed(3);

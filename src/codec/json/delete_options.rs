@@ -1,4 +1,4 @@
-//! `metav1.DeleteOptions` from the body of a DELETE.
+//! Decodes `metav1.DeleteOptions` in the JSON body of a DELETE request.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
@@ -17,11 +17,11 @@ const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithCl
 const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
 const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
 
-/// Decodes `DeleteOptions` from the root value of `text`. Ignores unknown and repeated fields, as kube-apiserver does
-/// for these options.
+/// Decodes `DeleteOptions` from the root value of `text`. Like kube-apiserver, ignores unknown and repeated fields of
+/// these options.
 ///
 /// # Errors
-/// Go's message, which kube-apiserver returns unchanged.
+/// Go's message, which kube-apiserver returns to the client unchanged.
 pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<DeleteOptions, String> {
     let meta = TypeMeta::interpret(root)?;
     if !matches!(meta.kind, "" | "DeleteOptions") {
@@ -41,7 +41,7 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                     reader.optional_integer(scope, &GRACE_PERIOD_SECONDS, value, &mut options.grace_period_seconds);
                 }
                 "preconditions" => match value {
-                    // In Go this field is a pointer. So `null` clears an earlier value of the field.
+                    // In Go this field is a pointer. So `null` removes an earlier value of the field.
                     Value::Null => options.preconditions = None,
                     value => {
                         if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {

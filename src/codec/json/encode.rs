@@ -1,5 +1,5 @@
 //! Encodes objects as JSON, byte for byte like kube-apiserver. Fields are in the order of Go's structs. Empty fields
-//! are absent where the struct says `omitempty`. All functions append to the caller's buffer, without a final line
+//! are omitted where the Go struct says `omitempty`. All functions append to the caller's buffer, without a final line
 //! feed.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
@@ -10,10 +10,10 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
-/// Appends a Lease. `version` is the `resourceVersion` of the Lease; `None` in the response to a dry run of a
-/// creation. With `type_meta`, the object has `kind` and `apiVersion`. Items of a list do not have these fields.
+/// Appends a Lease. `version` is the `resourceVersion` of the Lease; `None` in the response to a dry run of a creation.
+/// `type_meta` is true if the JSON object has `kind` and `apiVersion`, which items of a list do not have.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // The reserved size is close to the final size, since the buffer may exist as long as the Lease.
+    // The reserved capacity is close to the final size, since the buffer may exist as long as the Lease.
     out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
@@ -48,7 +48,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     push_text(out, b"\"name\":", &meta.name);
     push_text(out, b"\"generateName\":", &meta.generate_name);
     push_text(out, b"\"namespace\":", &meta.namespace);
-    // Stored objects have no selfLink.
+    // Stored Leases have no `selfLink`, but a Lease in the response to a dry run may have one.
     push_text(out, b"\"selfLink\":", &meta.self_link);
     push_text(out, b"\"uid\":", &meta.uid);
     if let Some(version) = version {
@@ -57,7 +57,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // In Go this is the only time that is not a pointer. So its zero value is absent, not `null`.
+    // In Go this is the only time of the object that is not a pointer. So its zero value is omitted, not `null`.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -152,8 +152,8 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     out.push(b',');
 }
 
-/// Estimates the length of a Lease in JSON, in bytes, if no character needs an escape. The numbers cover names,
-/// quotes, commas and values of fixed length.
+/// Returns the length of a Lease in JSON, in bytes, if no character needs an escape. The constants are the lengths of
+/// names, quotes, commas and values of fixed length.
 fn estimated_bytes(lease: &Lease) -> usize {
     let (meta, spec) = (&lease.metadata, &lease.spec);
     let text = |text: &str, name: usize| if text.is_empty() { 0 } else { text.len() + name };
@@ -189,14 +189,14 @@ fn estimated_bytes(lease: &Lease) -> usize {
         + given(spec.lease_transitions.is_some(), 24)
         + optional(spec.strategy.as_deref(), 14)
         + optional(spec.preferred_holder.as_deref(), 21);
-    // The numbers cover the type, the `resourceVersion`, the creation time, and a line feed.
+    // The constants are the lengths of the type, the `resourceVersion`, the creation time, and a line feed.
     81 + 42 + 43 + metadata + spec
 }
 
-// Members of objects. Each member ends with a comma. `close` replaces the last comma with the bracket. So the code
-// for a member need not know whether the member is the first.
+// These functions append members of objects. Each member ends with a comma, and `close` replaces the last comma with
+// the bracket. So the code for a member need not know whether the member is the first one.
 
-/// Ends an object or an array. The bracket replaces the comma after the last member.
+/// Ends an object or an array. The bracket overwrites the comma after the last member.
 fn close(out: &mut Vec<u8>, bracket: u8) {
     match out.last_mut() {
         Some(last @ b',') => *last = bracket,
@@ -204,7 +204,7 @@ fn close(out: &mut Vec<u8>, bracket: u8) {
     }
 }
 
-/// Appends a string, unless it is empty.
+/// Appends a member with a string, unless the string is empty.
 #[inline]
 fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
     if !text.is_empty() {
@@ -212,7 +212,7 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
     }
 }
 
-/// Appends a string if it is present, even if it is empty.
+/// Appends a member with a string if the string is present, even if it is empty.
 #[inline]
 fn push_optional_text(out: &mut Vec<u8>, key: &[u8], text: Option<&str>) {
     if let Some(text) = text {
@@ -273,15 +273,16 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     out.push(b',');
 }
 
-/// Appends a Lease in the API version `version`. [`encode_lease_into`] has written `json` with `kind` and
+/// Appends a Lease in the API version `version`. `json` is the output of [`encode_lease_into`] with `kind` and
 /// `apiVersion`. Only `apiVersion` changes.
 pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     let from = push_type_meta(out, version);
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends the start of an object in the API version `version`, unless it equals the start that [`encode_lease_into`]
-/// writes. Returns how many bytes of the latter start it replaces; 0 if both starts are equal.
+/// Appends the start of a Lease in the API version `version`, unless [`encode_lease_into`] writes the same start.
+/// Returns the number of bytes in the output of [`encode_lease_into`] that this start replaces; 0 if nothing is
+/// appended.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {
@@ -377,7 +378,7 @@ mod tests {
         );
     }
 
-    /// Millions of kubelet Leases each keep their encoding as long as they exist.
+    /// Millions of kubelet Leases each have an encoding in memory as long as they exist.
     #[test]
     fn the_buffer_of_a_lease_is_hardly_larger_than_it() {
         let owner = OwnerReference {

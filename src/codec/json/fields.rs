@@ -1,8 +1,9 @@
 //! Reads the fields of a Go struct from a JSON value. `null`, repeated fields and wrong types have the same effect as
 //! in Go.
 //!
-//! As in Go's decoder, a wrong type does not stop decoding. The reader records only the first wrong type. A time that
-//! cannot be parsed stops decoding. Its error replaces an earlier error about a wrong type.
+//! As in Go's decoder, a value of the wrong type does not stop the decoding. The reader records only the first wrong
+//! type. A time that cannot be parsed stops the decoding. The error about the time replaces an earlier error about a
+//! wrong type.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -14,9 +15,9 @@ use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
 
-/// A field of a Go struct of the API, with the names that Go's errors use.
+/// A field of a Go struct of the API, with the names that Go's error messages use.
 pub(super) struct Field {
-    /// Path of the field from the root of the object, with dots.
+    /// Path of the field from the root of the object, separated by dots.
     path: &'static str,
     /// Go type of the field.
     go_type: &'static str,
@@ -31,15 +32,15 @@ impl Field {
     }
 }
 
-/// A JSON object whose members are being read into a Go struct.
+/// A JSON object whose members the reader reads into a Go struct.
 pub(super) struct Scope {
     go_struct: &'static str,
     place: Place,
-    /// One bit for each field of the struct. The bit is set once the field is read.
+    /// One bit for each field of the struct. The reader sets the bit once it has read the field.
     seen: u32,
 }
 
-/// Path of the object, as errors of strict decoding print it.
+/// Path of the JSON object, as errors of strict decoding show it.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Root,
@@ -61,10 +62,11 @@ impl Scope {
     }
 }
 
-/// Pairs of strings in the order of the body. A [`StringMap`](crate::lease::StringMap) is built from them at the end.
+/// Pairs of strings in the order of the body. At the end of the body, they become a
+/// [`StringMap`](crate::lease::StringMap).
 pub(super) type Pairs<'i> = Gathered<(&'i str, &'i str)>;
 
-/// Reads fields and collects errors and complaints.
+/// Reads the fields of an object, and collects errors and complaints of strict decoding.
 #[derive(Default)]
 pub(super) struct FieldReader {
     warnings: FieldWarnings,
@@ -74,7 +76,8 @@ pub(super) struct FieldReader {
 }
 
 impl FieldReader {
-    /// Ends the decoding of `text`. Call this function if no error has stopped the decoding.
+    /// Ends the decoding of `text`, and returns the complaints. Call this function if no error has stopped the
+    /// decoding.
     ///
     /// # Errors
     /// Go's message for the first wrong type.
@@ -95,12 +98,12 @@ impl FieldReader {
         self.warnings.report(Complaint::Unknown, &scope.path_of(key));
     }
 
-    /// Marks a field as read, and ignores its value.
+    /// Marks a field as read, but ignores the value of the field.
     pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
         self.note(scope, field);
     }
 
-    /// Reads a string that is not a pointer in Go: `null` leaves it unchanged.
+    /// Reads a string that is not a pointer in Go: `null` leaves the earlier value unchanged.
     #[inline]
     pub(super) fn text(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, '_>, into: &mut CompactString) {
         self.note(scope, field);
@@ -111,7 +114,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a string that is a pointer in Go.
+    /// Reads a string that is a pointer in Go: `null` removes the earlier value.
     #[inline]
     pub(super) fn optional_text(
         &mut self,
@@ -128,7 +131,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a boolean that is a pointer in Go.
+    /// Reads a boolean that is a pointer in Go: `null` removes the earlier value.
     pub(super) fn optional_bool(
         &mut self,
         scope: &mut Scope,
@@ -144,7 +147,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads an integer that is not a pointer in Go: `null` leaves it unchanged.
+    /// Reads an integer that is not a pointer in Go: `null` leaves the earlier value unchanged.
     pub(super) fn integer<T: FromNumber>(
         &mut self,
         scope: &mut Scope,
@@ -159,7 +162,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads an integer that is a pointer in Go.
+    /// Reads an integer that is a pointer in Go: `null` removes the earlier value.
     #[inline]
     pub(super) fn optional_integer<T: FromNumber>(
         &mut self,
@@ -179,7 +182,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a `metav1.MicroTime` that is a pointer in Go.
+    /// Reads a `metav1.MicroTime` that is a pointer in Go: `null` removes the earlier value.
     #[inline]
     pub(super) fn micro_time(
         &mut self,
@@ -197,7 +200,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Reads a `metav1.Time` that is a pointer in Go.
+    /// Reads a `metav1.Time` that is a pointer in Go: `null` removes the earlier value.
     pub(super) fn time(
         &mut self,
         scope: &mut Scope,
@@ -214,7 +217,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Reads a `metav1.Time` that is not a pointer in Go. So its zero value means that the time is absent.
+    /// Reads a `metav1.Time` that is not a pointer in Go. So Go's zero time means that the time is absent.
     pub(super) fn plain_time(
         &mut self,
         scope: &mut Scope,
@@ -274,8 +277,8 @@ impl FieldReader {
         CompactString::default()
     }
 
-    /// Reads a map of strings. A value `null` is read as an empty string. If the field is repeated, its maps are
-    /// merged, as in Go.
+    /// Reads a map of strings. A value `null` is read as an empty string. If the field is repeated, the maps of all its
+    /// occurrences are merged, as in Go.
     pub(super) fn pairs<'i>(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, 'i>, into: &mut Pairs<'i>) {
         self.note(scope, field);
         let members = match value {
@@ -297,8 +300,8 @@ impl FieldReader {
         }
     }
 
-    /// Reports repeated keys. Sorts the keys first, since comparing each key with each other key would take too long
-    /// for a map of megabytes.
+    /// Reports the repeated keys of a map. Sorts the keys first: a comparison of each key with each other key would
+    /// take too long for a map of megabytes.
     #[cold]
     fn report_duplicate_keys(&mut self, field: &Field, pairs: &[(&str, &str)]) {
         let mut by_key: Vec<(&str, usize)> = pairs.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
@@ -311,15 +314,15 @@ impl FieldReader {
         }
     }
 
-    /// Writes a value of `fieldsV1` as compact JSON text. In valid `fieldsV1`, all values are objects. So the text
-    /// has only objects, up to [`JSON_DEPTH_MAX`] levels. Any other value but `null` becomes `0`.
+    /// Returns a value of `fieldsV1` as compact JSON. In valid `fieldsV1`, all values are objects. So the result has
+    /// only objects, up to [`JSON_DEPTH_MAX`] levels. Any other value but `null` becomes `0`.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);
         String::from_utf8_lossy(&self.json)
     }
 
-    /// Marks a field as read. Reports the field if it was read before.
+    /// Marks a field as read. Reports the field as repeated if it was already read.
     #[inline]
     fn note(&mut self, scope: &mut Scope, field: &Field) {
         let bit = 1 << field.index;
@@ -335,7 +338,7 @@ impl FieldReader {
         self.wrong_element(scope, field, found, field.go_type);
     }
 
-    /// Records a wrong type inside a slice or a map. Go's message has the name of the field and the type of the
+    /// Records a wrong type inside a slice or a map. Go's message contains the name of the field and the type of the
     /// element.
     #[cold]
     pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
@@ -355,8 +358,8 @@ impl FieldReader {
 
 /// A value of the wrong type.
 enum TypeError {
-    /// A number that does not fit into the Go type. Go's message quotes the number as the client wrote it, which the
-    /// tape does not have.
+    /// A number that does not fit into the Go type. Go's message quotes the number as the client wrote it, but the tape
+    /// does not have that text.
     Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
     /// Any other wrong type. The string is Go's message.
     Other(String),
@@ -366,7 +369,7 @@ fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> Strin
     format!("json: cannot unmarshal {found} into Go struct field {}.{} of type {go_type}", scope.go_struct, field.path)
 }
 
-/// Maximum depth of the objects that [`push_objects`] writes. Valid `fieldsV1` is not deeper.
+/// Maximum depth of the objects that [`push_objects`] appends. Valid `fieldsV1` is not deeper.
 const JSON_DEPTH_MAX: usize = 64;
 
 /// Appends nested objects as JSON. A value that is neither an object nor `null` becomes `0`.
@@ -401,7 +404,7 @@ fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     }
 }
 
-/// An integer type of the API. A number converts to it if the number has no fraction and is in range.
+/// An integer type of the API. A JSON number converts to it if the number has no fraction and is in range.
 pub(super) trait FromNumber: Sized {
     fn from_number(number: StaticNode) -> Option<Self>;
 }

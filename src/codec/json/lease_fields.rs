@@ -1,8 +1,8 @@
-//! Reads the fields of a Lease from the tape.
+//! Reads the fields of a Lease from simd-json's tape.
 //!
-//! The tables describe Go's structs: the path and the type of each field. The function that reads a field decides
-//! whether the field is a pointer in Go. A repeated object is merged with the earlier one, as in Go. A repeated list
-//! replaces the earlier one.
+//! The constants describe Go's structs: the path and the type of each field. The function that reads a field decides
+//! whether the field is a pointer in Go. As in Go, a repeated object is merged with the earlier one, and a repeated
+//! list replaces the earlier one.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
@@ -57,7 +57,8 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Decodes a Lease of the API version `version` from the root value of `text`. The caller has checked the kind.
+/// Decodes a Lease of the API version `version` from the root value of `text`. The caller has checked that `kind` is
+/// `Lease`.
 ///
 /// # Errors
 /// Go's message about why the value is not a Lease.
@@ -83,7 +84,7 @@ pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) 
                         read_spec(&mut reader, members, &mut lease.spec)?;
                     }
                 }
-                // The caller has checked the values of `kind` and `apiVersion`.
+                // The caller has already checked the values of `kind` and `apiVersion`.
                 "kind" => reader.skip(scope, &KIND),
                 "apiVersion" => reader.skip(scope, &API_VERSION),
                 _ => reader.unknown(scope, key),
@@ -175,7 +176,7 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
     }
 }
 
-/// Reads the entries of `managedFields`. `null` means that the list is absent, which differs from an empty list.
+/// Reads the entries of `managedFields`. `null` means that the list is absent. An empty list has another meaning.
 fn read_managed_fields(
     reader: &mut FieldReader,
     scope: &mut Scope,

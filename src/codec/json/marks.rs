@@ -1,5 +1,5 @@
-//! Positions of the replaceable values in the JSON encoding of a Lease (see [`crate::codec::template`]). A
-//! `resourceVersion` takes as many bytes as it has digits. The time of a field manager takes 20 bytes, and a
+//! Positions of the three replaceable values in the JSON encoding of a Lease (see [`crate::codec::template`]). A
+//! `resourceVersion` takes as many bytes as it has digits. The time of a `managedFields` entry takes 20 bytes, and a
 //! `renewTime` 27 bytes.
 
 use crate::codec::values::{Values, has_at, put_at};
@@ -13,7 +13,7 @@ const RENEW_TIME_BYTES: usize = 27;
 /// Length of a time of `managedFields`, in bytes.
 const TIME_BYTES: usize = 20;
 
-/// Positions of the values, in their order in the encoding.
+/// Positions of the three replaceable values, in their order in the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     version_at: u16,
@@ -25,10 +25,10 @@ pub struct Marks {
 
 impl Marks {
     pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
-        // Why these searches find the members: the name of a member cannot match inside a string, since each quote
-        // there has a backslash before it. Only strings come before `resourceVersion`. No nested value comes after
-        // `renewTime`. `managedFields` is the last member of the metadata, and each name in `fieldsV1` contains a
-        // colon.
+        // These searches find the members and nothing else. The name of a member cannot match inside a string, since
+        // each quote in a string has a backslash before it. Only strings come before `resourceVersion`. No nested value
+        // comes after `renewTime`. `managedFields` is the last member of the metadata, and each name in `fieldsV1`
+        // contains a colon.
         let after = |needle: &[u8], at: Option<usize>| at.map(|at| at + needle.len());
         let version_at = after(VERSION, memmem::find(encoding, VERSION))?;
         let renew_time_at = after(RENEW_TIME, memmem::rfind(encoding, RENEW_TIME))?;
@@ -43,7 +43,8 @@ impl Marks {
             managed_time_at: managed_time_at.map(u16::try_from).transpose().ok()?,
             renew_time_at: u16::try_from(renew_time_at).ok()?,
         };
-        // A check of the positions: if they are correct, replacing each value by itself changes nothing.
+        // This code checks the positions. If the positions are correct, the replacement of each value by itself changes
+        // nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -85,8 +86,8 @@ impl Marks {
         let renew_time_at = usize::from(self.renew_time_at);
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
-        // The version is checked first, since it is the most frequent difference: another client has written the
-        // Lease.
+        // The `resourceVersion` is compared first, since it differs most frequently: then another client has written
+        // the Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -111,7 +112,7 @@ impl Marks {
     }
 }
 
-/// Removes the final line feed. Like Go's encoder, the server writes one, but clients may omit it.
+/// Removes the final line feed. Like Go's encoder, the server appends one, but clients may omit it.
 #[inline]
 fn without_line_feed(body: &[u8]) -> &[u8] {
     body.strip_suffix(b"\n").unwrap_or(body)
@@ -137,7 +138,7 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.namespace = "kube-node-lease".into();
         for key in ["resourceVersion", "renewTime", "time"] {
-            // This label looks like a member that the search looks for.
+            // This label looks like a member that the search might find.
             lease.metadata.labels.insert(key.into(), "5".into());
             lease.metadata.annotations.insert(key.into(), format!(r#"{{"{key}":"5"}}"#).into());
         }
@@ -171,7 +172,7 @@ mod tests {
             assert!(template.push(&mut out, from, &RENEWED));
             assert_eq!(out[6..], expected[from..]);
         }
-        // After a renewal, the Lease can be renewed again.
+        // After a renewal, the new body can be renewed again.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
         assert_eq!(template.match_body(&RENEWED, &again, || true), STORED.renew_time);
@@ -202,7 +203,7 @@ mod tests {
         let template = Template::new(Format::Json, &lease(), STORED);
         for at in 0..stored.len() - 1 {
             let mut sent = stored.clone();
-            // This change turns a digit into a letter, so a `renewTime` becomes invalid.
+            // This change turns a digit into a letter, so that a `renewTime` becomes invalid.
             sent[at] ^= 0x50;
             assert_eq!(template.match_body(&STORED, &sent, || true), None, "byte {at}");
             sent.remove(at);

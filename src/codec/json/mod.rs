@@ -1,9 +1,9 @@
-//! JSON as kube-apiserver reads and writes it.
+//! JSON as kube-apiserver decodes and encodes it.
 //!
 //! The output equals the output of Go's encoder byte for byte: the order of fields, the omitted empty fields, and the
-//! escapes for HTML. For the input, simd-json parses the body, and the decoder makes one pass over the tape of
-//! simd-json. If simd-json refuses a body, `syntax` scans the body like Go's scanner. `syntax` returns Go's error, or
-//! rewrites a body that only Go accepts.
+//! escapes for HTML. For input, simd-json parses the body, and the decoder makes one pass over simd-json's tape. If
+//! simd-json refuses a body, `syntax` scans the body like Go's scanner. `syntax` returns Go's error, or rewrites a body
+//! that Go accepts and simd-json refuses.
 
 mod decode;
 mod delete_options;

@@ -10,9 +10,10 @@ pub fn push_pretty(out: &mut Vec<u8>, json: &[u8]) {
 pub struct Pretty {
     depth: usize,
     in_string: bool,
-    /// Whether the last byte was a backslash in a string.
+    /// Whether the last byte was the backslash of an escape in a string.
     is_escaped: bool,
-    /// Bracket that was the last byte. If the next byte closes it, no line break comes between them.
+    /// The last byte, if it was an opening bracket. If the next byte closes this bracket, no line break comes between
+    /// them.
     opened: Option<u8>,
 }
 

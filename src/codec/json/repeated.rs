@@ -1,13 +1,13 @@
 //! Finds repeated fields in the body of a patch, as strict decoding does (sigs.k8s.io/json `UnmarshalStrict`). If the
-//! patch is an object, all objects at any depth are searched. In a JSON patch, the operations are also searched for
-//! unknown fields.
+//! patch is an object, the search covers all objects at any depth. In a JSON patch, the search also finds unknown
+//! fields of the operations.
 
 use super::tape::{Elements, Members, Value};
 use crate::codec::warnings::{Complaint, FieldWarnings};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// Fields of an operation of a JSON patch.
+/// Names of the fields of an operation in a JSON patch.
 const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
 
 /// Finds repeated fields in `root` and all objects below it. The depth of `root` must be limited.
@@ -17,7 +17,7 @@ pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
     search.found
 }
 
-/// Finds repeated and unknown fields in the operations in `root`.
+/// Finds repeated and unknown fields in the operations of the JSON patch `root`.
 pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     if let Value::Array(operations) = root {
@@ -60,7 +60,7 @@ impl Search {
         let mut seen = [false; OPERATION.len()];
         for (key, value) in members {
             let Some(at) = OPERATION.iter().position(|field| *field == key) else {
-                // The value of an unknown field is not searched.
+                // Like strict decoding, the search skips the value of an unknown field.
                 self.report(Complaint::Unknown, key);
                 continue;
             };
@@ -74,7 +74,7 @@ impl Search {
     fn elements<'t, 'i>(&mut self, elements: Elements<'t, 'i>, mut each: impl FnMut(&mut Self, Value<'t, 'i>)) {
         let length = self.path.len();
         for (at, element) in elements.enumerate() {
-            // Writing to a string cannot fail.
+            // A write to a string cannot fail.
             let _ = write!(self.path, "[{at}]");
             each(self, element);
             self.path.truncate(length);

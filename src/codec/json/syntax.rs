@@ -1,28 +1,28 @@
 //! Reimplements Go's JSON scanner, for the bodies that simd-json refuses.
 //!
-//! Most of these bodies are invalid JSON, and need Go's error message. Other bodies are valid for Go: Go accepts
-//! numbers of any size, and reads invalid UTF-8 and unpaired surrogates as U+FFFD. For such a body, the scanner makes
-//! an equivalent copy that simd-json accepts. Such bodies are rare, so speed does not matter.
+//! Most of these bodies are invalid JSON, and need Go's error message. The other bodies are valid for Go: Go accepts
+//! numbers of any size, and decodes invalid UTF-8 and unpaired surrogates as U+FFFD. For such a body, the scanner
+//! writes an equivalent copy that simd-json accepts. Such bodies are rare, so speed does not matter.
 //!
-//! The client decides the nesting depth. So the open brackets are kept in a list, not on the stack.
+//! The client determines the nesting depth. So the scanner stores the open brackets in a list, and does not recurse.
 
 use crate::go::quote::go_quoted;
 
-/// Go's nesting limit.
+/// Go's limit on the nesting depth.
 pub(super) const DEPTH_MAX: usize = 10_000;
-/// Length up to which a number without an exponent certainly fits into a `float64`, in bytes.
+/// Length in bytes up to which a number without an exponent certainly fits into a `float64`.
 const SMALL_FRACTION_BYTES_MAX: usize = 300;
 
-/// A copy of a JSON text that Go accepts. The copy is rewritten so that other parsers accept it too.
+/// A copy of a JSON text that Go accepts. The scanner has rewritten the copy so that other parsers accept it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
-    /// The copy.
+    /// The rewritten copy of the text.
     pub json: Vec<u8>,
     /// The first number in the text that does not fit into a `float64`.
     pub huge_number: Option<String>,
 }
 
-/// Returns a copy of `text` that both simd-json and `serde_json` can read.
+/// Returns a copy of `text` that both simd-json and `serde_json` can parse.
 ///
 /// # Errors
 /// Go's message about a syntax error.
@@ -33,7 +33,7 @@ pub fn repaired(text: &[u8]) -> Result<Repaired, String> {
     Ok(Repaired { json: scanner.out, huge_number: scanner.huge_number })
 }
 
-/// Returns the number at `path` in the JSON `text`, as the client wrote it. Dots separate the names of `path`.
+/// Returns the number at `path` in the JSON `text`, as the client wrote it. `path` consists of names separated by dots.
 #[cold]
 pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     let value = path.split('.').try_fold(text, member)?.trim_ascii_start();
@@ -42,8 +42,8 @@ pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     String::from_utf8(number).ok().filter(|number| !number.is_empty())
 }
 
-/// Searches the object at the start of `text` for the last member with this name. Returns the text after the colon of
-/// the member. Does not find a key with escapes.
+/// Searches the object at the start of `text` for the last member `name`. Returns the text after the colon of that
+/// member. Does not find a name that the client wrote with escapes.
 fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
     let (mut string, mut found) = (&text[..0], None);
@@ -76,7 +76,7 @@ enum Open {
 
 struct Scanner<'a> {
     text: &'a [u8],
-    /// Index of the next byte.
+    /// Index of the next byte that the scanner reads.
     at: usize,
     out: Vec<u8>,
     huge_number: Option<String>,
@@ -86,8 +86,8 @@ impl Scanner<'_> {
     fn scan(&mut self) -> Result<(), String> {
         let mut open: Vec<Open> = Vec::new();
         loop {
-            // A value starts here. After an opening bracket comes the next value, unless the bracket is closed at
-            // once.
+            // A value starts here. After an opening bracket, the next value follows, unless the closing bracket follows
+            // immediately.
             let opened = match self.next_significant() {
                 Some(b'{') => Some(Open::Object),
                 Some(b'[') => Some(Open::Array),
@@ -112,7 +112,7 @@ impl Scanner<'_> {
             } else {
                 self.scalar()?;
             }
-            // A value ends here. The loop closes the brackets that end here, until another value follows.
+            // A value ends here. The loop scans all closing brackets until another value follows.
             while ended {
                 let next = self.next_significant();
                 match (open.last(), next) {
@@ -190,8 +190,8 @@ impl Scanner<'_> {
         if is_small_fraction || literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
-            // No field of the API accepts such a number. So the value of the number matters only for the error
-            // message.
+            // No field of the API accepts a number that is too large. So the value in the copy matters only for the
+            // error message.
             let n = literal.parse::<f64>().unwrap_or(0.5);
             if n.is_infinite() {
                 self.huge_number.get_or_insert_with(|| literal.to_owned());
@@ -309,13 +309,13 @@ impl Scanner<'_> {
         self.at = end;
     }
 
-    /// Returns Go's message about the next byte inside a number, an escape or a literal. At the end of the text, Go's
-    /// message names a space, since Go scans an extra space to test whether the text may end there.
+    /// Returns Go's message about the next byte inside a number, an escape or a literal. At the end of the text, the
+    /// message names a space. Go scans an extra space to test whether the text may end there.
     fn unexpected_in_token(&self, context: &str) -> String {
         Self::unexpected_byte(self.peek().unwrap_or(b' '), context)
     }
 
-    /// Returns Go's message about the next byte. At the end of the text, returns Go's message about the end.
+    /// Returns Go's message about the next byte, or about the unexpected end of the text.
     fn unexpected(&self, context: &str) -> String {
         match self.peek() {
             None => "unexpected end of JSON input".to_owned(),

@@ -1,12 +1,13 @@
-//! Reads simd-json's tape, which is a flat list of nodes. An object is a header node, then its keys and values in
-//! turn. The header has the number of nodes that belong to the object. So the reader skips a value of any depth in
-//! one step, without recursion.
+//! Reads simd-json's tape, which is a flat list of nodes. An object is a header node, and then its keys and values in
+//! turn. The header node contains the number of nodes in the object. So the reader skips a value of any depth in one
+//! step, without recursion.
 //!
-//! The keys come in the order of the body, and repeated keys stay. The search for repeated fields relies on both.
+//! The tape has the keys in the order of the body, including repeated keys. The search for repeated fields relies on
+//! both properties.
 
 use simd_json::{Node, StaticNode};
 
-/// A value. Its nested values are still on the tape.
+/// A JSON value. The tape contains its nested values, which are not read yet.
 #[derive(Clone, Copy)]
 pub(super) enum Value<'t, 'i> {
     Null,
@@ -19,7 +20,7 @@ pub(super) enum Value<'t, 'i> {
 }
 
 impl<'t, 'i> Value<'t, 'i> {
-    /// Returns the first value of a tape.
+    /// Returns the root value of a tape.
     pub(super) fn first(nodes: &'t [Node<'i>]) -> Option<Self> {
         let mut rest = nodes;
         take(&mut rest)
@@ -65,7 +66,7 @@ impl<'t, 'i> Iterator for Members<'t, 'i> {
     }
 }
 
-/// Takes the first value from the start of `nodes`.
+/// Removes the first value from the start of `nodes`, and returns it.
 #[inline]
 fn take<'t, 'i>(nodes: &mut &'t [Node<'i>]) -> Option<Value<'t, 'i>> {
     let (head, rest) = nodes.split_first()?;

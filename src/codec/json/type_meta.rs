@@ -1,11 +1,11 @@
-//! `kind` and `apiVersion` of a body: how they are read, their defaults, and kube-apiserver's error for another kind.
+//! `kind` and `apiVersion` of a body: their decoding, their defaults, and kube-apiserver's error for another kind.
 
 use super::tape::Value;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
-/// Group, version and kind of a body. A part that the body does not name is empty.
+/// Group, version and kind of a body. If the body does not contain a part, that part is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TypeMeta<'i> {
     pub(super) group: &'i str,
@@ -14,11 +14,11 @@ pub(super) struct TypeMeta<'i> {
 }
 
 impl<'i> TypeMeta<'i> {
-    /// Reads the type of a body. kube-apiserver does this with a separate decoder before it decodes the object. That
-    /// decoder ignores the case of the names `kind` and `apiVersion`.
+    /// Reads the type of a body. kube-apiserver does this with a separate decoder, before it decodes the object. That
+    /// decoder ignores the case of the field names `kind` and `apiVersion`.
     ///
     /// # Errors
-    /// Go's message.
+    /// Go's message about a body whose type cannot be decoded.
     pub(super) fn interpret(root: Value<'_, 'i>) -> Result<Self, String> {
         let members = match root {
             Value::Object(members) => members,
@@ -53,7 +53,7 @@ impl<'i> TypeMeta<'i> {
             Some((_, version)) if version.contains('/') => {
                 return Err(format!("unexpected GroupVersion string: {api_version}"));
             }
-            // An `apiVersion` of a single slash is treated as empty.
+            // Like kube-apiserver, treats an `apiVersion` of a single slash as empty.
             Some(("", "")) => ("", ""),
             Some((group, version)) => (group, version),
         };
@@ -66,8 +66,7 @@ impl<'i> TypeMeta<'i> {
     }
 }
 
-/// Whether two names are equal under Go's case folding. The folding maps the long s and the Kelvin sign to ASCII
-/// letters.
+/// Whether two names are equal after Go's case folding, which maps the long s and the Kelvin sign to ASCII letters.
 fn is_folded(key: &str, name: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17f}' => 's',
@@ -77,8 +76,8 @@ fn is_folded(key: &str, name: &str) -> bool {
     key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// Checks that a body is a Lease, and returns its API version. `wanted` is the default. Another version of the group
-/// is accepted here, since kube-apiserver decodes the body first and checks its version afterwards.
+/// Checks that a body is a Lease, and returns its API version. `wanted` is the default API version. This function
+/// accepts other versions of the group, since kube-apiserver checks the version only after it has decoded the body.
 ///
 /// # Errors
 /// kube-apiserver's error for an object of another kind.
@@ -101,13 +100,13 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
-        // most wrong kinds are.
+        // most kinds are that clients send by mistake.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))
 }
 
-/// Returns 400 for a body whose API version differs from the version in the path.
+/// Returns the error 400 for a body whose API version differs from the version in the path.
 #[cold]
 pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     let (found, wanted) = (found.group_version(), wanted.group_version());
@@ -120,8 +119,8 @@ pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> Str
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
-/// Returns the error for a kind without a version. kube-apiserver then looks for the kind in the internal version of
-/// the group.
+/// Returns the error for a kind without an API version. kube-apiserver then searches for the kind in the internal
+/// version of the group.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(
         "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
@@ -139,16 +138,16 @@ fn unread(what: &str) -> String {
     unread_syntax(&format!("json: cannot unmarshal {what}"))
 }
 
-/// Go type into which kube-apiserver decodes `kind` and `apiVersion`.
+/// Go type into which kube-apiserver decodes `kind` and `apiVersion`, as Go's messages show it.
 const GO_STRUCT: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// Why a body is refused as a Lease.
+/// The reason why a body is refused as a Lease.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The type is known, but the body does not decode to an object of this type.
+    /// The type of the body is known, but the body cannot be decoded to an object of this type.
     Unhandled { kind: String, version: String, words: String },
-    /// The type is unknown.
+    /// The type of the body is unknown.
     Unrecognized { words: String },
 }
 
@@ -158,7 +157,7 @@ impl Refusal {
         Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
     }
 
-    /// Converts the refusal to the error for the client that sent `body`.
+    /// Converts the refusal to the error for the client that has sent `body`.
     #[cold]
     pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
@@ -172,7 +171,7 @@ impl Refusal {
         ApiError::BadRequest { message }
     }
 
-    /// Returns the message without kube-apiserver's prefix.
+    /// Returns the message, without the prefix that kube-apiserver adds.
     #[cold]
     pub(super) fn into_words(self) -> String {
         let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
@@ -180,14 +179,14 @@ impl Refusal {
     }
 }
 
-/// Returns 400 for a body that is not an object. `words` gives the reason.
+/// Returns the error 400 for a body that cannot be decoded as an object. `words` is the reason.
 #[cold]
 #[must_use]
 pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
     Refusal::Unrecognized { words }.into_api_error(body)
 }
 
-/// Returns the start of a body: as text if the body looks like JSON, otherwise in hexadecimal.
+/// Returns the first bytes of a body for a message: as text if the body looks like JSON, otherwise in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);

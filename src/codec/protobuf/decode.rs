@@ -10,7 +10,7 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Decodes a Lease. `version` is the default API version. The result never has warnings, since Go has no strict
+/// Decodes a Lease. `version` is the default API version. The decoded Lease never has warnings, since Go has no strict
 /// decoding of protobuf.
 ///
 /// # Errors
@@ -23,7 +23,7 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
 }
 
-/// The content of the envelope, which is a `runtime.Unknown`.
+/// The content of a body's envelope, which is a `runtime.Unknown`.
 pub(super) struct Unknown<'b> {
     pub(super) type_meta: TypeMeta,
     pub(super) raw: &'b [u8],
@@ -33,7 +33,7 @@ impl<'b> Unknown<'b> {
     /// Decodes the envelope of `body`.
     ///
     /// # Errors
-    /// Go's message.
+    /// Go's message about a malformed envelope.
     pub(super) fn read(body: &'b [u8]) -> Result<Self, String> {
         if body.is_empty() {
             return Err("empty data".to_owned());
@@ -73,10 +73,10 @@ impl<'b> Unknown<'b> {
     }
 }
 
-/// The prefix of the envelope, as Go prints it.
+/// The prefix of every body, as Go's messages show it.
 const GO_PREFIX: &str = "[107 56 115 0]";
 
-/// Group, version and kind of a body. A part that the envelope does not name is empty.
+/// Group, version and kind of a body. If the envelope does not contain a part, that part is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TypeMeta {
     pub(super) group: CompactString,
@@ -88,14 +88,15 @@ impl TypeMeta {
     fn new(api_version: &str, kind: CompactString) -> Self {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),
-            // An `apiVersion` with two slashes is invalid. A single slash is treated as empty.
+            // An `apiVersion` with two slashes is invalid, and counts as empty. So does an `apiVersion` of a single
+            // slash.
             Some((_, version)) if version.contains('/') => ("", ""),
             Some(parts) => parts,
         };
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// Replaces missing parts by defaults. If the envelope has no version, its group is ignored.
+    /// Replaces missing parts by the arguments. If the envelope has no version, its group does not count.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -114,7 +115,7 @@ impl TypeMeta {
 }
 
 /// Checks that a body is a Lease of any API version of the group. kube-apiserver decodes any of these versions, and
-/// checks the version afterwards.
+/// checks the version only after that.
 fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
     if let Some(version) = version
@@ -126,7 +127,7 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
         not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
-        // most wrong kinds are.
+        // most kinds are that clients send by mistake.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(unhandled(meta, &words))
@@ -151,7 +152,7 @@ fn unrecognized(words: &str, body: &[u8]) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// Returns the start of a body: as text if the body looks like JSON, otherwise in hexadecimal.
+/// Returns the first bytes of a body for a message: as text if the body looks like JSON, otherwise in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);
@@ -166,7 +167,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Decodes a Lease. Also returns the number of metadata entries in the message.
+/// Decodes a Lease. Also returns the number of metadata entries, such as labels, in the message.
 fn read_lease(message: &[u8]) -> Result<(Lease, usize), WireError> {
     let mut lease = Lease::default();
     let mut repeated = Repeated::default();
@@ -254,7 +255,7 @@ mod tests {
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
-        // Missing parts get defaults. A group without a version counts as missing.
+        // Missing parts of the type get defaults. A group without a version counts as missing.
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!((lease.metadata.name.as_str(), lease.metadata.uid.as_str()), ("b", "u"));
         assert_eq!(lease.spec.holder_identity.as_deref(), Some("x"));
         assert_eq!(lease.spec.lease_duration_seconds, Some(5));
-        // An empty message for a time means Go's zero time.
+        // An empty message for a time encodes Go's zero time.
         assert_eq!(lease.spec.renew_time, Some(crate::timestamp::MicroTime(-62_135_596_800_000_000)));
     }
 }

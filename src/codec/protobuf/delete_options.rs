@@ -1,11 +1,11 @@
-//! `metav1.DeleteOptions` from the body of a DELETE.
+//! Decodes `metav1.DeleteOptions` in the protobuf body of a DELETE request.
 
 use super::decode::{Unknown, not_registered};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
 use crate::codec::{DeleteOptions, Preconditions};
 
-/// Decodes the options of a deletion.
+/// Decodes `DeleteOptions` in the body of a DELETE request.
 ///
 /// # Errors
 /// 400 with kube-apiserver's message.

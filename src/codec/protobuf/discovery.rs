@@ -17,14 +17,14 @@ pub trait DiscoveryMessage {
     fn push(&self, out: &mut Vec<u8>);
 }
 
-/// Appends the message of `document` in its envelope.
+/// Appends the message of `document`, enclosed in its envelope.
 pub fn encode_discovery_into(out: &mut Vec<u8>, api_version: &str, kind: &str, document: &dyn DiscoveryMessage) {
     put_body(out, api_version, kind, |out| document.push(out));
 }
 
 impl DiscoveryMessage for LegacyVersions {
     fn push(&self, _: &mut Vec<u8>) {
-        // All lists of this message are empty, so it has no bytes.
+        // All lists of this message are empty, so the message has no bytes.
     }
 }
 
@@ -70,7 +70,7 @@ fn put_resource<S: Sink>(out: &mut S, resource: &Resource) {
         }
     });
     out.put_bytes(6, resource.singular_name.as_bytes());
-    // The group and the version are empty. An empty value means the group and the version of the list.
+    // An empty group and version mean those of the list.
     out.put_bytes(8, b"");
     out.put_bytes(9, b"");
     out.put_bytes(10, resource.storage_version_hash.as_bytes());

@@ -12,7 +12,7 @@ use crate::resource::{KIND, MetaVersion, ResourceVersion};
 /// Appends a Lease. `api_version` is [`crate::resource::API_VERSION`] or an older version. `version` is the
 /// `resourceVersion` of the Lease; `None` in the response to a dry run of a creation.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
-    // This is the size of a kubelet's Lease. So a new buffer rarely needs to grow.
+    // 640 bytes are the size of a kubelet's Lease. So a new buffer rarely needs to grow.
     out.reserve(640);
     put_body(out, api_version, KIND, |out| put_lease(out, lease, version));
 }

@@ -1,14 +1,15 @@
-//! The envelope of a message: a prefix, then a `runtime.Unknown` that contains the type and the message.
+//! The envelope of a message: a prefix, and then a `runtime.Unknown` that contains the type of the message and the
+//! message.
 
 use super::sink::{LONG, SHORT, Sink};
 
-/// Start of every body.
+/// First bytes of every body.
 pub(super) const PREFIX: &[u8; 4] = b"k8s\0";
 
-/// End of every body: `contentEncoding` and `contentType`, both empty.
+/// Last bytes of every body: `contentEncoding` and `contentType`, both empty.
 pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// Appends a body. `fill` appends the message of the body.
+/// Appends a body: the envelope, and the message that `fill` appends.
 #[inline]
 pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill: impl FnOnce(&mut S)) {
     put_head(out, api_version, kind);
@@ -26,13 +27,13 @@ pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     });
 }
 
-/// Returns the message of a body that this server has written. Returns an empty message for any other body.
+/// Returns the message in a body that this server has encoded. Returns an empty message for any other body.
 #[must_use]
 pub fn raw_message(body: &[u8]) -> &[u8] {
     let message = || {
         let rest = body.strip_prefix(PREFIX)?.strip_suffix(TAIL)?;
         let rest = match rest {
-            // The type takes less than 128 bytes, so its length takes one byte.
+            // The type takes less than 128 bytes, so the length of the type takes one byte.
             [0x0a, size @ 0..0x80, rest @ ..] => rest.get(usize::from(*size)..)?,
             _ => return None,
         };

@@ -1,4 +1,4 @@
-//! Lists in protobuf. The envelope begins with the length of the list. So the caller first sums the sizes of all
+//! Lists in protobuf. The envelope begins with the length of the whole list. So the caller first sums the sizes of all
 //! items.
 //!
 //! ```text
@@ -30,7 +30,7 @@ pub enum ListForm<'a> {
 }
 
 impl ListForm<'_> {
-    /// Returns `apiVersion` and `kind`.
+    /// Returns `apiVersion` and `kind` of the list.
     fn type_meta(&self) -> (&str, &str) {
         match self {
             Self::Leases { api_version } => (api_version, LIST_KIND),
@@ -38,9 +38,9 @@ impl ListForm<'_> {
         }
     }
 
-    /// Whether `items` is written before `metadata`.
+    /// Whether the encoding has `items` before `metadata`.
     fn items_first(&self) -> bool {
-        // In meta.k8s.io/v1beta1, the field numbers of `items` and `metadata` are swapped.
+        // In meta.k8s.io/v1beta1, `items` and `metadata` have each other's field numbers.
         matches!(self, Self::Partial(MetaVersion::V1Beta1))
     }
 
@@ -49,14 +49,14 @@ impl ListForm<'_> {
     }
 }
 
-/// A list without its items.
+/// A list without its items. It encodes the parts of the list before and after the items.
 #[derive(Clone, Copy, Debug)]
 pub struct ListHead<'a> {
     /// Kind of the list.
     pub form: ListForm<'a>,
     /// Metadata of the list.
     pub meta: ListMeta<'a>,
-    /// Sum of the sizes of all items, in bytes. The `*_len` functions return these sizes.
+    /// Sum of the sizes of all items, in bytes. The functions `*_len` return these sizes.
     pub items_len: usize,
 }
 
@@ -74,7 +74,7 @@ impl ListHead<'_> {
         }
     }
 
-    /// Appends the end of the list.
+    /// Appends the part of the list after its items.
     pub fn push_tail(&self, out: &mut Vec<u8>) {
         if self.form.items_first() {
             self.put_meta(out);
@@ -96,17 +96,17 @@ pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     count.0
 }
 
-/// Returns an upper bound of [`lease_len`]. The bound is computed from the lengths of the texts in the Lease.
+/// Returns an upper bound of [`lease_len`], computed from the lengths of the texts in the Lease.
 ///
 /// Why this is an upper bound:
 ///
-/// - The encoding has each text once.
-/// - The fields that occur once need less than 512 bytes without their texts. Before each text come a tag and a
-///   length, of at most six bytes together.
-/// - For the elements of lists and maps, tags and lengths need fewer bytes than the elements need in memory.
+/// - The encoding contains each text once.
+/// - The fields that occur once take less than 512 bytes without their texts. Before each text there are a tag and a
+///   length, which take at most six bytes together.
+/// - For the elements of lists and maps, tags and lengths take fewer bytes than the elements take in memory.
 ///   [`Lease::text_bytes`] counts that memory.
 /// - In an entry of `managedFields`, `text_bytes` does not count short names. These names and the other fields of the
-///   entry need fewer bytes than twice the memory of the entry.
+///   entry take fewer bytes than twice the memory of the entry.
 #[must_use]
 pub fn lease_len_max(lease: &Lease) -> usize {
     512 + 3 * lease.text_bytes()
@@ -130,7 +130,7 @@ pub fn push_partial_item(out: &mut Vec<u8>, meta: &ObjectMeta, version: Resource
     out.put_message(form.items_field(), LONG, |out| put_partial(out, meta, Some(version)));
 }
 
-/// Returns the size of a list item, in bytes. `message` is the encoded message of the item (see
+/// Returns the size of an item of a list, in bytes. `message` is the encoded message of the item (see
 /// [`super::raw_message`]).
 #[must_use]
 pub fn raw_item_len(message: &[u8]) -> usize {

@@ -1,12 +1,12 @@
-//! `metav1.ManagedFieldsEntry`: a field manager and the fields that it owns. [`SentManagedFields`] checks the list of
-//! these entries.
+//! Encodes and decodes `metav1.ManagedFieldsEntry`: a field manager and the fields that it owns. [`SentManagedFields`]
+//! checks the list of these entries.
 
 use super::meta::{put_time, read_time};
 use super::reader::{Reader, WireError};
 use super::sink::{LONG, SHORT, Sink};
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, ManagedFieldsEntry, SentEntry, SentManagedFields};
 
-/// Appends the entries of an object's metadata.
+/// Appends the entries of the `managedFields` in an object's metadata.
 pub(super) fn put_managed_fields<S: Sink>(out: &mut S, managed_fields: &ManagedFields) {
     for entry in managed_fields.entries() {
         out.put(KEY);
@@ -14,7 +14,7 @@ pub(super) fn put_managed_fields<S: Sink>(out: &mut S, managed_fields: &ManagedF
     }
 }
 
-/// Key of field 17. The key takes two bytes.
+/// Key of field 17, `managedFields`. The key takes two bytes.
 const KEY: &[u8] = &[0x8a, 0x01];
 
 fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {
@@ -29,7 +29,7 @@ fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {
     out.put_bytes(8, entry.subresource.as_bytes());
 }
 
-/// Decodes one entry, and appends it to `list`.
+/// Decodes one entry of `managedFields`, and appends it to `list`.
 pub(super) fn read_entry(bytes: &[u8], list: &mut SentManagedFields) -> Result<(), WireError> {
     let mut entry = SentEntry::default();
     let mut fields = None;
@@ -71,7 +71,7 @@ fn read_fields<'b>(bytes: &'b [u8], fields: &mut Option<&'b [u8]>) -> Result<(),
 mod tests {
     use super::*;
 
-    /// Encodes a list of entries. Each entry is given by its `operation`, `apiVersion` and `fieldsType`.
+    /// Encodes a list of entries. Each entry has the given `operation`, `apiVersion` and `fieldsType`.
     fn list(entries: &[[&str; 3]]) -> ManagedFields {
         let mut list = SentManagedFields::default();
         for [operation, api_version, fields_type] in entries {

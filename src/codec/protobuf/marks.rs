@@ -1,6 +1,7 @@
-//! Positions of the replaceable values in the protobuf encoding of a Lease (see [`crate::codec::template`]). The
-//! numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So the lengths of the
-//! enclosing messages may change. But each of these lengths must still take the same number of bytes as before.
+//! Positions of the three replaceable values in the protobuf encoding of a Lease (see [`crate::codec::template`]).
+//! Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So another `renewTime` may
+//! change the lengths of the enclosing messages. But each of these lengths must take the same number of bytes as
+//! before.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -14,14 +15,15 @@ use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 
-/// Positions of the values, and of the lengths that change when `renewTime` takes more or fewer bytes.
+/// Positions of the three replaceable values, and of the lengths that change if another `renewTime` takes more or fewer
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// Length of the Lease message.
     lease: Number,
     version_at: u16,
     version_digits: u8,
-    /// Seconds in the time of the last entry of `managedFields`; `None` without an entry.
+    /// Position of the seconds in the time of the last entry of `managedFields`; `None` without an entry.
     managed_seconds: Option<Number>,
     /// Length of the spec message.
     spec: Number,
@@ -48,7 +50,7 @@ impl Marks {
             Some(_) => {
                 let entry = Field::last(encoding, metadata.payload, 17)?;
                 let time = Field::last(encoding, entry.payload, 4)?;
-                // The number comes after the key of the field, which takes one byte.
+                // The seconds come after the key of their field, which takes one byte.
                 let at = time.payload.start + 1;
                 let (_, width) = number_at(encoding, at)?;
                 Some(Number::new(at, width)?)
@@ -62,7 +64,8 @@ impl Marks {
             spec: spec.length()?,
             renew_time: renew_time.length()?,
         };
-        // A check of the positions: if they are correct, replacing each value by itself changes nothing.
+        // This code checks the positions. If the positions are correct, the replacement of each value by itself changes
+        // nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -110,8 +113,8 @@ impl Marks {
 
     #[inline]
     pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
-        // If `renewTime` takes more bytes, each enclosing length grows by the same number. Each length must keep its
-        // width.
+        // If `renewTime` takes more bytes in `body`, each enclosing length is larger by the same number. Each length
+        // must take the same number of bytes as before.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
             let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
@@ -125,8 +128,8 @@ impl Marks {
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
         let version_at = usize::from(self.version_at);
-        // The version is checked first, since it is the most frequent difference: another client has written the
-        // Lease.
+        // The `resourceVersion` is compared first, since it differs most frequently: then another client has written
+        // the Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -154,8 +157,8 @@ impl Marks {
         if !is_all_else_same {
             return None;
         }
-        // The time must have the form that this server writes: both numbers are present, and the nanoseconds are
-        // whole microseconds.
+        // The `renewTime` must have the form that this server encodes: both numbers are present, and the nanoseconds
+        // are whole microseconds.
         let time = body.get(start..start + length)?;
         let (seconds, width) = (time.first() == Some(&SECONDS)).then(|| number_at(time, 1)).flatten()?;
         let nanos_at = 1 + width;
@@ -171,7 +174,8 @@ impl Marks {
 const SECONDS: u8 = 0x08;
 const NANOS: u8 = 0x10;
 
-/// Upper bound of the seconds of a time. It is far beyond the year 9999. As microseconds, it still fits in an `i64`.
+/// Upper bound of the seconds of a time. This bound is far beyond the year 9999. As microseconds, it still fits in an
+/// `i64`.
 const SECONDS_MAX: u64 = 1 << 40;
 
 impl Number {
@@ -179,7 +183,8 @@ impl Number {
         Some(Self { at: u16::try_from(at).ok()?, width: u8::try_from(width).ok()? })
     }
 
-    /// Returns the number. Returns `None` if the number has another width, or more bytes than necessary.
+    /// Returns the number at this position. Returns `None` if that number has another width, or more bytes than
+    /// necessary.
     #[inline]
     fn read(self, bytes: &[u8]) -> Option<u64> {
         let (number, width) = number_at(bytes, usize::from(self.at))?;
@@ -193,7 +198,8 @@ impl Number {
     }
 }
 
-/// Returns the varint at `at` and its width. Returns `None` if the varint has more bytes than necessary.
+/// Returns the varint at the offset `at`, and the width of the varint in bytes. Returns `None` if the varint has more
+/// bytes than necessary.
 #[inline]
 fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -206,15 +212,15 @@ fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// A length-delimited field.
+/// A length-delimited field: the offset of its length, and the range of its payload.
 struct Field {
     length_at: usize,
     payload: Range<usize>,
 }
 
 impl Field {
-    /// Finds the last field with this number in the message at `within`. The message must have no wire type that a
-    /// Lease does not have.
+    /// Finds the last field with this number in the message at `within`. The message must contain only wire types that
+    /// a Lease contains.
     fn last(bytes: &[u8], within: Range<usize>, number: u64) -> Option<Self> {
         let bytes = bytes.get(..within.end)?;
         let (mut at, mut last) = (within.start, None);
@@ -271,7 +277,7 @@ mod tests {
     fn a_renewal_is_the_template_with_its_values_put_in() {
         let live = lease();
         let template = Template::new(Format::Protobuf, &live, STORED);
-        // The nanoseconds of these times take one to five bytes.
+        // In these times, the nanoseconds take one to five bytes.
         for micros in [0, 1, 17, 1_000, 123_456, 999_999] {
             let mut renewed = live.clone();
             renewed.spec.renew_time = Some(MicroTime(1_795_219_355_000_000 + micros));
@@ -287,7 +293,7 @@ mod tests {
                 assert!(template.push(&mut out, from, &values));
                 assert_eq!(out[6..], expected[from..]);
             }
-            // After a renewal, the Lease can be renewed again.
+            // After a renewal, the new body can be renewed again.
             assert_eq!(template.match_body(&values, &expected, || true), renewed.spec.renew_time);
             assert_eq!(template.match_body(&STORED, &expected, || true), None, "of another version");
         }
@@ -335,7 +341,7 @@ mod tests {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
-                // The body still matches only if the flipped bit is in the time.
+                // The body still matches only if the flipped bit is in `renewTime`.
                 if let Some(renew_time) = template.match_body(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();

@@ -11,7 +11,7 @@ use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
 use compact_str::CompactString;
 
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. An empty message encodes this time.
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. An empty time message means this time.
 const ZERO_SECONDS: i64 = -62_135_596_800;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -98,7 +98,7 @@ pub(super) fn put_micro_time<S: Sink>(out: &mut S, time: MicroTime) {
     }
 }
 
-/// The lists and maps of the metadata. A message may have them in many pieces.
+/// The lists and maps of the metadata, which a message may contain in many pieces.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     entries: Entries<CompactString>,
@@ -106,8 +106,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Moves the collected entries into `meta`. Returns the number of entries in the message. If there are no entries
-    /// of `managedFields`, the list is absent, since protobuf does not distinguish an empty list from an absent one.
+    /// Moves the collected entries into `meta`. Returns the number of entries in the message. If `managedFields` has no
+    /// entries, the list is absent. Protobuf does not distinguish an empty list from an absent one.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();
@@ -116,7 +116,7 @@ impl Repeated {
     }
 }
 
-/// Decodes a message into `meta`, and replaces earlier values there. Lists and maps go into `repeated`.
+/// Decodes a message into `meta`, and overwrites earlier values there. Collects lists and maps in `repeated`.
 pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, repeated: &mut Repeated) -> Result<(), WireError> {
     let mut reader = Reader::new("ObjectMeta", bytes);
     while let Some(field) = reader.next()? {
@@ -162,7 +162,7 @@ fn read_owner_reference(bytes: &[u8]) -> Result<OwnerReference, WireError> {
     Ok(owner)
 }
 
-/// Decodes a time. Drops the fraction of a second, since the JSON form has no fraction.
+/// Decodes a `metav1.Time`. Drops the fraction of a second, since `metav1.Time` has no fraction in JSON.
 pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     if bytes.is_empty() {
         return Ok(Time(ZERO_SECONDS));
@@ -170,8 +170,8 @@ pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     read_timestamp(bytes).map(|(seconds, _)| Time(seconds))
 }
 
-/// Decodes a time. If its microseconds do not fit in an `i64`, about 290,000 years from now, returns the nearest time
-/// that fits.
+/// Decodes a `metav1.MicroTime`. If the microseconds do not fit in an `i64`, about 290,000 years from now, returns the
+/// nearest time that fits.
 pub(super) fn read_micro_time(bytes: &[u8]) -> Result<MicroTime, WireError> {
     if bytes.is_empty() {
         return Ok(MicroTime(ZERO_SECONDS * MICROS_PER_SECOND));
@@ -209,7 +209,7 @@ mod tests {
         for micros in [0, 1, -1, 1_999_999, -2_000_000, i64::MAX, i64::MIN, ZERO_SECONDS * MICROS_PER_SECOND] {
             let mut bytes = Vec::new();
             put_micro_time(&mut bytes, MicroTime(micros));
-            // The first microseconds in the range of an `i64` belong to a second that begins before that range.
+            // The first microseconds in the range of an `i64` belong to a second that begins before this range.
             let expected = if micros == i64::MIN { i64::MIN + 224_192 } else { micros };
             assert_eq!(read_micro_time(&bytes), Ok(MicroTime(expected)), "{micros}");
         }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(micro_time(1, 1_999), MicroTime(1_000_001));
         assert_eq!(micro_time(1, -1_999), MicroTime(999_999));
         assert_eq!(micro_time(i64::MAX, 5), MicroTime(i64::MAX));
-        // A missing field of a time is zero. But an empty time message is Go's zero time.
+        // A missing field of a time means zero. But an empty time message means Go's zero time.
         assert_eq!(read_time(&[0x18, 0]), Ok(Time(0)));
         assert_eq!(read_time(&[]), Ok(Time(ZERO_SECONDS)));
     }

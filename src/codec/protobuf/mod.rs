@@ -1,12 +1,12 @@
-//! Protobuf as kube-apiserver reads and writes it (Kubernetes API concepts, "Protobuf encoding").
+//! Protobuf as kube-apiserver decodes and encodes it (Kubernetes API concepts, "Protobuf encoding").
 //!
 //! ```text
 //! body of one object or list:  "k8s\0"  Unknown { typeMeta { apiVersion, kind }, raw: message, "", "" }
 //! event of a watch:            length (4 bytes, big endian)  WatchEvent { type, object { raw: such a body } }
 //! ```
 //!
-//! The output equals that of Go's gogo-protobuf byte for byte. Fields are in ascending order, and maps are sorted by
-//! key. Fields that are not pointers in Go are written even if they are empty. `generated.proto` of
+//! The output equals the output of Go's gogo-protobuf byte for byte. Fields are in ascending order, and maps are sorted
+//! by key. Fields that are not pointers in Go are encoded even if they are empty. `generated.proto` of
 //! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery` defines the messages. `coordination.k8s.io/v1beta1` has the
 //! same fields. As in kube-apiserver, a Table has no protobuf form.
 

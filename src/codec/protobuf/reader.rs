@@ -1,14 +1,15 @@
-//! Reads protobuf like Go's generated code. The reader accepts and refuses the same messages, with the same errors.
+//! Reads protobuf messages like Go's generated code. The reader accepts and refuses the same messages, with the same
+//! errors.
 //!
-//! Unknown fields are skipped without recursion, even groups. Of a repeated field, the last value is kept. A repeated
-//! message is merged into the first one. Go does not check strings, so Go's objects may have invalid UTF-8. This
-//! server's objects have only valid text, and two different texts must not become equal. So invalid UTF-8 in an
-//! object is refused. In text that appears only in error messages, invalid UTF-8 is replaced.
+//! The reader skips unknown fields without recursion, even groups. Of a repeated field, the last value counts. A
+//! repeated message is merged into the first one. Go does not validate strings, so Go's objects may contain invalid
+//! UTF-8. This server's objects contain only valid UTF-8, and two different texts must not become equal. So the reader
+//! refuses invalid UTF-8 in an object. In text that is only for error messages, the reader replaces invalid UTF-8.
 
 use compact_str::CompactString;
 use std::fmt;
 
-/// Why a message is malformed, in Go's words.
+/// The reason why a message is malformed, in Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireError {
     EndOfGroup { message: &'static str },
@@ -32,7 +33,7 @@ impl fmt::Display for WireError {
             Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
             Self::IntegerOverflow => f.write_str("proto: integer overflow"),
             Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
-            // gogo-protobuf does not check UTF-8, so this is the error of Go's proto3, which does.
+            // gogo-protobuf does not validate UTF-8. So this message is that of Go's proto3, which does.
             Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
             Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
             Self::UnexpectedEof => f.write_str("unexpected EOF"),
@@ -43,13 +44,13 @@ impl fmt::Display for WireError {
     }
 }
 
-/// Iterates over the fields of one message. After each [`Reader::next`], the caller must call exactly one of the
-/// other methods to read the value.
+/// Iterates over the fields of one message. After each [`Reader::next`], the caller must call exactly one other method,
+/// which reads the value.
 pub(super) struct Reader<'b> {
-    /// Name of the message's Go type.
+    /// Name of the Go type of the message.
     message: &'static str,
     rest: &'b [u8],
-    /// The rest of the message, from the key of the current field on.
+    /// The rest of the message, starting at the key of the current field.
     from_key: &'b [u8],
     wire_type: u8,
 }
@@ -59,7 +60,7 @@ impl<'b> Reader<'b> {
         Self { message, rest: bytes, from_key: bytes, wire_type: 0 }
     }
 
-    /// Returns the number of the next field.
+    /// Returns the number of the next field; `None` at the end of the message.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<u32>, WireError> {
         self.from_key = self.rest;
@@ -85,7 +86,7 @@ impl<'b> Reader<'b> {
         if self.wire_type == END_GROUP {
             return Err(WireError::EndOfGroup { message: self.message });
         }
-        // Go keeps the low 32 bits of the field number.
+        // Go uses only the low 32 bits of the field number.
         let [a, b, c, d, ..] = (tag >> 3).to_le_bytes();
         let field = i32::from_le_bytes([a, b, c, d]);
         match u32::try_from(field) {
@@ -94,47 +95,49 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Returns the value as bytes. `field` is the name of the Go field.
+    /// Returns the value of the field as bytes. `field` is the name of the field in Go.
     #[inline]
     pub(super) fn bytes(&mut self, field: &'static str) -> Result<&'b [u8], WireError> {
         self.expect(LENGTH, field)?;
         sized(&mut self.rest)
     }
 
-    /// Returns the value as text.
+    /// Returns the value of the field as text.
     #[inline]
     pub(super) fn text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         utf8(self.bytes(field)?, field)
     }
 
-    /// Returns the value as text, with invalid UTF-8 replaced. Use this only for text that is not stored.
+    /// Returns the value of the field as text, in which invalid UTF-8 is replaced. Use this function only for text that
+    /// is not stored.
     #[inline]
     pub(super) fn repaired_text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         self.bytes(field).map(repaired)
     }
 
-    /// Returns the value as an `int64`.
+    /// Returns the value of the field as an `int64`.
     #[inline]
     pub(super) fn int64(&mut self, field: &'static str) -> Result<i64, WireError> {
         self.expect(VARINT, field)?;
         varint(&mut self.rest).map(u64::cast_signed)
     }
 
-    /// Returns the value as an `int32`, truncated to the low 32 bits.
+    /// Returns the value of the field as an `int32`: its low 32 bits.
     #[inline]
     pub(super) fn int32(&mut self, field: &'static str) -> Result<i32, WireError> {
         let [a, b, c, d, ..] = self.int64(field)?.to_le_bytes();
         Ok(i32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Returns the value as a boolean: true for anything but 0.
+    /// Returns the value of the field as a boolean: true for any number but 0.
     #[inline]
     pub(super) fn boolean(&mut self, field: &'static str) -> Result<bool, WireError> {
         self.int64(field).map(|n| n != 0)
     }
 
-    /// Returns the value as an entry of a map. Two oddities of Go: the wire types in the entry are not checked, and a
-    /// string may extend beyond the end of the entry. A string may not extend beyond the enclosing message.
+    /// Returns the value of the field as an entry of a map. The function copies two oddities of Go. The wire types in
+    /// the entry are not checked. A string may extend beyond the end of its entry, but not beyond the enclosing
+    /// message.
     pub(super) fn entry(&mut self, field: &'static str) -> Result<(CompactString, CompactString), WireError> {
         self.expect(LENGTH, field)?;
         let (mut key, mut value) = (CompactString::default(), CompactString::default());
@@ -160,7 +163,7 @@ impl<'b> Reader<'b> {
         Ok((key, value))
     }
 
-    /// Skips an unknown field.
+    /// Skips the current field, which is unknown.
     #[inline(never)]
     pub(super) fn skip(&mut self) -> Result<(), WireError> {
         self.rest = skipped(self.from_key)?;
@@ -184,7 +187,7 @@ const START_GROUP: u8 = 3;
 const END_GROUP: u8 = 4;
 const FIXED_32: u8 = 5;
 
-/// Returns the bytes after the first field of `bytes`. Counts nested groups, instead of recursion.
+/// Returns the bytes after the first field of `bytes`. Counts nested groups, so that it needs no recursion.
 fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     let mut rest = bytes;
     let mut depth = 0usize;
@@ -206,7 +209,8 @@ fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     Err(WireError::UnexpectedEof)
 }
 
-/// Takes a varint off the start of `rest`. As in Go, only the lowest bit of a tenth byte has an effect.
+/// Removes a varint from the start of `rest`, and returns its value. As in Go, only the lowest bit of a tenth byte
+/// counts.
 #[inline]
 fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     if let &[byte @ 0..0x80, ref after @ ..] = *rest {
@@ -230,7 +234,7 @@ fn varint_slow(rest: &mut &[u8]) -> Result<u64, WireError> {
     Err(WireError::IntegerOverflow)
 }
 
-/// Takes a length, and then that many bytes, off the start of `rest`.
+/// Removes a length, and then that many bytes, from the start of `rest`. Returns these bytes.
 #[inline]
 fn sized<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], WireError> {
     let size = varint(rest)?.cast_signed();
@@ -245,7 +249,7 @@ fn utf8(bytes: &[u8], field: &'static str) -> Result<CompactString, WireError> {
     CompactString::from_utf8(bytes).map_err(|_| WireError::NotUtf8 { field })
 }
 
-/// Converts bytes to text. Each invalid byte becomes U+FFFD, as clients of kube-apiserver see such bytes in JSON.
+/// Converts bytes to text. Each invalid byte becomes U+FFFD: kube-apiserver shows such bytes in the same way in JSON.
 fn repaired(bytes: &[u8]) -> CompactString {
     let mut out = CompactString::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -286,7 +290,7 @@ mod tests {
             &[0xf8, 0x01, 0x80, 0x01][..],
             &[0xf9, 0x01, 1, 2, 3, 4, 5, 6, 7, 8],
             &[0xfa, 0x01, 2, 0xff, 0xff],
-            // A group within a group, which contains a string.
+            // A group within a group, which also contains a string.
             &[0xfb, 0x01, 0x0b, 0x12, 1, 0x0c, 0x0c, 0xfc, 0x01],
             &[0xfd, 0x01, 1, 2, 3, 4],
         ] {

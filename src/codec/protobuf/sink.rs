@@ -1,11 +1,11 @@
-//! Writes protobuf. The same description of a message serves to write its bytes and to count them.
+//! Writes protobuf messages. The same description of a message serves to write its bytes and to count them.
 //!
 //! The output must equal the output of gogo-protobuf: fields in ascending order, and the shortest encoding of each
-//! length. To write a nested message, the writer reserves the usual width of its length, and writes the message after
-//! that. If the length needs another width, the writer moves the message. So each message is described only once, and
-//! needs no temporary buffer.
+//! length. For a nested message, the writer reserves the usual width of the message's length, and writes the message
+//! behind it. If the length needs another width, the writer moves the message. So each message is described only once,
+//! and needs no temporary buffer.
 
-/// Where a message is written, or counted.
+/// The destination of a message: a buffer, or a counter of bytes.
 pub(super) trait Sink: Sized {
     /// Appends raw bytes.
     fn put(&mut self, bytes: &[u8]);
@@ -20,14 +20,15 @@ pub(super) trait Sink: Sized {
     /// bytes.
     fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self));
 
-    /// Appends a nested message.
+    /// Appends a nested message, which `fill` appends. `width` is the expected width of its length, in bytes.
     #[inline]
     fn put_message(&mut self, field: u8, width: usize, fill: impl FnOnce(&mut Self)) {
         self.put_key(field, WireType::Length);
         self.put_sized(width, fill);
     }
 
-    /// Appends a string or bytes, even if empty. gogo-protobuf does this for fields that are not pointers in Go.
+    /// Appends a field with a string or bytes, even if they are empty. gogo-protobuf does this for fields that are not
+    /// pointers in Go.
     #[inline]
     fn put_bytes(&mut self, field: u8, bytes: &[u8]) {
         self.put_key(field, WireType::Length);
@@ -35,7 +36,7 @@ pub(super) trait Sink: Sized {
         self.put(bytes);
     }
 
-    /// Appends a string that is a pointer in Go, if the string is present.
+    /// Appends a field with a string that is a pointer in Go, if the string is present.
     #[inline]
     fn put_optional(&mut self, field: u8, text: Option<&str>) {
         if let Some(text) = text {
@@ -43,7 +44,7 @@ pub(super) trait Sink: Sized {
         }
     }
 
-    /// Appends an integer of any type. A negative integer takes ten bytes.
+    /// Appends a field with an integer of any type. A negative integer takes ten bytes.
     #[inline]
     fn put_integer(&mut self, field: u8, n: i64) {
         self.put_key(field, WireType::Varint);
@@ -60,7 +61,7 @@ pub(super) enum WireType {
 
 /// Expected width of the length of a message with a few short strings, in bytes.
 pub(super) const SHORT: usize = 1;
-/// Expected width of the length of a whole Lease or its metadata, in bytes.
+/// Expected width of the length of a message with a whole Lease or its metadata, in bytes.
 pub(super) const LONG: usize = 2;
 
 impl Sink for Vec<u8> {
@@ -115,7 +116,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts the bytes of a message without writing them.
+/// Counts the bytes of a message, without storing them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count(pub(super) usize);
 
@@ -143,7 +144,7 @@ impl Sink for Count {
     }
 }
 
-/// Encodes a number as a varint. Also returns the width of the varint, in bytes.
+/// Encodes a number as a varint. Returns the bytes of the varint, and its width in bytes.
 #[inline]
 pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
@@ -161,20 +162,20 @@ pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     (bytes, width)
 }
 
-/// Returns the width of the varint of a number, in bytes.
+/// Returns the width of a number as a varint, in bytes.
 #[inline]
 pub(super) fn varint_width(n: u64) -> usize {
     let bits = 64 - (n | 1).leading_zeros();
     usize::try_from(bits.div_ceil(7)).unwrap_or(10)
 }
 
-/// Converts a length for [`Sink::put_varint`].
+/// Converts a length to the argument of [`Sink::put_varint`].
 #[inline]
 pub(super) fn length(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// Bytes in place of a length that is not known yet.
+/// Bytes that reserve the place of a length until the length is known.
 const PLACEHOLDER: &[u8] = &[0; 10];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Tests with bodies that were recorded from a real kube-apiserver. Decoded protobuf must encode to the same bytes.
-//! The recorded JSON of the same objects must encode to these bytes too. Truncated, mutated and random messages must
-//! not panic.
+//! Tests with bodies that were recorded from a real kube-apiserver. Decoded protobuf must encode to the same bytes. The
+//! recorded JSON of the same objects must encode to these bytes too. Truncated, mutated and random messages must not
+//! cause a panic.
 
 use super::*;
 use crate::api_error::ApiError;
@@ -96,7 +96,7 @@ fn lists_are_those_of_kube_apiserver() {
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
     assert_eq!(list(form, &leases), wire!("list.pb"));
     assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
-    // The same lists, made from encoded bodies.
+    // The same lists, generated from encoded bodies.
     let messages = [raw_message(BARE), raw_message(FULL)];
     let items_len = messages.into_iter().map(raw_item_len).sum();
     let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
@@ -170,7 +170,7 @@ fn discovery_is_that_of_kube_apiserver() {
     let group = GroupDiscovery { metadata: Name { name: "coordination.k8s.io" }, versions };
     let list = GroupDiscoveryList { items: vec![group], ..GroupDiscoveryList::default() };
     let document = bytes(|out| encode_discovery_into(out, "apidiscovery.k8s.io/v2", "APIGroupDiscoveryList", &list));
-    // The metadata of the list, then its only item. The length of the item takes two bytes.
+    // The metadata of the list, and then the only item of the list. The length of the item takes two bytes.
     let message = raw_message(&document);
     assert_eq!(message.get(..8), Some(&b"\x0a\x06\x0a\0\x12\0\x1a\0"[..]));
     assert_eq!(message.get(11..), Some(&wire!("discovery-aggregated-group.pb")[..]));
@@ -201,7 +201,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The two streams were recorded one after the other, so only their first events are of the same objects.
+        // The two streams were recorded one after the other. So only their first events are about the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {
@@ -232,7 +232,7 @@ fn every_prefix_and_mutation_is_survived() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // An accepted body can be encoded again, and decodes to the same Lease.
+            // An accepted body can be encoded again, and the result decodes to the same Lease.
             let again = encoded(decoded.lease.clone());
             let (before, _) = stored(decoded.lease);
             let (after, _) = stored(lease(&again));

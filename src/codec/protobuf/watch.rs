@@ -1,9 +1,9 @@
-//! Watch events. A length of four bytes, big-endian, precedes each `WatchEvent`. The object of the event is a body
-//! with its envelope (apimachinery `util/framer`).
+//! Watch events in protobuf. A length of four bytes, big-endian, precedes each `WatchEvent`. The object of the event is
+//! a body with its envelope (apimachinery `util/framer`).
 
 use super::sink::{LONG, Sink};
 
-/// Appends an event. `encode` appends the object of the event, as a protobuf body.
+/// Appends a watch event. `encode` appends the object of the event, as a protobuf body.
 pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put(&[0; FRAME_HEAD_BYTES]);

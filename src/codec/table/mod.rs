@@ -13,13 +13,13 @@ use crate::resource::MetaVersion;
 use crate::timestamp::Time;
 use age::push_age;
 
-/// What a row has in addition to its cells (`includeObject`).
+/// What a row of a Table contains in addition to its cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// The metadata.
+    /// The metadata of the object.
     #[default]
     Metadata,
-    /// Nothing.
+    /// Nothing besides its cells.
     None,
     /// The whole object.
     Object,
@@ -45,19 +45,19 @@ impl IncludeObject {
     }
 }
 
-/// The form of the rows of a Table.
+/// The form of the rows in a Table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableForm {
     /// The current time, from which ages are computed.
     pub now: Time,
-    /// What a row has in addition to its cells.
+    /// What a row contains in addition to its cells.
     pub include: IncludeObject,
-    /// Version of `meta.k8s.io` for the Table and for the metadata in its rows.
+    /// API version of `meta.k8s.io` for the Table and for the metadata in its rows.
     pub version: MetaVersion,
 }
 
-/// Appends the part of a Table before its rows. The caller appends the rows, separated by commas. In a watch, only
-/// the Table of the first event has columns.
+/// Appends the part of a Table before its rows. The caller appends the rows, separated by commas. In a watch, only the
+/// Table of the first event has column definitions (`columns`).
 pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
     for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
         out.extend_from_slice(part.as_bytes());
@@ -81,8 +81,8 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
         None => out.extend_from_slice(br"\u003cunknown\u003e"),
     }
     out.extend_from_slice(b"\"],\"object\":");
-    // The row of the bookmark that ends the initial events always has the object, since a client would not recognize
-    // the bookmark without it.
+    // The row of the bookmark that ends the initial events always contains the object. Without the object, a client
+    // would not recognize the bookmark.
     let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
     match include {
         IncludeObject::Object => out.extend_from_slice(json),
@@ -97,7 +97,7 @@ pub fn push_table_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-/// Appends a Table of one object, for a get or for a watch event. `meta` must have the `resourceVersion` of the
+/// Appends a Table of one object, for a get or for a watch event. `meta` must contain the `resourceVersion` of the
 /// object.
 pub fn push_table_of_one(
     out: &mut Vec<u8>,
@@ -112,7 +112,7 @@ pub fn push_table_of_one(
     push_table_close(out);
 }
 
-/// Definitions of the columns. The descriptions are the descriptions of the fields in the API documentation.
+/// Definitions of the columns. Their descriptions are those of the fields in the API documentation.
 const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names","priority":0},{"name":"Holder","type":"string","format":"","description":"holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata","priority":0}]"#;
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_table_is_that_of_kube_apiserver() {
-        // The recorded ages show when the recorded Table was made: within a second after the creation of its Leases.
+        // The recorded ages show when the Table was recorded: within a second after the creation of its Leases.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
             TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;

@@ -1,9 +1,8 @@
-//! Decodes YAML to JSON values, as kube-apiserver does for the body of a server-side apply. A plain scalar gets the
-//! type that go-yaml v2 gives it under YAML 1.1: `yes` is true, `017` is 15. Dates stay text, and keys become
-//! strings.
+//! Decodes YAML to JSON values, as kube-apiserver does for the body of a server-side apply. A plain scalar has the type
+//! that it has in go-yaml v2 under YAML 1.1: `yes` is true, `017` is 15. Dates are text, and keys become strings.
 //!
-//! Limits: [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`] limit the length, [`DOCUMENT_DEPTH_MAX`] the nesting, and
-//! [`ALIASED_BYTES_MAX`] the use of aliases.
+//! [`YAML_BYTES_MAX`] limits the length of a text, and [`YAML_NODES_MAX`] the number of its nodes.
+//! [`DOCUMENT_DEPTH_MAX`] limits the nesting, and [`ALIASED_BYTES_MAX`] the values that aliases repeat.
 
 use super::text;
 use crate::codec::json::repaired;
@@ -14,27 +13,28 @@ use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 
-/// Maximum size of all values that aliases repeat in one document, in bytes. The function [`size`] computes the size
-/// of a value.
+/// Maximum sum of the sizes of all values that aliases repeat in one document, in bytes. The function [`size`] computes
+/// the size of a value.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Maximum number of repeated keys that are reported.
+/// Maximum number of repeated keys in [`Document::duplicates`].
 const DUPLICATES_MAX: usize = 100;
 
-/// A decoded document.
+/// A decoded YAML document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Value of the document; null if the text has no document.
+    /// Value of the document; null if the text contains no document.
     pub value: Value,
-    /// `line 3: key "name" already set in map` for each repeated key. The last value of a repeated key is kept.
+    /// The message `line 3: key "name" already set in map` for each repeated key. The last value of a repeated key
+    /// counts.
     pub duplicates: Vec<String>,
 }
 
-/// Why a text cannot be decoded.
+/// The reason why a text cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DecodeError {
     /// The text is invalid. The string is go-yaml's message.
     Malformed(String),
-    /// The text is longer than [`YAML_BYTES_MAX`].
+    /// The text has more bytes than [`YAML_BYTES_MAX`].
     TooLong,
     /// The text has more nodes than [`YAML_NODES_MAX`].
     TooManyNodes,
@@ -49,7 +49,7 @@ impl From<String> for DecodeError {
 /// Decodes the first document of a text.
 ///
 /// # Errors
-/// Why the text cannot be decoded.
+/// The reason why the text cannot be decoded.
 pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     if text.len() > YAML_BYTES_MAX {
         return Err(DecodeError::TooLong);
@@ -83,29 +83,29 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
 }
 
-/// Checks that go-yaml would also accept a JSON text.
+/// Checks that go-yaml would accept a JSON text too.
 ///
 /// # Errors
-/// The message of [`decode`] for a text that go-yaml refuses.
+/// The message of [`decode`] about a text that go-yaml refuses.
 pub fn check_json(json: &[u8]) -> Result<(), String> {
     let checked = text::check_characters(json).map_err(str::to_owned);
     checked.and_then(|()| text::check_escapes(json, 0..json.len())).map_err(|words| format!("yaml: {words}"))
 }
 
-/// A list or a map that is being decoded.
+/// A list or a map whose elements or members are being decoded.
 enum Open {
     List { elements: Vec<Value>, anchor: usize },
     Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
 
-/// A key that the map itself has. A key merged from another map is not such a key. Keys of different types are
-/// different, even if their text is the same.
+/// A key that the map itself contains. A key that is merged from another map does not count. Keys of different types
+/// are different, even if their text is the same.
 type OwnKey = (Discriminant<Value>, String);
 
-/// A key whose value has not been read yet.
+/// A key of a map whose value is not decoded yet.
 enum Key {
     Own(OwnKey),
-    /// The key `<<`. Its value is a map whose members are merged into this map.
+    /// The key `<<`. Its value is another map, whose members are merged into the map with this key.
     Merge,
 }
 
@@ -113,14 +113,14 @@ enum Key {
 struct Builder {
     open: Vec<Open>,
     root: Option<Value>,
-    /// The values with anchors, and their sizes in bytes.
+    /// The values that have anchors, and their sizes in bytes.
     anchors: HashMap<usize, (Value, usize)>,
     aliased_bytes: usize,
     duplicates: Vec<String>,
 }
 
 impl Builder {
-    /// Handles the next event of the parser. Returns whether it ends the document.
+    /// Handles the next event of the YAML parser. Returns whether that event ends the document.
     fn accept(&mut self, event: Event<'_>, line: usize) -> Result<bool, String> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -180,7 +180,8 @@ impl Builder {
         }
     }
 
-    /// Keeps a node that has an anchor, for its aliases. Such nodes may be nested, so each copy counts like an alias.
+    /// Stores a node that has an anchor, for its aliases. Nodes with anchors may be nested, so each stored copy counts
+    /// like an alias.
     fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
         if anchor == 0 {
             return Ok(());
@@ -215,7 +216,7 @@ impl Builder {
     }
 }
 
-/// Adds `size` to the size of all values that aliases repeat. Call this function before the value is copied.
+/// Adds `size` to the sizes of all values that aliases repeat. Call this function before the value is copied.
 fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     *aliased_bytes = aliased_bytes.saturating_add(size);
     if *aliased_bytes > ALIASED_BYTES_MAX {
@@ -224,8 +225,8 @@ fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the approximate memory of a value, in bytes: its texts, and the space for each value and key. The
-/// recursion is limited, since the depth of a document is limited.
+/// Returns the approximate memory of a value, in bytes: its texts, and a constant for each value and key. The recursion
+/// is limited, since the depth of a document is limited.
 fn size(value: &Value) -> usize {
     let below: usize = match value {
         Value::Array(elements) => elements.iter().map(size).sum(),
@@ -252,7 +253,8 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     match from {
         Value::Object(from) => members.extend(from),
         Value::Array(maps) => {
-            // If several maps are merged, a member of an earlier map takes precedence.
+            // If several maps are merged, a member of an earlier map takes precedence over a later one. So the last map
+            // is merged first.
             for map in maps.into_iter().rev() {
                 let Value::Object(from) = map else { return Err(WANTED.to_owned()) };
                 members.extend(from);
@@ -263,7 +265,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A scalar with its type. Every type but text has its value here.
+/// A scalar with its type. Any scalar but text also has its value here.
 #[derive(Clone, Debug, PartialEq)]
 enum Scalar {
     Bool(bool),
@@ -288,8 +290,8 @@ impl Scalar {
     }
 }
 
-/// Converts a float as kube-apiserver does by its conversion through JSON: a whole number that is not too large
-/// becomes an integer.
+/// Converts a float as kube-apiserver does when it converts YAML to JSON. A whole number that is not too large becomes
+/// an integer.
 fn float_value(n: f64) -> Result<Value, String> {
     let number = Number::from_f64(n).ok_or_else(|| {
         let name = if n.is_nan() {
@@ -307,7 +309,7 @@ fn float_value(n: f64) -> Result<Value, String> {
     Ok(whole.map_or(Value::Number(number), Value::from))
 }
 
-/// Converts whole floats to integers, in a value that was decoded from JSON. The conversion from YAML does the same.
+/// Converts whole floats to integers in a value that was decoded from JSON, as the conversion from YAML does.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -321,8 +323,8 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// Finds the type of a scalar. A standard YAML tag decides the type, even for a quoted scalar. With any other tag,
-/// the scalar is text. `!!timestamp` is not checked, since such a scalar becomes text.
+/// Returns the type of a scalar. A standard YAML tag determines the type, even of a quoted scalar. With any other tag,
+/// the scalar is text. A scalar with `!!timestamp` becomes text without a check.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });
@@ -353,7 +355,7 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, 
     Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{name}"))
 }
 
-/// Finds the type of a plain scalar, as go-yaml v2 does.
+/// Returns the type of a plain scalar, as go-yaml v2 determines it.
 fn resolve_plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -370,7 +372,7 @@ fn resolve_plain(text: &str) -> Scalar {
     if !text.starts_with(['+', '-', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
         return Scalar::Text;
     }
-    // A date stays text. No number looks like a date.
+    // Dates are text, and no number looks like a date. So dates need no code here.
     let plain = text.replace('_', "");
     if let Some(integer) = go_integer(&plain) {
         return integer;
@@ -385,7 +387,8 @@ fn resolve_plain(text: &str) -> Scalar {
     Scalar::Text
 }
 
-/// Parses like Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint`: a sign, a prefix for the base, then digits.
+/// Parses an integer like Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint`: a sign, a prefix for the base, and
+/// digits.
 fn go_integer(text: &str) -> Option<Scalar> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -550,7 +553,7 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
-        // Each document repeats a few long nodes by aliases: as elements, by merging, as keys, and in values with
+        // Each document repeats a few long nodes by aliases: as elements, by merging, as keys, and in values that have
         // anchors.
         let long = "a".repeat(100_000);
         for repeated in ["*a", "{<<: *b}", "{*a : 1}", "&c [*a]"] {
@@ -559,7 +562,7 @@ mod tests {
                 decode(format!("a: &a {long}\nb: &b {{k: *a}}\nc: [{elements}]\n").as_bytes())
             };
             assert!(document(10).is_ok(), "{repeated}");
-            // Values with anchors count too.
+            // Values that have anchors count too.
             let many = if repeated.starts_with('&') { 20 } else { 40 };
             assert_eq!(document(many), excessive, "{repeated}");
         }

@@ -1,11 +1,11 @@
 //! Encodes YAML like sigs.k8s.io/yaml: in block style, with keys in natural order. A list is not indented under its
-//! key, and long lines are folded at spaces. The module `scalar` writes the scalars.
+//! key, and long lines are folded at spaces. The module `scalar` encodes the scalars.
 
 use super::scalar::{Style, column_after, push_scalar, style_of};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Appends a YAML document that ends with a line feed. `json` is JSON that this server has written.
+/// Appends a YAML document that ends with a line feed. `json` is JSON that this server has encoded.
 pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
     match serde_json::from_slice(json) {
         Ok(value) => {
@@ -16,21 +16,21 @@ pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
                 out.push(b'\n');
             }
         }
-        // This does not happen, since the server's own JSON always parses. The output would still be valid, since
-        // JSON is YAML.
+        // This error does not occur, since the server's own JSON can always be parsed. The output would still be valid,
+        // since JSON is also YAML.
         Err(_) => out.extend_from_slice(json),
     }
 }
 
-/// Where a node stands. `indent` is the indent of the parent node.
+/// The place of a node in the document. `indent` is the indent of the parent node, in columns.
 #[derive(Clone, Copy)]
 enum Place {
     Root,
-    /// Value of a key.
+    /// The value of a key in a map.
     Value {
         indent: usize,
     },
-    /// Element of a list.
+    /// An element of a list.
     Element {
         indent: usize,
     },
@@ -40,7 +40,7 @@ struct Emitter<'o> {
     out: &'o mut Vec<u8>,
     /// Offset in the output at which the current line starts.
     line_start: usize,
-    /// Whether the current line has only spaces, `-`, `?` and `:`. If so, a map or list may begin on this line.
+    /// Whether the current line consists only of spaces, `-`, `?` and `:`. If so, a map or list may begin on this line.
     is_after_indicator: bool,
 }
 
@@ -49,7 +49,7 @@ impl Emitter<'_> {
         self.out.len() - self.line_start
     }
 
-    /// Moves to the column `indent`. Stays on the current line if that line has only indicators and is not longer
+    /// Moves to the column `indent`. Stays on the current line if that line contains only indicators and is not longer
     /// than `indent`. Otherwise begins a new line.
     fn indent(&mut self, indent: usize) {
         if !self.is_after_indicator || self.column() > indent {
@@ -75,8 +75,8 @@ impl Emitter<'_> {
             Value::Array(elements) if !elements.is_empty() => {
                 let indent = match place {
                     Place::Root => 0,
-                    // A list under a key is not indented, except after the `: ` of a long key. A list within a list
-                    // is indented.
+                    // A list under a key is not indented, except after the `: ` of a key that is too long for its line.
+                    // A list within a list is indented.
                     Place::Value { indent } if !self.is_after_indicator => indent,
                     Place::Value { indent } | Place::Element { indent } => indent + 2,
                 };
@@ -133,14 +133,13 @@ impl Emitter<'_> {
 
     fn push_text(&mut self, text: &str, indent: usize, style: Style, may_fold: bool) {
         let start = self.out.len();
-        // The column is counted in characters. Each byte begins a character, unless the byte is a UTF-8 continuation
-        // byte.
+        // The column is counted in characters. Each byte begins a character, except a continuation byte of UTF-8.
         let line = self.out.get(self.line_start..).unwrap_or_default();
         let column = line.iter().filter(|byte| *byte & 0xc0 != 0x80).count();
         push_scalar(self.out, text, style, indent, column, may_fold);
         let (line_start, is_empty) = column_after(self.out, start, self.line_start);
         self.line_start = line_start;
-        // A string in literal style may end with a line feed.
+        // The output of a string in literal style may end with a line feed.
         self.is_after_indicator = is_empty;
     }
 }
@@ -151,8 +150,8 @@ fn is_simple_key(key: &str) -> bool {
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Sorts members by [`key_order`]. A hostile client can choose keys for which `key_order` is not a total order. The
-/// sort of the standard library may then panic. This merge sort always ends, in some order.
+/// Sorts the members of a map by [`key_order`]. A hostile client can choose keys for which `key_order` is not a total
+/// order. The sort of the standard library may then panic. This merge sort always ends, in some order.
 fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
     while width < members.len() {
@@ -191,7 +190,7 @@ fn key_order(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // A zero belongs to a number if a digit other than zero comes before it in that number.
+    // A zero belongs to a number if the number contains a digit other than zero before that zero.
     let inside =
         (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
     let number = |text: &str| {

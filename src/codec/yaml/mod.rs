@@ -1,7 +1,7 @@
-//! YAML as kube-apiserver reads and writes it, with JSON as the intermediate form.
+//! YAML as kube-apiserver decodes and encodes it, with JSON as the intermediate form.
 //!
-//! Decoding converts YAML bodies to JSON values. Encoding converts JSON to YAML. Clients rarely use YAML, and only
-//! for people to read. So only YAML responses have the cost of the second conversion.
+//! The decoder converts a YAML body to a JSON value. The encoder converts JSON to YAML. Clients rarely use YAML, and
+//! only for people to read. So only YAML responses cost the second conversion.
 
 mod decode;
 mod encode;

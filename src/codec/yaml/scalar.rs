@@ -1,6 +1,6 @@
-//! Writes strings in YAML: chooses a style, and encodes the string in that style. The choice is that of go-yaml. A
-//! string is plain if a parser would read the plain text as the same string. It is quoted if a parser would read the
-//! plain text as another value.
+//! Writes strings in YAML: chooses a style, and encodes the string in that style. The choice is that of go-yaml. The
+//! style is plain if a parser would read the plain text as the same string. The style is quoted if a parser would read
+//! the plain text as another value.
 
 /// YAML style of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// Chooses the style of a string. `is_key` tells whether the string is a key, with a colon after it on the same line.
+/// Returns the style for a string. `is_key` is true if the string is a key, with a colon after it on the same line.
 pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     let found = Analysis::of(text);
     let wanted = if text.contains('\n') {
@@ -30,7 +30,7 @@ pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     }
 }
 
-/// Which styles the characters of a string allow.
+/// The styles that the characters of a string allow.
 struct Analysis {
     is_multiline: bool,
     may_be_plain: bool,
@@ -88,8 +88,8 @@ impl Analysis {
     }
 }
 
-/// Whether a string has only letters, digits and harmless punctuation. Nearly all strings do. Such a string needs no
-/// analysis.
+/// Whether a string consists only of letters, digits and harmless punctuation. Nearly all strings do. Such a string
+/// needs no [`Analysis`].
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -106,15 +106,15 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Column after which a line is folded at the next space.
+/// Column after which a line is folded at the next space, in characters.
 const COLUMN_FOLD: usize = 80;
 
-/// Appends a string that starts at the column `column`. If the string has several lines, the other lines start at the
-/// column `indent`.
+/// Appends a string that starts at the column `column`. If the string has several lines, the other lines are indented
+/// to the column `indent`.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
-        // A line is folded only at a space. So a text without spaces is not folded.
+        // A line is folded only at a space. So a text without spaces is appended unchanged.
         Style::Plain if !text.contains(' ') => writer.out.extend_from_slice(text.as_bytes()),
         Style::Plain => writer.push_flow(text, may_fold, false),
         Style::SingleQuoted => {
@@ -127,8 +127,8 @@ pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: u
     }
 }
 
-/// Returns the offset at which the last line of `out` starts, and whether that line is empty. `start` is the offset
-/// of the text that was written last, and `line_start` is the start of the line before that text.
+/// Returns the offset at which the last line of `out` starts, and whether that line is empty. `start` is the offset of
+/// the last written text, and `line_start` is the start of the line that contains `start`.
 pub(super) fn column_after(out: &[u8], start: usize, line_start: usize) -> (usize, bool) {
     let written = out.get(start..).unwrap_or_default();
     match written.iter().rposition(|byte| *byte == b'\n') {
@@ -160,7 +160,7 @@ impl Writer<'_> {
         self.column = self.indent;
     }
 
-    /// Appends a plain or single-quoted string. Only a single-quoted string may contain a line feed.
+    /// Appends a string in plain or single-quoted style. Only a single-quoted string may contain a line feed.
     fn push_flow(&mut self, text: &str, may_fold: bool, is_quoted: bool) {
         let (mut after_space, mut after_break) = (false, false);
         let mut chars = text.chars().peekable();
@@ -303,8 +303,8 @@ impl Writer<'_> {
 
 // ---- How a parser reads a plain string ----
 
-/// Whether a parser reads plain `text` as a string. This means go-yaml under YAML 1.1. It also means other parsers
-/// that read numbers in base 60.
+/// Whether parsers read the plain `text` as a string: go-yaml under YAML 1.1, and also other parsers that read numbers
+/// in base 60.
 fn reads_as_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     let is_other = match first {
@@ -323,7 +323,7 @@ fn reads_as_string(text: &str) -> bool {
     !is_other
 }
 
-/// Whether a text is one of YAML's words for a boolean or null, in lower case, in upper case, or capitalized.
+/// Whether a text is one of YAML's words for a boolean or null: in lower case, in upper case, or capitalized.
 fn is_word(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "yes", "true", "on", "n", "no", "false", "off", "null"];
     let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -445,7 +445,7 @@ fn is_timestamp(text: &str) -> bool {
     zone(&mut rest).is_some_and(|(hours, minutes)| hours <= 24 && minutes <= 60) && rest.is_empty()
 }
 
-/// Takes a number off the start of `rest`. The number has `min` to `max` digits.
+/// Removes a number from the start of `rest`, and returns it. The number must have `min` to `max` digits.
 fn number(rest: &mut &str, min: usize, max: usize) -> Option<u32> {
     let width = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
     let (digits, after) = rest.split_at_checked(width)?;
@@ -453,7 +453,7 @@ fn number(rest: &mut &str, min: usize, max: usize) -> Option<u32> {
     if width < min { None } else { digits.parse().ok() }
 }
 
-/// Takes the character `c` off the start of `rest`; `None` if `rest` does not start with `c`.
+/// Removes the character `c` from the start of `rest`; `None` if `rest` does not start with `c`.
 fn after<'r, 't>(rest: &'r mut &'t str, c: char) -> Option<&'r mut &'t str> {
     *rest = rest.strip_prefix(c)?;
     Some(rest)
@@ -547,7 +547,7 @@ mod tests {
             "🦀",
         ] {
             let expected = match text {
-                // A dash is an indicator if white space or the end of the text follows.
+                // A dash is an indicator if white space or the end of the text follows it.
                 "-" => "'-'".to_owned(),
                 // go-yaml escapes characters beyond U+FFFF.
                 "🦀" => "\"\\U0001F980\"".to_owned(),

@@ -1,14 +1,14 @@
-//! Checks that go-yaml makes on the text before it parses the structure: for invalid characters, and for unknown
-//! escapes. The messages are go-yaml's.
+//! Checks that go-yaml makes on a text before it parses the structure: for invalid characters, and for unknown escapes.
+//! The error messages are go-yaml's.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Checks the characters of a text, as libyaml does (YAML 1.1 §5.1). There is one difference: U+0085 is refused here.
-/// It is a line break in libyaml, but a letter in this server's parser.
+/// Checks the characters of a text, as libyaml does (YAML 1.1 §5.1), with one difference: this function refuses U+0085.
+/// That character is a line break in libyaml, but a letter in this server's parser.
 ///
 /// # Errors
-/// The message about the first invalid character.
+/// libyaml's message about the first invalid character.
 pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     let mut rest = text;
     while let Some(&octet) = rest.first() {
@@ -40,11 +40,11 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that a text does not begin with the mark that ends a document. libyaml reads such a text as a document
-/// without content.
+/// Checks that a text does not begin with the mark that ends a document. libyaml reads a text with that mark as a
+/// document without content.
 ///
 /// # Errors
-/// libyaml's message. It has the line number, unless the line is the first one.
+/// libyaml's message. The message contains the line number, unless the line is the first one.
 pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     let is_passed = |line: &[u8]| matches!(line.trim_ascii_start(), [] | [b'#', ..]);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -59,7 +59,7 @@ pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
 }
 
 /// Removes blanks around U+2028 and U+2029. In YAML 1.1, these two characters are line breaks, and a scalar does not
-/// include the blanks around a line break. This server's parser follows YAML 1.2, where the two characters are
+/// include the blanks around a line break. This server's parser implements YAML 1.2, where the two characters are
 /// letters.
 pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     const BREAKS: [char; 2] = ['\u{2028}', '\u{2029}'];
@@ -78,11 +78,12 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Checks the escapes in a part of a text. In that part, backslashes occur only in double-quoted strings. go-yaml
-/// refuses `\/` and unpaired surrogates.
+/// Checks the escapes in `part` of a text, in which backslashes occur only in double-quoted strings. go-yaml refuses
+/// `\/` and unpaired surrogates.
 ///
 /// # Errors
-/// The message about the first invalid escape. It has the line number, unless the line is the first one.
+/// go-yaml's message about the first invalid escape. The message contains the line number, unless the line is the first
+/// one.
 pub(super) fn check_escapes(text: &[u8], part: Range<usize>) -> Result<(), String> {
     let mut rest = text.get(part.clone()).unwrap_or_default();
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

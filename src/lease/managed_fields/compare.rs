@@ -1,5 +1,5 @@
-//! Compares two Leases field by field, for all writes but server-side apply. The result equals the result of `typed`,
-//! but this module does not convert the Leases to JSON. A test compares both modules.
+//! Compares two Leases field by field, for all writes but server-side apply. The result equals that of the module
+//! `typed`, but this module does not convert the Leases to JSON. A test compares both modules.
 
 use super::SpecFields;
 use super::path_element::PathElement;
@@ -8,7 +8,7 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Compares `old` with `new`. Ignores `resourceVersion`, since the table keeps it.
+/// Compares `old` with `new`. Ignores `resourceVersion`, which only the table stores.
 pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     let mut parts = Parts::default();
     parts.put(PathElement::field("metadata"), Change::None, Some(compare_metadata(&old.metadata, &new.metadata)));
@@ -16,7 +16,7 @@ pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     parts.comparison()
 }
 
-/// Fields of the spec that a write removed, modified and added.
+/// The fields of the spec that a write removed, modified and added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpecChanges {
     pub(super) removed: SpecFields,

@@ -1,6 +1,6 @@
-//! Converts JSON values to Leases after a strategic merge patch or a server-side apply. The rules are those of
-//! kube-apiserver's conversion of untyped maps (apimachinery `runtime/converter.go`). The error messages differ from
-//! those for a JSON body.
+//! Converts the JSON value that results from a strategic merge patch or a server-side apply to a Lease. The rules are
+//! those of kube-apiserver's conversion of untyped maps (apimachinery `runtime/converter.go`). The error messages
+//! differ from those about a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
@@ -8,16 +8,16 @@ use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_ti
 use compact_str::CompactString;
 use serde_json::{Map, Value};
 
-/// The result of converting a JSON value.
+/// The result of the conversion of a JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// The Lease. Its `managedFields` are the list that the client sent.
+    /// The Lease. Its `managedFields` are the list that the client has sent.
     pub lease: Lease,
-    /// `unknown field "…"` for each member that the API does not have.
+    /// The message `unknown field "…"` for each member that the API does not define.
     pub unknown: Vec<String>,
 }
 
-/// Maximum number of unknown fields in the result.
+/// Maximum number of messages in [`Conversion::unknown`].
 const UNKNOWN_MAX: usize = 100;
 
 type Object = Map<String, Value>;
@@ -179,7 +179,7 @@ fn optional_text(members: &Object, name: &str) -> Result<Option<CompactString>, 
     optional_text_of(members, name, "string")
 }
 
-/// Reads a string. `go_type` is its Go type, for the error message.
+/// Reads a string. `go_type` is the name of its Go type for the error message.
 fn optional_text_of(members: &Object, name: &str, go_type: &str) -> Result<Option<CompactString>, String> {
     present(members, name).map(|value| as_text_of(value, go_type)).transpose()
 }
@@ -201,7 +201,7 @@ fn optional_bool(members: &Object, name: &str) -> Result<Option<bool>, String> {
     value.as_bool().map(Some).ok_or_else(|| "unrecognized type: bool".to_owned())
 }
 
-/// Reads an integer of any width. A float is accepted if it has no fraction.
+/// Reads an integer of any width. Accepts a float without a fraction.
 fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
     let go_type = if matches!(name, "leaseDurationSeconds" | "leaseTransitions") { "int32" } else { "int64" };
     match present(members, name) {
@@ -216,14 +216,14 @@ fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
 }
 
 /// Converts a whole `float64` to an integer like Go. If the float is out of range, Go's result depends on the CPU:
-/// amd64 returns the minimum, and arm64 the nearest value. This function does the same as amd64.
+/// amd64 returns the minimum, and arm64 the nearest value. This function returns the minimum, like amd64.
 fn go_int64(float: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
     #[expect(clippy::cast_possible_truncation, reason = "in range")]
     if (-END..END).contains(&float) { float as i64 } else { i64::MIN }
 }
 
-/// Converts an `int64` to an `int32` like Go, which keeps the low 32 bits.
+/// Converts an `int64` to an `int32` like Go, which takes the low 32 bits.
 fn low_half(n: i64) -> i32 {
     let [a, b, c, d, ..] = n.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
@@ -265,7 +265,7 @@ fn finalizers(members: &Object) -> Result<Vec<CompactString>, String> {
     array(value)?.iter().map(text).collect()
 }
 
-/// Returns the name of the `reflect.Kind` that a JSON value has in Go.
+/// Returns the name of a JSON value's `reflect.Kind` in Go.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",

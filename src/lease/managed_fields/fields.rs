@@ -1,7 +1,7 @@
-//! A set of fields, stored as the text of `fieldsV1`.
+//! A set of fields that a manager owns, stored as the text of `fieldsV1`.
 //!
-//! A million kubelet Leases have a million such texts. These texts differ only in the UID of the owner, which is the
-//! node. So the table keeps one shared text without the UID, and one UID for each Lease. [`SharedTexts`] finds the
+//! A million kubelet Leases have a million such texts. These texts differ only in the UID of the Lease's owner, the
+//! node. So the table stores one shared text without the UID, and one UID for each Lease. [`SharedTexts`] finds the
 //! texts that Leases can share.
 
 use super::SpecFields;
@@ -11,18 +11,18 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// A set of fields, in the form of `fieldsV1`. A clone copies only a pointer.
+/// A set of fields as the text of `fieldsV1`. A clone copies only a pointer.
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
-    /// The spec fields in the set; `None` if the text comes from a client.
+    /// The fields of the spec in this set; `None` if the text comes from a client and is not parsed.
     pub(super) spec: Option<SpecFields>,
 }
 
 #[derive(Clone, Debug)]
 enum Text {
     Whole(Rc<str>),
-    /// The text is `rest` with `uid` inserted after its first `before` bytes.
+    /// The text is `rest`, with `uid` inserted after the first `before` bytes.
     Parted {
         rest: Rc<str>,
         before: u16,
@@ -33,27 +33,29 @@ enum Text {
 /// Length of a UID, in bytes.
 const UID_BYTES: usize = uuid::fmt::Hyphenated::LENGTH;
 
-/// Text before an owner's UID. It begins the key of a list element, which is JSON within a JSON string.
+/// Text that precedes an owner's UID. This text begins the key of a list element, which is JSON within a JSON string.
 const UID_KEY: &str = r#""k:{\"uid\":\""#;
 
 impl FieldsV1 {
     /// `fieldsType` of every entry.
     pub const TYPE: &str = "FieldsV1";
 
-    /// Creates a set from a client's text. The text is parsed later, and only if it differs from the stored text.
+    /// Creates a set from a client's text. The text is parsed later, and only if it differs from the text in the stored
+    /// Lease.
     #[must_use]
     pub fn from_client(json: &str) -> Self {
         Self { text: Text::Whole(json.into()), spec: None }
     }
 
-    /// Creates a set from a stored text, whose spec fields are known.
+    /// Creates a set from a stored text. `spec_bits` are the fields of the spec, as [`FieldsV1::spec_bits`] returned
+    /// them.
     #[must_use]
     pub fn stored(json: &str, spec_bits: Option<u8>) -> Self {
         Self { text: Text::Whole(json.into()), spec: spec_bits.map(SpecFields) }
     }
 
-    /// Returns the spec fields: one bit for each, in the order of the names in `SpecFields`. Returns `None` if the
-    /// spec fields are unknown. A renewal then takes the general path.
+    /// Returns the fields of the spec in this set: one bit for each, in the order of the constants of `SpecFields`.
+    /// Returns `None` if these fields are unknown. A renewal then takes the general path.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)
@@ -62,12 +64,12 @@ impl FieldsV1 {
     pub(super) fn of(set: &Set) -> Self {
         let mut json = Vec::with_capacity(256);
         set.push_json(&mut json);
-        // The text has only valid strings and ASCII. So no byte is replaced here.
+        // The text consists of valid strings and ASCII. So this conversion replaces no byte.
         let json = String::from_utf8_lossy(&json);
         Self { text: Text::Whole(json.as_ref().into()), spec: Some(SpecFields::in_set(set)) }
     }
 
-    /// Returns the set as a JSON object.
+    /// Returns the set as the JSON object `fieldsV1`.
     #[must_use]
     pub fn as_json(&self) -> Cow<'_, str> {
         match &self.text {
@@ -80,7 +82,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Returns the length of that JSON object, in bytes.
+    /// Returns the length of the set as a JSON object, in bytes.
     #[must_use]
     pub fn json_bytes(&self) -> usize {
         match &self.text {
@@ -121,21 +123,21 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// Texts that Leases share. The number of texts is limited. At the limit, texts that no Lease uses are dropped. If
-/// Leases use all texts, a new text is not shared.
+/// Texts that Leases share. The number of texts is limited. At the limit, texts that no Lease uses are dropped. If all
+/// texts are in use, a new text is not shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
 }
 
-/// Maximum number of shared texts. The number of texts depends on how many kinds of writers there are, not on how
-/// many Leases.
+/// Maximum number of shared texts. How many texts there are depends on the number of kinds of writers, not on the
+/// number of Leases.
 const TEXTS_MAX: usize = 256;
 /// Maximum length of a shared text, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;
 
 impl SharedTexts {
-    /// Returns the same set with a shared text; `None` if its text cannot be shared.
+    /// Returns the same set with a shared text; `None` if the text cannot be shared.
     #[must_use]
     pub fn share(&mut self, fields: &FieldsV1) -> Option<FieldsV1> {
         let Text::Whole(text) = &fields.text else { return None };
@@ -144,7 +146,7 @@ impl SharedTexts {
             let uid = text.get(start..start + UID_BYTES)?;
             let parsed = Uuid::try_parse(uid).ok()?;
             let mut buffer = Uuid::encode_buffer();
-            // A UID is written in lower case. So a UID in upper case would change the text, and is not shared.
+            // `encode_lower` inserts the UID in lower case. So a text with a UID in upper case is not split at its UID.
             let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
             is_plain.then_some((start, parsed))
         });

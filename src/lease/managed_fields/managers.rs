@@ -1,5 +1,5 @@
-//! The field managers of one object and the fields that each owns, as trees. Only writes that change ownership need
-//! the trees.
+//! The field managers of one object, and the fields that each manager owns as trees. Only writes that change ownership
+//! need these trees.
 
 use super::path_element::PathElement;
 use super::schema::reconcile;
@@ -14,18 +14,18 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Maximum number of entries of writes other than apply. If there are more, the oldest entries are merged into one
-/// entry.
+/// Maximum number of `managedFields` entries for writes other than apply. Beyond this number, the oldest entries are
+/// merged into one entry.
 const UPDATERS_MAX: usize = 10;
-/// Name of the manager of a merged entry.
+/// Name of the manager in a merged entry.
 const ANCIENT: &str = "ancient-changes";
 
-/// An entry of `managedFields`, with its fields as a tree.
+/// An entry of `managedFields`, and the fields in the entry as a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Manager {
     pub(super) entry: ManagedFieldsEntry,
     pub(super) set: Set,
-    /// Whether `set` has changed. If so, `entry.fields` is outdated.
+    /// Whether `set` has changed since the entry was parsed. If so, `entry.fields` is outdated.
     changed: bool,
 }
 
@@ -49,7 +49,7 @@ impl Manager {
         }
     }
 
-    /// Returns the identifier of the manager, which is JSON. kube-apiserver sorts managers with equal times by their
+    /// Returns the identifier of the manager, as JSON. kube-apiserver sorts managers whose times are equal by their
     /// identifiers.
     pub(super) fn identifier(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
@@ -75,16 +75,16 @@ impl Manager {
     }
 }
 
-/// All field managers of an object. No two managers have the same identity.
+/// All field managers of an object. Any two managers have different identities.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers(pub(super) Vec<Manager>);
 
-/// The error for a list with an invalid API version, which the server cannot keep.
+/// The error about a list with a malformed API version. The string is kube-apiserver's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) String);
 
 impl Managers {
-    /// Parses a list of entries. Drops an entry if its API version does not serve Leases.
+    /// Parses the entries of a list. Drops an entry whose API version is no version of the Lease API.
     pub(super) fn read(list: &ManagedFields) -> Result<Self, Unreadable> {
         let mut managers = Vec::with_capacity(list.entries().len() + 1);
         for entry in list.entries() {
@@ -97,7 +97,7 @@ impl Managers {
         Ok(Self(managers))
     }
 
-    /// Converts the managers back to a list.
+    /// Converts the managers back to the list `managedFields`.
     pub(super) fn into_list(self) -> ManagedFields {
         let entries = self.0.into_iter().map(|manager| {
             let mut entry = manager.entry;
@@ -109,7 +109,7 @@ impl Managers {
         ManagedFields::stored(entries.collect())
     }
 
-    /// Takes the fields that a write changed or removed from all managers except `writer`.
+    /// Removes the fields that a write modified, added or removed from all managers except `writer`.
     pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
         let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
         for (at, manager) in self.0.iter_mut().enumerate() {
@@ -125,12 +125,12 @@ impl Managers {
         self.0.retain(|manager| !manager.set.is_empty());
     }
 
-    /// Returns the index of the manager that has the same identity as `wanted`.
+    /// Returns the index of the manager with the same identity as `wanted`.
     pub(super) fn position(&self, wanted: &ManagedFieldsEntry) -> Option<usize> {
         self.0.iter().position(|manager| manager.entry.is_of_same_manager(wanted))
     }
 
-    /// Adds `set` to the fields of a manager that has made an update.
+    /// Adds `set` to the fields that a manager owns by its updates.
     pub(super) fn give(&mut self, name: &str, api_version: &str, set: Set, now: Time) {
         let mut manager = Manager::new(name, Operation::Update, api_version, set);
         manager.entry.time = Some(now);
@@ -145,10 +145,10 @@ impl Managers {
     }
 
     /// Merges the oldest entries of updates while there are more than [`UPDATERS_MAX`]. For each API version, the
-    /// merged entry belongs to the manager [`ANCIENT`]; this code calls it the bucket. If there is no bucket, the
-    /// oldest update becomes the bucket. The result equals that of kube-apiserver's loop, including two oddities. If
-    /// a bucket already exists, the oldest update stays as it is. If the bucket itself is the next update to merge,
-    /// the bucket is dropped with all its fields.
+    /// merged entry belongs to the manager [`ANCIENT`]; this code calls the entry the bucket. If the list has no
+    /// bucket, the oldest update becomes the bucket. The result equals that of kube-apiserver's loop, including two
+    /// oddities. If the list already has a bucket, the oldest update is not merged. If the bucket itself is the next
+    /// update to merge, the bucket is dropped with all its fields.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -158,7 +158,7 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
-        // The first bucket of each API version. The list may have as many API versions as entries.
+        // The first bucket of each API version in the list. The list may have as many API versions as entries.
         let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
             .filter(|(_, manager)| manager.is_bucket())
             .map(|(place, manager)| (manager.entry.api_version.clone(), place))
@@ -200,16 +200,16 @@ impl Managers {
     }
 }
 
-/// The bucket for the updates of one API version. Both indexes are positions in the list of updates.
+/// The bucket for the updates of one API version. Both indexes are positions in the sorted list of updates.
 struct Bucket {
     oldest: usize,
-    /// Index of the bucket; `None` before the bucket exists.
+    /// Index of the entry that is the bucket; `None` if there is no bucket yet.
     place: Option<usize>,
-    /// The sets to merge into the bucket. They are merged together at the end, since there may be many.
+    /// The sets that will be merged into the bucket. They are merged together at the end, since there may be many.
     joined: Vec<Set>,
 }
 
-/// Whether Leases are served in this API version.
+/// Whether this API version is a version of the Lease API.
 fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     if ApiVersion::ALL.into_iter().any(|version| version.group_version() == api_version) {
         return Ok(true);
@@ -220,10 +220,10 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     Ok(false)
 }
 
-/// Converts a client's list to the form in which lists are stored. Each set gets its canonical text. If a manager has
-/// several entries, the last one is kept. Returns `None` if a set is malformed, or if the sets have more than
-/// [`MANAGED_FIELDS_VALUES_MAX`] values. A set is not parsed and not counted if it equals the set of the same manager
-/// in `live`. The live set may be larger than the limit, because of applies.
+/// Converts a client's list to the form of a stored list. The text of each set becomes canonical. If a manager has
+/// several entries, the last one counts. Returns `None` if a set is malformed, or if the sets have more than
+/// [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals the set of the same manager in `live` is neither parsed nor
+/// counted. Such a set may exceed the limit, because of applies.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -236,7 +236,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // The count includes characters inside strings, since the name of an element with a key or a value contains
+        // The count includes characters inside strings, since the name of a list element with a key or a value contains
         // JSON. A protobuf client may have escaped this JSON.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
@@ -253,7 +253,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
 }
 
 /// Returns `set` without the fields that no manager owns: the type, the identity of the object, and the fields that
-/// the server sets.
+/// only the server sets.
 pub(super) fn without_system_fields(set: &Set) -> Set {
     let top = ["apiVersion", "kind", "metadata"].map(PathElement::field);
     let in_metadata = [
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// kube-apiserver returns the expected list for thirteen managers within one second.
+    /// The expected list is that of kube-apiserver, for thirteen managers within one second.
     #[test]
     fn the_oldest_stays_beside_a_bucket_that_is_there() {
         let mut managers = Managers::default();
@@ -334,17 +334,17 @@ mod tests {
                 |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
             managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
         };
-        // The bucket receives two updates. Then the bucket itself is the next to be merged, so the oldest update
+        // The bucket receives two updates. Then the bucket itself is the next update to merge, so the oldest update
         // becomes the new bucket.
         assert_eq!(
             with_bucket_at(25, 13),
             ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
         );
-        // The bucket itself is the last to be merged. So no bucket is left.
+        // The bucket itself is the last update to merge. So no bucket is left.
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
-    /// Goal: all updates are merged in one step. One step for each update would take minutes.
+    /// Goal: all updates are merged into the bucket in one step. One step for each update would take minutes.
     #[test]
     fn many_small_updates_are_joined_with_a_large_one_in_one_go() {
         let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();
@@ -401,7 +401,7 @@ mod tests {
             entry.fields = FieldsV1::from_client(&format!("{{{}}}", json.join(",")));
             entry
         };
-        // Each entry has two brackets, one brace, and one comma or outermost brace.
+        // Each entry has two brackets, one brace, and one comma or one outermost brace.
         let most = of(MANAGED_FIELDS_VALUES_MAX / 4);
         let above = of(MANAGED_FIELDS_VALUES_MAX / 4 + 1);
         assert!(normalized(std::slice::from_ref(&most), &[]).is_some());
@@ -411,7 +411,7 @@ mod tests {
         let elements = "\\u002c1".repeat(MANAGED_FIELDS_VALUES_MAX);
         escaped.fields = FieldsV1::from_client(&format!(r#"{{"v:\u005b1{elements}\u005d":{{}}}}"#));
         assert_eq!(normalized(&[escaped], &[]), None);
-        // Any number of unchanged entries is accepted, in any order. Only the values in changed entries count.
+        // Any number of unchanged entries is accepted, in any order. Only the values in changed entries are counted.
         let mut other = of(1);
         other.manager = "a".into();
         let live = [above.clone(), other.clone()];

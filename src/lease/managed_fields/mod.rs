@@ -1,15 +1,15 @@
 //! Ownership of the fields of a Lease (Kubernetes, "Server-Side Apply", "Field management"). A field manager, or
 //! manager for short, owns the fields that it has set.
 //!
-//! This module has the type of `managedFields`, the changes that each kind of write makes to `managedFields`, and the
-//! merge of a server-side apply. Its functions are pure: they use neither the table nor the wire formats.
+//! This module defines the type of `managedFields`, its change by each kind of write, and the merge of a server-side
+//! apply. Its functions are pure: they use neither the table nor the wire formats.
 //!
-//! While `managedFields` do not change, all versions of a Lease share one list in memory. Each entry keeps its fields
-//! as the text of `fieldsV1`. There are three reasons: the lists of a million Leases fit in memory, a response copies
-//! the text, and a list that a client returns is compared as bytes. Trees of fields are built only when a write
-//! changes ownership.
+//! While `managedFields` do not change, all states of a Lease share one list in memory. Each entry stores its fields as
+//! the text of `fieldsV1`. There are three reasons. The lists of a million Leases fit in memory. A response copies the
+//! text. A list that a client sends back is compared as bytes. Trees of fields are built only when a write changes
+//! ownership.
 //!
-//! Invariant: a stored list is sorted, no two of its entries have the same identity, and each entry has fields.
+//! Invariant: a stored list is sorted, its entries have different identities, and each entry has fields.
 
 mod apply;
 mod compare;
@@ -41,24 +41,24 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct ManagedFields(Option<Rc<[ManagedFieldsEntry]>>);
 
-/// `metav1.ManagedFieldsEntry`: the fields that one manager owns because of one kind of write.
+/// `metav1.ManagedFieldsEntry`: the fields that one manager owns by one kind of write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsEntry {
     /// Name of the manager.
     pub manager: CompactString,
-    /// Kind of write.
+    /// Kind of the writes by which the manager owns the fields.
     pub operation: Operation,
-    /// API version that the write used.
+    /// API version of the write.
     pub api_version: CompactString,
-    /// Time at which this manager last changed its fields or their values.
+    /// Time at which this manager last changed the set of its fields or the values of these fields.
     pub time: Option<Time>,
     /// The fields that the manager owns.
     pub fields: FieldsV1,
-    /// Subresource that the manager wrote.
+    /// Subresource that the manager wrote; empty for the object itself.
     pub subresource: Subresource,
 }
 
-/// Name of a subresource. Leases have no subresources, but a client may send a name. So this type takes little
+/// Name of a subresource. Leases have no subresources, but a client may send a name. So an empty name takes little
 /// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subresource(Option<Box<CompactString>>);
@@ -77,17 +77,17 @@ impl Deref for Subresource {
     }
 }
 
-/// `metav1.ManagedFieldsOperationType`. The order of the variants is the order of entries in the list.
+/// `metav1.ManagedFieldsOperationType`. The order of the variants is the order of entries in `managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
     Apply,
-    /// Any other write.
+    /// Any write other than a server-side apply.
     Update,
 }
 
 impl Operation {
-    /// Returns the name in the encoding.
+    /// Returns the name of the operation in encodings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl PartialEq for ManagedFields {
 impl Eq for ManagedFields {}
 
 impl ManagedFields {
-    /// The absent list.
+    /// The absent list, which differs from an empty list.
     pub const ABSENT: Self = Self(None);
 
     /// Creates a list that is present but empty. A client sends such a list to remove all entries.
@@ -123,7 +123,7 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// Creates the value from the entries in the store. `None` means that the field is absent.
+    /// Creates the list from the entries in the store. `None` means that the object has no `managedFields`.
     #[must_use]
     pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
         Self(entries.map(Into::into))
@@ -141,7 +141,7 @@ impl ManagedFields {
         self.0.is_none()
     }
 
-    /// Sets the time of the last entry.
+    /// Sets the time in the last entry.
     pub fn set_last_time(&mut self, time: Time) {
         let Some(shared) = &self.0 else { return };
         let mut entries: Rc<[ManagedFieldsEntry]> = Rc::from(&**shared);
@@ -151,8 +151,8 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
-    /// Replaces the texts of `fieldsV1` by shared texts. Skips a list that several versions of a Lease share, since
-    /// its texts are already replaced.
+    /// Replaces the texts of `fieldsV1` by shared texts. Skips a list that several states of a Lease share, since its
+    /// texts are already replaced.
     pub fn share_texts(&mut self, shared: &mut SharedTexts) {
         for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
             if let Some(fields) = shared.share(&entry.fields) {
@@ -161,10 +161,10 @@ impl ManagedFields {
         }
     }
 
-    /// Estimates the memory of the list, in bytes. Counts each text in full, even if it is shared.
+    /// Returns the approximate memory of the list, in bytes. Counts the whole of each text, even if the text is shared.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // A short string takes no memory beyond the size of its type.
+        // A short string takes no memory beyond its `CompactString` value.
         let long = |text: &str| if text.len() > size_of::<CompactString>() { text.len() } else { 0 };
         let bytes = |entry: &ManagedFieldsEntry| {
             let names = [&*entry.manager, &*entry.api_version, &*entry.subresource].map(long);
@@ -173,7 +173,7 @@ impl ManagedFields {
         self.entries().iter().map(bytes).sum()
     }
 
-    /// Creates the list of an object. The list is sorted. A list without entries becomes absent.
+    /// Creates the list of a stored object: sorts the entries. A list without entries becomes absent.
     fn stored(mut entries: Vec<ManagedFieldsEntry>) -> Self {
         if entries.is_empty() {
             return Self::ABSENT;
@@ -194,8 +194,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// Returns the identity of the manager: operation, name, API version and subresource. Lists are sorted by it. The
-    /// identity of a manager that applies has no API version.
+    /// Returns the identity of the manager: operation, name, API version and subresource. Lists are sorted by this
+    /// identity. The identity of a manager by apply has no API version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {
@@ -217,18 +217,18 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// A list from a client. The decoder adds its entries one by one.
+/// A list that a client has sent. The decoder adds its entries one by one.
 #[derive(Debug, Default)]
 pub struct SentManagedFields {
     entries: Vec<ManagedFieldsEntry>,
-    /// Whether the first entry is empty. A client sends a list of one empty entry to remove all entries.
+    /// Whether the first entry is empty. By a list of one empty entry, a client removes all entries.
     first_is_empty: bool,
-    /// Whether an entry is invalid. If so, the server ignores the whole list.
+    /// Whether some entry is invalid. If so, the server ignores the whole list.
     is_bad: bool,
     count: usize,
 }
 
-/// An entry as a client sends it. An empty string means that the field is absent.
+/// An entry as the client has sent it. An empty string means that the field is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentEntry {
     /// `manager`
@@ -248,7 +248,7 @@ pub struct SentEntry {
 }
 
 impl SentManagedFields {
-    /// Adds the next entry.
+    /// Adds the next entry of the list.
     pub fn push(&mut self, entry: SentEntry) {
         self.count += 1;
         self.first_is_empty |= self.count == 1 && entry == SentEntry::default();
@@ -261,7 +261,7 @@ impl SentManagedFields {
             return self.is_bad = true;
         }
         if self.entries.is_empty() {
-            // Nearly all lists have a single entry.
+            // Nearly all lists have only one entry.
             self.entries.reserve_exact(1);
         }
         self.entries.push(ManagedFieldsEntry {
@@ -274,7 +274,8 @@ impl SentManagedFields {
         });
     }
 
-    /// Returns the list. If the list is invalid, returns the absent list. The object then keeps its current list.
+    /// Returns the list. If the list is invalid, returns the absent list. The stored list of the object is then not
+    /// changed.
     #[must_use]
     pub fn finish(self) -> ManagedFields {
         match self.count {
@@ -286,7 +287,7 @@ impl SentManagedFields {
     }
 }
 
-/// A set of fields of the spec, one bit for each.
+/// A set of fields of a Lease's spec, one bit for each field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SpecFields(u8);
 
@@ -345,7 +346,7 @@ impl SpecFields {
 
 use path_element::PathElement;
 
-/// Derives a manager's name from a user agent. The name is the part before the first slash, without unprintable
+/// Derives the name of a field manager from a user agent: the part before the first slash, without unprintable
 /// characters.
 #[must_use]
 pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
@@ -360,8 +361,8 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     manager
 }
 
-/// Whether [`manager_of_user_agent`] derives the name `manager` from this user agent. An empty derived name becomes
-/// `unknown`.
+/// Whether [`manager_of_user_agent`] derives the name `manager` from this user agent. If the derived name is empty,
+/// `manager` must be `unknown`.
 #[inline]
 #[must_use]
 pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
@@ -380,7 +381,7 @@ pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
     }
 }
 
-/// Name of a writer that has no manager name.
+/// Name of the field manager of a writer that has no manager name.
 const UNKNOWN: &str = "unknown";
 
 #[cfg(test)]

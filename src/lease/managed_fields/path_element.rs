@@ -7,23 +7,25 @@ use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A step from an object or a list to one of its parts. The order of the variants is their order in `fieldsV1`.
+/// A step of a path, from an object or a list to one of its parts. The order of the variants is their order in
+/// `fieldsV1`.
 #[derive(Clone, Debug)]
 pub(crate) enum PathElement {
     /// A member of an object.
     Field(CompactString),
-    /// The list element whose members with these names have these values.
+    /// The element of a list whose members with these names have these values.
     Key(Vec<(String, Value)>),
-    /// The list element that equals this value, in a list that is a set.
+    /// The element of a list that equals this value. Such a list is a set.
     Value(Value),
     /// The element of a list at this index.
     Index(i64),
 }
 
-/// Why a step cannot be parsed.
+/// The reason why a step cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// The kind of the step is unknown. A later version of Kubernetes may define it, so the caller skips the step.
+    /// The kind of the step is unknown. A later version of Kubernetes may define this kind, so the caller skips the
+    /// step.
     UnknownKind,
     /// The step is malformed.
     Malformed,
@@ -39,12 +41,12 @@ impl PathElement {
         Self::Key(vec![("uid".to_owned(), Value::String(uid.to_owned()))])
     }
 
-    /// Creates the step to this element of a set of strings.
+    /// Creates the step to the element `text` of a set of strings.
     pub(crate) fn text(text: &str) -> Self {
         Self::Value(Value::String(text.to_owned()))
     }
 
-    /// Parses a step in its form in `fieldsV1`.
+    /// Parses a step from its text in `fieldsV1`.
     pub(super) fn parse(text: &str) -> Result<Self, Unread> {
         let (kind, content) = match text.as_bytes() {
             [kind, b':', ..] => (*kind, text.get(2..).ok_or(Unread::Malformed)?),
@@ -54,7 +56,7 @@ impl PathElement {
             b'f' => Ok(Self::field(content)),
             b'v' => serde_json::from_str(content).map(Self::Value).map_err(|_| Unread::Malformed),
             b'k' => match serde_json::from_str(content) {
-                // serde_json has sorted the members by name.
+                // serde_json has already sorted the members by name.
                 Ok(Value::Object(members)) => Ok(Self::Key(members.into_iter().collect())),
                 _ => Err(Unread::Malformed),
             },
@@ -63,7 +65,7 @@ impl PathElement {
         }
     }
 
-    /// Appends the step in its form in `fieldsV1`, as a quoted JSON string.
+    /// Appends the text of the step in `fieldsV1`, as a quoted JSON string.
     pub(super) fn push_json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Field(name) => {
@@ -133,7 +135,7 @@ impl PartialEq for PathElement {
 
 impl Eq for PathElement {}
 
-/// The form of a step in messages: `.spec`, `[uid="…"]`, `[="…"]`, `[0]`.
+/// Formats a step as messages show it: `.spec`, `[uid="…"]`, `[="…"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -199,7 +201,7 @@ fn compare_members<'v, N: Ord + 'v>(
     }
 }
 
-/// A name and a value, from a map or from a list of pairs.
+/// A name and a value. They come from a map or from a list of pairs.
 struct Member<'v, N>(&'v N, &'v Value);
 
 impl<'v, N> From<&'v (N, Value)> for Member<'v, N> {
@@ -214,9 +216,9 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Compares two numbers exactly: a 64-bit integer by its value, and any other number as the nearest `f64`. Go
-/// compares an integer with a float by converting the integer to a float. Then two different integers may equal the
-/// same float. Such a comparison is not an order, and a sort could panic.
+/// Compares two numbers exactly: a 64-bit integer by its value, and any other number as the nearest `f64`. To compare
+/// an integer with a float, Go converts the integer to a float. Two different integers may then equal the same float.
+/// Such a comparison is not an order, so a sort by it could panic.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {
@@ -228,7 +230,7 @@ fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// Compares an integer with a float, without rounding the integer.
+/// Compares an integer with a float, without a conversion of the integer.
 fn compare_with_float(integer: i64, float: f64) -> Ordering {
     if float >= TWO_TO_63 {
         return Ordering::Less;
@@ -310,7 +312,7 @@ mod tests {
         assert_eq!(PathElement::parse("v:1"), PathElement::parse("v:1.0"));
     }
 
-    /// A sort may panic if the comparison is not an order.
+    /// A sort by a comparison that is not an order may panic.
     #[test]
     fn numbers_of_all_kinds_have_one_order() {
         let mut texts: Vec<String> =

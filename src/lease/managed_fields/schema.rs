@@ -1,6 +1,6 @@
-//! The schema of a Lease for server-side apply. It says which fields are scalars, which fields have nested fields,
-//! and what identifies the elements of a list. The schema equals the API's OpenAPI document with its
-//! `x-kubernetes-list-type` and `x-kubernetes-map-type`.
+//! The schema of a Lease for server-side apply. The schema tells which fields are scalars, which fields have nested
+//! fields, and what identifies the elements of a list. It agrees with the API's OpenAPI document and the extensions
+//! `x-kubernetes-list-type` and `x-kubernetes-map-type` there.
 
 use super::path_element::PathElement;
 use super::set::Set;
@@ -12,24 +12,24 @@ pub(super) enum Type {
     Bool,
     Number,
     String,
-    /// Any of the types above. Times have this type. The conversion to a Lease checks them.
+    /// A value of any of the types above. Times have this type, and are checked in the conversion to a Lease.
     Scalar,
     Map(&'static MapType),
     List(&'static ListType),
 }
 
-/// An object with declared fields, or a map.
+/// The type of an object with declared fields, or of a map.
 #[derive(Debug)]
 pub(super) struct MapType {
     /// Declared fields by name, in any order.
     fields: &'static [(&'static str, Type)],
-    /// Type of members that are not declared. With `None`, only declared members are allowed.
+    /// Type of the members that are not declared. With `None`, only declared members are allowed.
     element: Option<Type>,
-    /// Whether a manager owns the object as a whole, not its members.
+    /// Whether a manager owns the object as a whole, and not its members.
     pub(super) atomic: bool,
 }
 
-/// A list.
+/// The type of a list.
 #[derive(Debug)]
 pub(super) struct ListType {
     pub(super) element: Type,
@@ -39,31 +39,31 @@ pub(super) struct ListType {
 /// What identifies an element of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Nothing identifies an element. A manager owns the list as a whole.
+    /// Nothing identifies an element, so a manager owns the list as a whole.
     Atomic,
-    /// The value of an element identifies it.
+    /// The value of an element identifies the element.
     Value,
-    /// The member `uid` of an element identifies it. A missing `uid` counts as an empty string.
+    /// The member `uid` of an element identifies the element. A missing `uid` counts as an empty string.
     Uid,
 }
 
 impl MapType {
-    /// Whether `name` is a declared field.
+    /// Whether the schema declares the field `name`.
     pub(super) fn is_field(&self, name: &str) -> bool {
         self.fields.iter().any(|(own, _)| *own == name)
     }
 
-    /// Returns the type of the member `name`; `None` if the schema forbids this member.
+    /// Returns the type of the member `name`; `None` if the schema forbids such a member.
     pub(super) fn at(&self, name: &str) -> Option<Type> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, of)| *of).or(self.element)
     }
 }
 
 impl ListType {
-    /// Returns the path element that leads to `element`.
+    /// Returns the path element that leads to the list element `element`.
     ///
     /// # Errors
-    /// The reason why there is no path element to `element`, in the words of structured-merge-diff.
+    /// The reason why no path element leads to `element`, in the words of structured-merge-diff.
     pub(super) fn path_element(&self, element: &Value) -> Result<PathElement, &'static str> {
         match (self.identity, element) {
             (Identity::Uid, Value::Null) => Err("associative list with keys may not have a null element"),
@@ -80,7 +80,7 @@ impl ListType {
     }
 }
 
-/// A Lease.
+/// The type of a Lease.
 pub(super) const LEASE: Type = Type::Map(&MapType {
     fields: &[
         ("apiVersion", Type::String),
@@ -139,12 +139,12 @@ const OWNER_REFERENCE: Type = Type::Map(&MapType {
     atomic: true,
 });
 
-/// An entry of `managedFields`. An applied configuration may not contain entries. So the schema declares none of
-/// their fields.
+/// The type of a `managedFields` entry. An applied configuration may not contain entries, so the schema declares no
+/// fields of an entry.
 const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
 
-/// Adapts a client's set to this schema. If a field is owned as a whole, the set gets the field in place of its
-/// nested fields.
+/// Adapts a set from a client to this schema. If a manager can own a field only as a whole, nested fields in the set
+/// are replaced by the field.
 pub(super) fn reconcile(set: &mut Set) {
     let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
     metadata.collapse(&PathElement::field("managedFields"));
@@ -157,7 +157,7 @@ pub(super) fn reconcile(set: &mut Set) {
     }
 }
 
-/// Returns `set`, and adds each declared field of which the set has nested fields.
+/// Returns `set` and each declared field whose nested fields are in `set`.
 pub(super) fn with_named_fields(set: &Set, of: Option<Type>) -> Set {
     let mut members = set.members().to_vec();
     let mut children = Vec::new();

@@ -1,8 +1,8 @@
-//! Sets of fields, as trees of [`PathElement`]s. A node may be a member of the set, the parent of members, or both
-//! (structured-merge-diff, `fieldpath.Set`). `fieldsV1` is the JSON form of a set.
+//! Sets of fields, as trees of [`PathElement`]s. A node of the tree may be a member of the set, the parent of members,
+//! or both (structured-merge-diff, `fieldpath.Set`). `fieldsV1` is the JSON form of a set.
 //!
-//! Invariant: members and children are sorted, without repeats. A set that is parsed from JSON or made by these
-//! functions has at most [`DEPTH_MAX`] levels. This limits the recursion of these functions.
+//! Invariant: the members and the children of a node are sorted, without repeats. A set that is parsed from JSON, or
+//! computed from a Lease or from such sets, has at most [`DEPTH_MAX`] levels. So the recursion over a set is limited.
 
 use super::path_element::{PathElement, Unread};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -10,16 +10,16 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Maximum number of levels of a set from a client. The fields of a Lease need four.
+/// Maximum number of levels in a set from a client. The fields of a Lease need four levels.
 const DEPTH_MAX: usize = 32;
 
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Fields at this level that are in the set.
+    /// Fields at this level that belong to the set.
     members: Vec<PathElement>,
-    /// Fields at this level with nested fields in the set, each with the set of these nested fields. None of these
-    /// nested sets is empty.
+    /// Fields at this level whose nested fields belong to the set, each with the set of these nested fields. None of
+    /// these nested sets is empty.
     children: Vec<(PathElement, Set)>,
 }
 
@@ -51,15 +51,15 @@ impl Set {
         Some(&self.children.get(at)?.1)
     }
 
-    /// Adds a field at this level.
+    /// Adds a field at this level to the set.
     pub(crate) fn insert_member(&mut self, element: PathElement) {
         if let Err(at) = self.members.binary_search(&element) {
             self.members.insert(at, element);
         }
     }
 
-    /// Creates a set from its members and children in any order. Of repeated children, the last one is kept. Sorts
-    /// each list once. Single insertions would take quadratic time if a client chose the order.
+    /// Creates a set from its members and children in any order. The last of repeated children counts. Sorts each list
+    /// once: single insertions would take quadratic time if a client chose the order.
     pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
         if !members.is_sorted_by(|a, b| a < b) {
             members.sort();
@@ -74,7 +74,7 @@ impl Set {
         Self { members, children }
     }
 
-    /// Returns the fields in either set.
+    /// Returns the fields that are in this set or in `other`.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let members = zipped(&self.members, &other.members, Ord::cmp).filter_map(|(a, b)| a.or(b).cloned()).collect();
         let children = zipped(&self.children, &other.children, by_element).filter_map(|pair| match pair {
@@ -84,10 +84,10 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields in any of `sets`. If path elements are equal, the first one is kept. Merges all sets at
-    /// once. One merge after another would copy a large set for each of many small sets.
+    /// Returns the fields that are in any of `sets`. Of equal path elements, the first one counts. Merges all sets at
+    /// once: one merge after another would copy a large set for each of many small sets.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
-        // Both sorts are stable, and fast on lists with sorted parts.
+        // Both sorts are stable, and fast on lists that consist of sorted parts.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
         members.sort();
         members.dedup();
@@ -107,7 +107,7 @@ impl Set {
         }
     }
 
-    /// Returns the fields in both sets.
+    /// Returns the fields that are in this set and in `other`.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {
@@ -117,8 +117,8 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields that are in this set but not in `other`. Only the field itself is compared, not its parents
-    /// or nested fields.
+    /// Returns the fields that are in this set but not in `other`. A parent or a nested field of a field in `other` is
+    /// not removed.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {
@@ -131,7 +131,7 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// If the set has fields nested in `element`, replaces these fields by `element` itself.
+    /// If fields nested in `element` are in the set, replaces these fields by `element` itself.
     pub(super) fn collapse(&mut self, element: &PathElement) {
         if let Ok(at) = self.children.binary_search_by(|(own, _)| own.cmp(element)) {
             self.children.remove(at);
@@ -148,7 +148,7 @@ impl Set {
         self.children.iter().map(|(element, child)| (element, child))
     }
 
-    /// Calls `each` with the path of every field. A parent comes before its nested fields.
+    /// Calls `each` with the path of every field in the set, a parent before its nested fields.
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(&[PathElement])) {
         self.for_each_below(&mut Vec::new(), each);
     }
@@ -166,7 +166,7 @@ impl Set {
         }
     }
 
-    /// Appends the set as `fieldsV1`.
+    /// Appends the set in the form of `fieldsV1`.
     pub(crate) fn push_json(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.push_contents(out);
@@ -206,7 +206,7 @@ fn by_element(a: &(PathElement, Set), b: &(PathElement, Set)) -> Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Goes through two sorted slices in parallel, and pairs equal elements.
+/// Iterates over two sorted slices in parallel, and pairs their equal elements.
 fn zipped<'s, A, B>(
     mut a: &'s [A],
     mut b: &'s [B],
@@ -225,10 +225,10 @@ fn zipped<'s, A, B>(
     })
 }
 
-/// The value of one key in `fieldsV1`.
+/// The value of one key in `fieldsV1`, parsed.
 struct Node {
     below: Set,
-    /// Whether the key itself is a field in the set. It is if its value has the member `.`, or no children.
+    /// Whether the key itself is a field in the set. This is so if its value has the member `.`, or no children.
     is_member: bool,
 }
 
@@ -295,8 +295,8 @@ pub(crate) mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    /// Adds the field at `path` to `set`. An empty path adds nothing, since it leads to the object, which is not a
-    /// field.
+    /// Adds the field at `path` to `set`. An empty path adds nothing, since such a path leads to the whole object,
+    /// which is not a field.
     pub(crate) fn insert(set: &mut Set, path: &[PathElement]) {
         let Some((last, parents)) = path.split_last() else { return };
         let mut set = set;
@@ -337,7 +337,7 @@ pub(crate) mod tests {
             let one_by_one = sets.iter().fold(Set::default(), |union, set| union.union(set));
             assert_eq!(Set::union_of(&sets.iter().collect::<Vec<_>>()), one_by_one);
         }
-        // Of equal path elements, the union keeps the first one, with its original spelling.
+        // Of equal path elements, the union contains the first one, in its original spelling.
         let sets = [r#"{"v:1":{}}"#, r#"{"v:1.0":{"f:a":{}}}"#, r#"{"v:1":{"f:b":{}}}"#].map(Set::parse);
         let union = Set::union_of(&sets.iter().flatten().collect::<Vec<_>>());
         assert_eq!(text(&union), r#"{"v:1":{".":{},"f:a":{},"f:b":{}}}"#);
@@ -388,7 +388,7 @@ pub(crate) mod tests {
         assert_eq!(Set::parse(&nested(100_000)), None);
     }
 
-    /// Compares the functions on trees with the same functions on sets of whole paths.
+    /// Compares the functions on trees with the corresponding functions on sets of whole paths.
     #[test]
     fn the_algebra_is_that_of_sets_of_paths() {
         let mut rng = fastrand::Rng::with_seed(5);

@@ -1,5 +1,5 @@
-//! The functions of structured-merge-diff (`typed`) for a JSON value of a known type, such as a Lease. The recursion
-//! is limited by the depth of the type, not by the depth of the value.
+//! The functions of structured-merge-diff (`typed`) for a JSON value whose type is known, such as a Lease. The depth of
+//! the type limits the recursion, not the depth of the value.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
@@ -8,10 +8,11 @@ use crate::go::print::{go_syntax, go_type, go_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Maximum number of errors listed for one value.
+/// Maximum number of errors that are reported for one value.
 const ERRORS_MAX: usize = 100;
 
-/// Validates a value, and lists each error with its path. In a map, validation stops at the first undeclared field.
+/// Validates a value, and adds each error with its path to `errors`. In a map, the validation stops at the first
+/// undeclared field.
 pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, errors: &mut Vec<String>) {
     if errors.len() >= ERRORS_MAX || value.is_null() {
         return;
@@ -64,7 +65,7 @@ fn validate_elements(elements: &[Value], list: &ListType, path: &str, duplicates
     }
 }
 
-/// Returns the set of fields that a value has.
+/// Returns the set of the fields that a value contains.
 pub(super) fn field_set(value: &Value, of: Type) -> Set {
     match (of, value) {
         (Type::Map(map), Value::Object(members)) if !map.atomic => {
@@ -81,7 +82,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
             Set::from_parts(own, children)
         }
         (Type::List(list), Value::Array(elements)) if list.identity != Identity::Atomic => {
-            // In this schema, list elements have no nested fields. Repeated elements count as one field.
+            // In this schema, list elements have no nested fields. Repeated list elements count as one field.
             let own = elements.iter().filter_map(|element| list.path_element(element).ok()).collect();
             Set::from_parts(own, Vec::new())
         }
@@ -98,18 +99,18 @@ fn is_leaf(value: &Value, of: Type) -> bool {
     }
 }
 
-/// The differences between two values of one type.
+/// The differences between an old and a new value of one type.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// Fields only in the old value.
+    /// Fields that only the old value contains.
     pub(super) removed: Set,
-    /// Fields in both values, with different content.
+    /// Fields that both values contain, with different content.
     pub(super) modified: Set,
-    /// Fields only in the new value.
+    /// Fields that only the new value contains.
     pub(super) added: Set,
 }
 
-/// Compares two values of one type. At least one of them is present. Returns the change of the field itself, and the
+/// Compares two values of one type, at least one of which is present. Returns the change of the field itself, and the
 /// changes of its nested fields.
 pub(super) fn compare(old: Option<&Value>, new: Option<&Value>, of: Type) -> (Change, Comparison) {
     let change = match (old, new) {
@@ -144,14 +145,14 @@ pub(super) enum Change {
     Added,
     Modified,
     Removed,
-    /// One list element has become several elements with the same identity, or the reverse. The element counts as
-    /// both removed and added.
+    /// One list element has become several elements with the same identity, or several have become one. The element
+    /// counts as both removed and added.
     Replaced,
 }
 
 impl Change {
-    /// Returns the change of a field with nested fields. The field itself can be added or removed. A modification
-    /// counts only for the nested fields.
+    /// Returns the change of a field that has nested fields. Such a field can itself be added or removed. A
+    /// modification counts only for the nested fields.
     fn of_parent(self) -> Self {
         if self == Self::Modified { Self::None } else { self }
     }
@@ -169,9 +170,9 @@ fn compare_members(old: Option<&Map<String, Value>>, new: Option<&Map<String, Va
     parts.comparison()
 }
 
-/// Compares the elements of two lists, grouped by identity. An element whose identity occurs once is compared with
-/// its counterpart. Several elements with one identity count as one field. The field is changed if any of its
-/// elements is changed.
+/// Compares the elements of two lists, grouped by identity. If an identity occurs once in each list, both elements are
+/// compared. Several elements with one identity count as one field, which is changed if any of these elements is
+/// changed.
 fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison {
     let mut groups: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for element in old {
@@ -191,8 +192,8 @@ fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison
     parts.comparison()
 }
 
-/// Returns the change of the elements with one identity. `old` and `new` are their numbers in the old and in the new
-/// list. `equal` tells whether the elements are equal.
+/// Returns the change of the elements with one identity. `old` and `new` are the numbers of such elements in the old
+/// and in the new list. `equal` is true if the elements are equal.
 pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     match (old, new) {
         (0, _) => Change::Added,
@@ -205,7 +206,7 @@ pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     }
 }
 
-/// The three sets of a [`Comparison`], while it is being made.
+/// The three sets of a [`Comparison`] while the comparison is in progress.
 #[derive(Default)]
 pub(super) struct Parts {
     removed: (Vec<PathElement>, Vec<(PathElement, Set)>),
@@ -247,8 +248,8 @@ impl Parts {
     }
 }
 
-/// Merges `config` into `live`. A value in `config` replaces the value in `live`. Lists whose elements have
-/// identities are merged. Nothing is removed. `null` counts as a value.
+/// Merges `config` into `live`. A value in `config` replaces the value in `live`. Lists whose elements have identities
+/// are merged. The merge removes nothing, and `null` counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -277,8 +278,8 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
     }
 }
 
-/// Merges two lists. The elements of `over` keep their order. The elements that are only in `live` keep their places
-/// between those of `over`.
+/// Merges two lists. The order of the elements of `over` does not change. Elements that are only in `live` keep their
+/// places between those of `over`.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));
@@ -300,7 +301,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                 continue;
             }
             if in_over.contains_key(step) && next_shared.is_some_and(|next| next != step) {
-                // The loop adds this element later, at its place in `over`.
+                // The loop adds this element of `live` later, at its place in `over`.
                 l += 1;
                 continue;
             }
@@ -312,7 +313,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                     l += 1;
                     continue;
                 }
-                // The loop has already added this element.
+                // The loop has already added this element of `live`.
                 Some(at) if merged[*at] => l += 1,
                 Some(_) => {}
             }
@@ -329,7 +330,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
     out
 }
 
-/// Returns `value` without the fields in `gone`. A map or list that becomes empty is replaced by null.
+/// Returns `value` without the fields in `gone`. A map or list that becomes empty is replaced by `null`.
 pub(super) fn remove(value: &Value, gone: &Set, of: Type) -> Value {
     match (of, value) {
         (Type::Bool | Type::Number | Type::String | Type::Scalar, scalar) => scalar.clone(),

@@ -1,4 +1,4 @@
-//! The changes to `managedFields` by a create, an update, or a patch other than an apply.
+//! The changes of `managedFields` by a create, an update, or a patch other than an apply.
 
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
@@ -8,12 +8,12 @@ use crate::resource::API_VERSION;
 use crate::timestamp::Time;
 use std::rc::Rc;
 
-/// The writer and the time of a write.
+/// The writer of a Lease and the time of the write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'w> {
-    /// Name of the field manager; empty if there is none.
+    /// Name of the field manager; empty if the writer has none.
     pub manager: &'w str,
-    /// API version that the write uses.
+    /// API version in the path of the write.
     pub api_version: &'w str,
     /// Time of the write.
     pub now: Time,
@@ -26,14 +26,14 @@ impl Writer<'_> {
     }
 }
 
-/// Sets the `managedFields` of `new`, which replaces `live`. Without `live`, `new` is a creation. When this function
-/// is called, `new` has the client's list. That list is the one to continue from, or a request to remove all entries.
+/// Sets the `managedFields` of `new`, which replaces `live`. Without `live`, `new` is a creation. Before this call,
+/// `new` contains the list that the client sent: the list to continue from, or a request to remove all entries.
 pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let stored = live.map_or(&ManagedFields::ABSENT, |live| &live.metadata.managed_fields);
     let (list, is_normal) = list_in_effect(sent, stored);
     new.metadata.managed_fields = match live {
-        // The object's fields are not tracked. Only a server-side apply begins to track the fields of an existing
+        // The fields of the object are not tracked. Only a server-side apply begins to track the fields of an existing
         // object.
         Some(_) if list.entries().is_empty() => ManagedFields::ABSENT,
         Some(live) if is_normal => {
@@ -45,7 +45,7 @@ pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
 }
 
 /// Returns the list that a write continues from: the client's list if it is valid, otherwise the list of the stored
-/// object. Also returns whether that list already has the form of a stored list.
+/// object. Also returns whether the returned list has the form of a stored list.
 fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields, bool) {
     let Some(sent) = &sent.0 else { return (stored.clone(), true) };
     if sent.is_empty() {
@@ -102,10 +102,10 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
     Some(ManagedFields(Some(entries)))
 }
 
-/// Returns the time of the last entry of `list` after a renewal. This renewal changes only `renewTime`, uses the API
-/// version of stored objects, and comes from a writer whose name `is_writer` accepts. `last_time` is used instead of
-/// the time in the last entry of `list`. The result equals the result of [`track`] if `track` would set only this
-/// time. Returns `None` if `track` might do more.
+/// Returns the new time of the last entry in `list` after a renewal; `Some(None)` if `list` has no entries. The renewal
+/// changes only `renewTime`, in the API version of stored objects. `is_writer` returns whether the writer has a given
+/// manager name. `last_time` is the current time of the last entry, in place of the time in `list`. Returns `None` if
+/// [`track`] might change more than this time.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,
@@ -113,14 +113,14 @@ pub fn time_after_renewal(
     is_writer: impl Fn(&str) -> bool,
     now: Time,
 ) -> Option<Option<Time>> {
-    // The object's fields are not tracked. An update does not begin to track them.
+    // The fields of the object are not tracked, and an update does not begin to track them.
     let Some((last, others)) = list.entries().split_last() else { return Some(None) };
     let is_last_alone = last.operation == Operation::Update
         && last.api_version == API_VERSION
         && last.subresource.is_empty()
         && last.fields.spec?.contains(SpecFields::RENEW_TIME)
         && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
-    // If the time of the last entry went back, the entry might no longer be the last one.
+    // If the new time were earlier than the current time of the last entry, another entry might become the last one.
     let stays_last = others.is_empty() || last_time? <= now;
     (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
 }
@@ -132,10 +132,10 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
         && entry.subresource.is_empty()
 }
 
-/// Computes the list after any write. The writer owns the fields that it changed, and no manager owns the removed
+/// Returns the list after any write. The writer owns the fields that it has changed, and no manager owns the removed
 /// fields.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // If kube-apiserver cannot read the list, it keeps the list of the stored object.
+    // If kube-apiserver cannot parse the list, it retains the list of the stored object.
     let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
@@ -166,8 +166,8 @@ fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
         && a.finalizers == b.finalizers
 }
 
-/// If the lists of `live` and `new` differ only in times, restores the times of `live`. So a write without other
-/// changes is a no-op.
+/// If the lists of `live` and `new` differ only in their times, sets the times of `live` in `new`. So a write without
+/// other changes changes nothing.
 pub fn settle_times(live: &Lease, new: &mut Lease) {
     let (known, own) = (&live.metadata.managed_fields, &new.metadata.managed_fields);
     let same_owners = known.entries().len() == own.entries().len()
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(shown(&new), [format!("kubelet Update 110 {KUBELET}")]);
         let fields = |lease: &Lease| lease.metadata.managed_fields.entries()[0].fields.clone();
         assert!(fields(&live).is_shared_with(&fields(&new)));
-        // A renewal within the same second does not change the list at all.
+        // A renewal within the same second changes nothing in the list.
         let before = new.clone();
         new.spec.renew_time = Some(MicroTime(3));
         track(Some(&before), &mut new, &by("kubelet", 110));
@@ -257,7 +257,7 @@ mod tests {
         let mut new = live.clone();
         track(Some(&live), &mut new, &by("somebody", 200));
         assert_eq!(new, live);
-        // The time also stays if the client sends other times in its update.
+        // The time does not change even if the client sends other times in its update.
         let mut entries = live.metadata.managed_fields.entries().to_vec();
         entries[0].time = Some(Time(7));
         new.metadata.managed_fields = ManagedFields::from_client(entries);
@@ -402,8 +402,8 @@ mod tests {
         assert!(short_cuts > 100, "{short_cuts}");
     }
 
-    /// Compares updates with a model that has the owners of each single field. The manager that last changed a field
-    /// owns it. Managers that shared the field before lose it.
+    /// Compares updates with a model that stores the owners of each single field. The manager that last changed a field
+    /// owns the field. Managers that owned the field before no longer own it.
     #[test]
     fn the_last_to_change_a_field_owns_it() {
         use super::super::set::Set;

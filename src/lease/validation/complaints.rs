@@ -1,27 +1,27 @@
-//! The complaints of a validation. A complaint is one error about one field of the object.
+//! The complaints of a validation. A complaint is an error about one field of the object.
 
 use crate::api_error::{FieldError, FieldErrorKind};
 
-/// A list of complaints. Its size is limited, so that a hostile object cannot keep the server busy.
+/// A list of complaints. The size of the list is limited, so that a hostile object cannot keep the server busy.
 ///
 /// kube-apiserver has no such limit. There, each of a hundred thousand owners could cause a complaint that quotes all
-/// owners, which would take minutes. Complaints beyond the limit are dropped, since the request fails anyway.
+/// owners. That would take minutes. Complaints beyond the limit are dropped, since the request fails anyway.
 #[derive(Default)]
 pub(crate) struct Complaints {
-    /// The complaints, in the order in which they were added.
+    /// The complaints, in the order of their addition.
     pub(crate) all: Vec<FieldError>,
     /// Number of bytes of all values that the messages in `all` quote.
     value_bytes: usize,
 }
 
 impl Complaints {
-    /// Maximum number of complaints kept.
+    /// Maximum number of complaints in the list.
     const COUNT_MAX: usize = 256;
-    /// Total size of the quoted values above which complaints are dropped, in bytes. The complaint that reaches this
-    /// size is kept.
+    /// Sum of the sizes of all quoted values, in bytes, at which further complaints are dropped. The complaint that
+    /// reaches this sum is still added.
     const VALUE_BYTES_MAX: usize = 256 * 1024;
 
-    /// Whether the list would drop a further complaint. If so, the caller need not create one.
+    /// Whether the list would drop a further complaint. If so, the caller need not create a complaint.
     pub(crate) fn is_full(&self) -> bool {
         self.all.len() >= Self::COUNT_MAX || self.value_bytes >= Self::VALUE_BYTES_MAX
     }
@@ -40,8 +40,9 @@ impl Complaints {
         self.all.push(complaint);
     }
 
-    /// Returns the complaints, each once, in the order of their first occurrence. kube-apiserver removes repeats in
-    /// this way for objects, but not for options (apimachinery `util/validation/field`, `ErrorList.Filter`).
+    /// Returns the complaints without repeats, in the order of their first occurrence. kube-apiserver removes repeated
+    /// complaints about objects in this way, but not those about options (apimachinery `util/validation/field`,
+    /// `ErrorList.Filter`).
     pub(crate) fn into_distinct(self) -> Vec<FieldError> {
         let mut distinct = Vec::new();
         for complaint in self.all {
@@ -52,7 +53,7 @@ impl Complaints {
         distinct
     }
 
-    /// Adds one `Invalid value` for each of `details`.
+    /// Adds one complaint `Invalid value` for each of `details`.
     #[cold]
     pub(crate) fn push_invalid(&mut self, field: &str, value: &str, details: Vec<String>) {
         for detail in details {

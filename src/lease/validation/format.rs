@@ -1,13 +1,12 @@
 //! Formats of names, label keys and label values, with kube-apiserver's messages for violations.
 //!
-//! For each format, a check makes one pass over the bytes. A `*_complaints` function explains why an input fails the
-//! check.
-//! Kubernetes defines the formats by regular expressions ("Object Names and IDs", "Labels and Selectors"). This
-//! module scans bytes, since every allowed character is ASCII.
+//! For each format, a check makes one pass over the bytes. A function `*_complaints` returns the reasons why an input
+//! fails the check. Kubernetes defines the formats by regular expressions ("Object Names and IDs", "Labels and
+//! Selectors"). This module scans bytes instead, since every allowed character is ASCII.
 
-/// Longest DNS subdomain (RFC 1123), in bytes.
+/// Maximum length of a DNS subdomain (RFC 1123), in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
-/// Longest DNS label, longest name part of a qualified name, and longest label value, in bytes.
+/// Maximum length of a DNS label, of the name part of a qualified name, and of a label value, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -15,13 +14,13 @@ const LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower ca
 const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Whether `name` is a DNS subdomain (RFC 1123). The name of an object must be one.
+/// Whether `name` is a DNS subdomain (RFC 1123), as the name of a Lease must be.
 #[must_use]
 pub fn is_dns_subdomain(name: &[u8]) -> bool {
     name.len() <= SUBDOMAIN_BYTES_MAX && has_subdomain_form(name, false)
 }
 
-/// Returns why `name` is not a DNS subdomain.
+/// Returns the reasons why `name` is not a DNS subdomain.
 #[cold]
 #[must_use]
 pub fn dns_subdomain_complaints(name: &[u8]) -> Vec<String> {
@@ -39,13 +38,13 @@ fn subdomain_complaints(name: &[u8], too_long: fn(usize) -> String) -> Vec<Strin
     complaints
 }
 
-/// Whether `name` is a DNS label (RFC 1123). The name of a namespace must be one.
+/// Whether `name` is a DNS label (RFC 1123), as the name of a namespace must be.
 #[must_use]
 pub fn is_dns_label(name: &[u8]) -> bool {
     name.len() <= LABEL_BYTES_MAX && has_label_form(name, false)
 }
 
-/// Returns why `name` is not a DNS label.
+/// Returns the reasons why `name` is not a DNS label.
 #[cold]
 #[must_use]
 pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
@@ -60,32 +59,32 @@ pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
     complaints
 }
 
-/// Whether `key` is a qualified name. Label keys and finalizers must be qualified names.
+/// Whether `key` is a qualified name, as label keys and finalizers must be.
 #[must_use]
 pub fn is_qualified_name(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), false)
 }
 
-/// Whether `key` is an annotation key. This is a qualified name whose prefix may have upper-case letters.
+/// Whether `key` is an annotation key: a qualified name whose prefix may contain upper-case letters.
 ///
-/// A key with non-ASCII characters fails this check. [`annotation_key_complaints`] then converts the key to lower
-/// case as Go does.
+/// A key with non-ASCII characters fails this check. [`annotation_key_complaints`] then converts the key to lower case
+/// as Go does, and checks it again.
 #[must_use]
 pub fn is_annotation_key(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), true)
 }
 
-/// Returns why `key` is not an annotation key.
+/// Returns the reasons why `key` is not an annotation key.
 #[cold]
 #[must_use]
 pub fn annotation_key_complaints(key: &str) -> Vec<String> {
-    // Go converts one character to one lower-case character. Rust converts U+0130 to two characters.
+    // Go converts one character to one lower-case character. Rust would convert U+0130 to two characters.
     let folded: String =
         key.chars().map(|c| if c == '\u{130}' { 'i' } else { c.to_lowercase().next().unwrap_or(c) }).collect();
     qualified_name_complaints(&folded)
 }
 
-/// Returns why `key` is not a qualified name.
+/// Returns the reasons why `key` is not a qualified name.
 #[cold]
 #[must_use]
 pub fn qualified_name_complaints(key: &str) -> Vec<String> {
@@ -125,7 +124,7 @@ pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= LABEL_BYTES_MAX && has_name_form(value.as_bytes()))
 }
 
-/// Returns why `value` is not a label value.
+/// Returns the reasons why `value` is not a label value.
 #[cold]
 #[must_use]
 pub fn label_value_complaints(value: &str) -> Vec<String> {
@@ -139,14 +138,15 @@ pub fn label_value_complaints(value: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `name` is valid as a path segment. With `prefix`, `name` need only be valid as the beginning of one.
+/// Whether `name` is valid as a path segment. With `prefix`, `name` need only be valid as the beginning of a path
+/// segment.
 #[must_use]
 pub fn is_path_segment(name: &str, prefix: bool) -> bool {
     let reserved = !prefix && (name == "." || name == "..");
     !reserved && !name.bytes().any(|b| b == b'/' || b == b'%')
 }
 
-/// Returns why `name` is not valid as a path segment.
+/// Returns the reasons why `name` is not valid as a path segment.
 #[cold]
 #[must_use]
 pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
@@ -157,23 +157,22 @@ pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
     forbidden.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// Message for a name of an object or a namespace that is too long.
+/// Returns the message about a name of an object or a namespace that is too long.
 fn too_long(characters_max: usize) -> String {
     format!("must be no more than {characters_max} characters")
 }
 
-/// Message for a label key, including its prefix, or a label value that is too long.
+/// Returns the message about a label key (with its prefix) or a label value that is too long.
 fn too_many_bytes(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
-/// Checks that `name` is a list of DNS labels joined by dots, of any length. With `fold`, upper-case letters are
-/// allowed.
+/// Whether `name` is a list of DNS labels joined by dots, of any length. With `fold`, upper-case letters are allowed.
 fn has_subdomain_form(name: &[u8], fold: bool) -> bool {
     name.split(|&b| b == b'.').all(|label| has_label_form(label, fold))
 }
 
-/// Checks that `label` has only letters, digits and inner dashes, of any length. With `fold`, upper-case letters are
+/// Whether `label` consists of letters, digits and inner dashes, of any length. With `fold`, upper-case letters are
 /// allowed.
 fn has_label_form(label: &[u8], fold: bool) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || (fold && b.is_ascii_uppercase());
@@ -181,14 +180,14 @@ fn has_label_form(label: &[u8], fold: bool) -> bool {
     alphanumeric(first) && alphanumeric(last) && label.iter().all(|&b| alphanumeric(b) || b == b'-')
 }
 
-/// Checks the characters in the name part of a qualified name, of any length.
+/// Whether `name` has the characters of the name part in a qualified name, of any length.
 fn has_name_form(name: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else { return false };
     let inner = |&b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && name.iter().all(inner)
 }
 
-/// Checks that `key` is a name, with or without a prefix of a DNS subdomain and a slash.
+/// Whether `key` is a name, with or without a prefix, which is a DNS subdomain and a slash.
 fn has_qualified_form(key: &[u8], fold: bool) -> bool {
     let name = match memchr::memchr(b'/', key) {
         None => key,
@@ -207,7 +206,7 @@ fn has_qualified_form(key: &[u8], fold: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// Characters at the borders of what the formats allow.
+    /// Characters on either side of the borders of the allowed characters.
     const ALPHABET: &[char] = &['a', 'z', 'A', '0', '9', '-', '_', '.', '/', ' ', '%', 'é', '\u{212a}', '\u{130}'];
 
     fn random_string(rng: &mut fastrand::Rng) -> String {

@@ -15,7 +15,7 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// The rule for the name of an object: that of Leases, or that of all resources.
+/// The rule for the name of an object: the rule for Leases, or the rule for all resources.
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,
@@ -38,7 +38,7 @@ impl NameRule {
         }
     }
 
-    /// Returns why `prefix` cannot be the beginning of a generated name.
+    /// Returns the reasons why `prefix` cannot be the beginning of a generated name.
     fn prefix_complaints(self, prefix: &str) -> Vec<String> {
         match self {
             Self::DnsSubdomain => dns_subdomain_complaints(&with_trailing_dash_masked(prefix)),
@@ -48,9 +48,9 @@ impl NameRule {
     }
 }
 
-/// Replaces a dash at the end of a prefix by a letter, since a prefix may end in a dash. Like Go, this function cuts
-/// two bytes and appends one. So an invalid character before the dash is not found here. The check of the generated
-/// name finds it.
+/// Replaces a dash at the end of a prefix by a letter, since a prefix may end in a dash. Like Go, cuts two bytes and
+/// appends one. So this check misses an invalid character before the dash. The check of the generated name finds that
+/// character.
 fn with_trailing_dash_masked(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if bytes.len() > 1 && bytes.last() == Some(&b'-') {
@@ -122,10 +122,10 @@ pub(super) fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, compl
     validate_managed_fields(&new.managed_fields, complaints);
 }
 
-/// Longest name of a subresource, in bytes.
+/// Maximum length of the name of a subresource, in bytes.
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
-/// Checks the names in the entries of a client's list. The names that the server sets are valid.
+/// Checks the names in the `managedFields` entries that a client has sent. The names that the server sets are valid.
 fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     for (index, entry) in list.entries().iter().enumerate() {
         if complaints.is_full() {
@@ -142,7 +142,7 @@ fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     }
 }
 
-/// Longest name of a field manager, in bytes.
+/// Maximum length of the name of a field manager, in bytes.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// Checks the name of a field manager: its length, and that all characters are printable.
@@ -160,7 +160,7 @@ pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mu
     }
 }
 
-/// Checks labels in the order of their keys. In kube-apiserver the order is random.
+/// Checks labels in the order of their keys. In kube-apiserver this order is random.
 fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     for (key, value) in labels.iter() {
         if !is_qualified_name(key) {
@@ -175,7 +175,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     }
 }
 
-/// Maximum size of all keys and values of the annotations together, in bytes.
+/// Maximum sum of the lengths of all keys and values of the annotations, in bytes.
 pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
@@ -229,7 +229,7 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
     }
 }
 
-/// Splits `apiVersion` into group and version. Both are empty if `apiVersion` has two slashes.
+/// Splits `apiVersion` into group and version. Both are empty if `apiVersion` contains two slashes.
 fn group_and_version(api_version: &str) -> (&str, &str) {
     match api_version.split_once('/') {
         None => ("", api_version),

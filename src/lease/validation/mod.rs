@@ -1,9 +1,9 @@
 //! Validation of a Lease before it is stored. The order and the words of the errors are those of kube-apiserver.
 //!
-//! The validation consists of pure functions from objects to complaints. It runs for every write that takes the
-//! general path. So for a valid Lease, it makes one pass over the strings and allocates nothing. Before the call, the
-//! caller sets the fields that the server sets: `uid`, `creationTimestamp`, the namespace of the path, and a
-//! generated name.
+//! The validation consists of pure functions from objects to complaints. It runs for every write that takes the general
+//! path. So for a valid Lease, the validation makes one pass over the strings and allocates nothing. Before the
+//! validation, the caller sets the fields that only the server sets: `uid`, `creationTimestamp`, the namespace in the
+//! path, and a generated name.
 
 pub(crate) mod complaints;
 pub mod format;
@@ -22,8 +22,8 @@ pub(crate) use render::push_json_owner;
 
 /// Returns the complaints about the creation of `lease`; empty if the Lease is valid.
 ///
-/// The rules of Leases come first. If the Lease meets them, the rules of all resources follow. The latter add only
-/// one check: whether `generateName` is valid in a path.
+/// The rules of Leases are checked first. If the Lease meets them, the rules of all resources follow. The latter add
+/// only one check: whether `generateName` is valid in a path.
 #[must_use]
 pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -37,11 +37,11 @@ pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
 
 /// Returns the complaints about the update of `old` to `new`; empty if the update is valid.
 ///
-/// `new` has the `resourceVersion` that the client sent, or that of the patched object. If the client omitted `uid`,
-/// `generation`, or the times of creation and deletion, `new` has these fields from `old`.
+/// `new` contains the `resourceVersion` that the client sent, or that of the patched object. If the client omitted
+/// `uid`, `generation`, or the times of creation and deletion, `new` contains these fields of `old`.
 ///
-/// Both the rules of all resources and the rules of Leases check immutable fields, and repeat rules of a creation.
-/// Each complaint is listed once.
+/// The rules of all resources and the rules of Leases both check immutable fields, and repeat rules of a creation. Each
+/// complaint is returned once.
 #[must_use]
 pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -51,13 +51,14 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.into_distinct()
 }
 
-/// Returns the number of metadata entries, which [`METADATA_ENTRIES_MAX`] limits.
+/// Returns the number of metadata entries: labels, annotations, owner references and finalizers.
+/// [`METADATA_ENTRIES_MAX`] limits this number.
 #[must_use]
 pub fn entry_count(meta: &ObjectMeta) -> usize {
     meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
 }
 
-/// Returns a complaint if `count` is too large. Call this function before the entries are checked one by one.
+/// Returns a complaint if the number of metadata entries is too large. Call this function before each entry is checked.
 #[must_use]
 pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
     let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };
@@ -88,8 +89,8 @@ fn validate_spec(spec: &LeaseSpec, complaints: &mut Complaints) {
     }
 }
 
-/// Checks a strategy. It must be one that Kubernetes defines, or a custom one with a prefix. kube-apiserver also has
-/// the name of the field twice in the path.
+/// Checks a strategy. It must be a strategy that Kubernetes defines, or a custom strategy with a prefix. As in
+/// kube-apiserver, the path in the complaint contains the name of the field twice.
 fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
     const FIELD: &str = "spec.strategy.strategy";
     const DEFINED: &str = "OldestEmulationVersion";

@@ -1,21 +1,21 @@
-//! Formats values in complaints, as kube-apiserver does.
+//! Formats values for complaints, as kube-apiserver does.
 //!
-//! A plain string is quoted as in Go source code ([`go_quoted`](crate::go::quote::go_quoted)). Any other value, even
-//! a string of a named type or behind a pointer, is formatted by Go's `json.Marshal`. The functions of this module
-//! format such values.
+//! kube-apiserver quotes a plain string as in Go source code ([`go_quoted`](crate::go::quote::go_quoted)). It formats
+//! any other value by Go's `json.Marshal`, even a string of a named type or behind a pointer. The functions of this
+//! module format such other values.
 
 use crate::go::json::{into_text, push_string};
 use crate::lease::OwnerReference;
 use crate::timestamp::{Time, is_zero_time, push_time};
 
-/// Formats an owner like Go's `json.Marshal`.
+/// Formats an owner reference like Go's `json.Marshal`.
 pub(crate) fn json_owner(owner: &OwnerReference) -> String {
     let mut out = Vec::new();
     push_json_owner(&mut out, owner);
     into_text(out)
 }
 
-/// Formats a list of owners like Go's `json.Marshal`.
+/// Formats a list of owner references like Go's `json.Marshal`.
 pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     let mut out = vec![b'['];
     for (index, owner) in owners.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     into_text(out)
 }
 
-/// Appends an owner like Go's `json.Marshal`. The first four fields are always present, since they have no
+/// Appends an owner reference like Go's `json.Marshal`. The first four fields are always present, since they have no
 /// `omitempty`.
 pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.extend_from_slice(b"{\"apiVersion\":");
@@ -65,7 +65,7 @@ mod tests {
     fn writes_times_as_rfc_3339_and_none_as_null() {
         for (seconds, text) in [
             (978_307_200, "\"2001-01-01T00:00:00Z\""),
-            // A client can send both times: one with an offset, the other in protobuf.
+            // A client can send both of these times: one with an offset, and the other in protobuf.
             (253_402_304_399, "\"10000-01-01T00:59:59Z\""),
             (300_000_000_000, "\"11476-08-15T05:20:00Z\""),
             (-62_135_596_800, "null"),

@@ -1,8 +1,9 @@
 //! Strategic merge patch: a merge patch that also merges lists of a Lease (apimachinery `util/strategicpatch`).
 //!
-//! Two lists are merged: `finalizers`, a list of strings, and `ownerReferences`, a list of objects identified by
-//! `uid`. A patch replaces any other list. A patch may contain directives: `$patch` (`replace` or `delete`) in an
-//! object or an element, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
+//! The patch merges two lists: `finalizers`, a list of strings, and `ownerReferences`, a list of objects that `uid`
+//! identifies. Any other list in the patch replaces the list of the Lease. A patch may contain directives: `$patch`
+//! (`replace` or `delete`) in an object or an element, `$retainKeys`, `$deleteFromPrimitiveList/…` and
+//! `$setElementOrder/…`.
 
 use super::decode::{bad_type_words, decode_current, decode_json};
 use crate::api_error::ApiError;
@@ -14,10 +15,10 @@ use std::collections::{HashMap, HashSet};
 
 type Object = Map<String, Value>;
 
-/// Decodes the body of a strategic merge patch. The body must be null or an object.
+/// Decodes the body of a strategic merge patch, which must be null or an object.
 ///
 /// # Errors
-/// 400 for any other value, or if the patch is not JSON.
+/// 400 if the body is any other value, or is not JSON.
 pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
     let patch = decode_json(patch).map_err(|message| ApiError::BadRequest { message })?;
     if patch.is_null() || patch.is_object() {
@@ -26,10 +27,10 @@ pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
     Err(ApiError::BadRequest { message: bad_type_words(&patch, "value of type map[string]interface {}") })
 }
 
-/// Applies a strategic merge patch to a Lease and returns the new object.
+/// Applies a strategic merge patch to a Lease. Returns the resulting object.
 ///
 /// # Errors
-/// 400 for a malformed directive, 422 for a list of lists, 500 for a meaningless directive.
+/// 400 for a malformed directive. 422 for a list of lists. 500 for a directive without a meaning at its place.
 pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value, ApiError> {
     let members = match patch {
         Value::Object(members) => members,
@@ -46,7 +47,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// The Go types of objects that a patch can change in part.
+/// The Go types of the objects that a patch can change in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Schema {
     Lease,
@@ -54,17 +55,17 @@ enum Schema {
     ObjectMeta,
     OwnerReference,
     StringMap,
-    /// A type without members.
+    /// A type without members, which a patch can only replace.
     Scalar,
 }
 
-/// How a patch changes a field.
+/// The way in which a patch changes a field.
 struct Field {
     schema: Schema,
     is_list: bool,
-    /// Whether the elements in the patch are merged into the list.
+    /// Whether the elements in the patch are merged into the list of the object.
     merges: bool,
-    /// Member that identifies an element of a list. Empty if the elements are not objects.
+    /// Name of the member that identifies an element of the list; empty if the elements are not objects.
     merge_key: &'static str,
 }
 
@@ -153,7 +154,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
                     if field.merges || deletes { merge_lists(own, theirs, &field, deletes)? } else { theirs };
                 Some(Value::Array(elements))
             }
-            // The patch deletes elements of a list that does not exist.
+            // The object does not have the list from which the patch deletes elements.
             (own, _) if deletes => own,
             (_, new) => {
                 value = new;
@@ -169,7 +170,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
     Ok(original)
 }
 
-/// Removes members that `$retainKeys` does not name. `$retainKeys` must name all members that the patch sets.
+/// Removes the members that `$retainKeys` does not name. `$retainKeys` must name all members that the patch sets.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of retainKeys";
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
@@ -188,7 +189,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges each list for which the patch has `$setElementOrder`. Removes these lists from the patch.
+/// Merges each list for which the patch contains `$setElementOrder`. Removes these lists from the patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -218,14 +219,14 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
     Ok(())
 }
 
-/// Checks that the elements of the patch are in the order that `$setElementOrder` gives.
+/// Checks that the elements in the patch have the order that `$setElementOrder` demands.
 fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Result<(), ApiError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
-    // The identity of an element may be long. So it is computed once for each element, not for each entry of the
-    // order.
+    // The identity of an element may be long. So the loop computes it once for each element, and not for each entry of
+    // the order.
     let mut known = None;
     for place in order {
         let Some(next) = wanted.peek() else { break };
@@ -311,7 +312,7 @@ fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: 
     in_order(own, &order, &live, key)
 }
 
-/// First index of each element in a list, by [`identity`].
+/// The first index of each element in a list. The key is the [`identity`] of the element.
 type Places = HashMap<String, usize>;
 
 fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
@@ -322,8 +323,8 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Sorts `merged`. The elements in `order` get that order. The other elements come between them, in their order in
-/// `live`.
+/// Sorts `merged`. Elements that are in `order` get that order. The other elements are placed between them, in their
+/// order in `live`.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -355,10 +356,10 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Sorts elements by their index in the live list. An element without an index is new, and `order` does not have it.
-/// This happens only if `order` is empty. kube-apiserver's comparison then says that each of two elements comes
-/// before the other. So the result depends on Go's sort. This function does the same as Go for lists that Go sorts by
-/// insertion.
+/// Sorts elements by their index in the live list. An element without an index is new, and is not in `order`. Such
+/// elements occur only if `order` is empty. By kube-apiserver's comparison, each of two such elements comes before the
+/// other. So the result depends on Go's sort algorithm. For lists that Go sorts by insertion, this function returns the
+/// same as Go.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -373,7 +374,7 @@ fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>
     sorted
 }
 
-/// Returns the text that identifies an element within its list.
+/// Returns the text that identifies an element in its list.
 fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     if key.is_empty() {
         return Ok(element.to_string());
@@ -387,7 +388,7 @@ fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     Ok(value.to_string())
 }
 
-/// Whether all elements have the same Go type. Returns an error for a list of lists.
+/// Whether all elements of both lists have the same Go type. Returns an error for a list of lists.
 fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     let mut elements = own.iter().chain(theirs);
     let Some(first) = elements.next() else { return Ok(true) };
@@ -398,7 +399,7 @@ fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     Ok(elements.all(|element| go_type(element) == go_type_of_first))
 }
 
-/// Removes null members, even from objects within lists.
+/// Removes null members at any depth, even from objects within lists.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -410,8 +411,8 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Returns a value of the patch without its directives. The caller uses this where the object has no value to merge
-/// with. Returns `None` if the value itself is a directive.
+/// Returns a value of the patch without its directives, for a place where the object has no value to merge with.
+/// Returns `None` if the value itself is a directive.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => None,
@@ -424,7 +425,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// Returns the name of the list that the key of a directive contains.
+/// Returns the name of the list in the key of a directive, such as `$setElementOrder/finalizers`.
 fn listed_key<'k>(key: &'k str, prefix: &str, malformed: &str) -> Result<&'k str, ApiError> {
     match key.split_once('/') {
         Some((directive, name)) if directive == prefix => Ok(name),
@@ -439,7 +440,7 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Formats the type of a value like Go's `%s`. A nil value has no type.
+/// Formats the type of a value like Go's `%s`. `null` becomes a nil, which has no type.
 fn go_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }

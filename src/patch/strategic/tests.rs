@@ -85,7 +85,7 @@ fn directives_of_objects() {
     assert_eq!(patched(&current, &json!({"spec": {"$patch": "delete"}}))["spec"], json!({}));
     let kept = json!({"metadata": {"labels": {"$retainKeys": ["a", "c"], "c": "3", "x": null}}});
     assert_eq!(patched(&current, &kept)["metadata"]["labels"], json!({"a": "1", "c": "3"}));
-    // If the object has no value to merge with, a directive has no effect.
+    // If the object has no value that the patch could be merged with, a directive has no effect.
     let annotations =
         metadata(&json!({}), &json!({"annotations": {"$patch": "replace", "k": "v"}, "labels": {"l": null}}));
     assert_eq!(annotations, json!({"labels": {}}));
@@ -126,7 +126,7 @@ fn refusals_are_those_of_kube_apiserver() {
     assert_eq!(refusal(&json!({"metadata": {"finalizers": []}}), r#"{"metadata":{"finalizers":[[]]}}"#).0, 422);
 }
 
-/// A comparison of the long element with each entry of the order would take minutes.
+/// Goal: the long element is not compared with each entry of the order, which would take minutes.
 #[test]
 fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
     let (long, places) = ("\n".repeat(1_000_000), vec!["a"; 20_000]);
@@ -135,7 +135,7 @@ fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
     assert!(code == 500 && message.starts_with("The order in patch list:\n["), "{code}");
 }
 
-/// For every patch made of random pieces, the function returns a result or an error.
+/// Goal: for every patch that consists of random pieces, the function returns a result or an error.
 #[test]
 fn random_patches_end() {
     let pieces = [

@@ -1,6 +1,6 @@
 //! Label selectors: `app=web, tier in (a, b), !old, size>3`.
 //!
-//! This module has the form of a selector in memory, and matches labels. The module `parse` parses the text of a
+//! This module stores a selector in memory, and matches it against labels. The module `parse` parses the text of a
 //! selector.
 
 mod parse;
@@ -10,9 +10,9 @@ use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use std::cmp::Ordering;
 
-/// A label selector: a list of requirements. An object is selected if all requirements hold. A watch keeps its
-/// selector as long as the watch lasts, and a request can have ten thousand requirements. So a requirement takes
-/// little more memory than its text.
+/// A label selector: a list of requirements. An object is selected if its labels meet all requirements. A watch holds
+/// its selector for as long as the watch lasts, and a request can have ten thousand requirements. So a requirement
+/// takes little more memory than its text.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks
@@ -20,19 +20,19 @@ use std::cmp::Ordering;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    /// The key of each requirement, then its values separated by commas. No value contains a comma.
+    /// For each requirement: its key, and then its values separated by commas. No value contains a comma.
     text: Box<str>,
     requirements: Box<[Requirement]>,
 }
 
-/// A requirement on the label with one key. Its text in `LabelSelector::text` follows the texts of the previous
-/// requirements.
+/// A requirement on the label with one key. The text of the requirement follows the texts of the previous requirements
+/// in `LabelSelector::text`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Requirement {
     rule: Rule,
     /// Length of the key, in bytes.
     key_len: u16,
-    /// Length of the values and the commas between them, in bytes.
+    /// Length of the values with the commas between them, in bytes.
     values_len: u16,
 }
 
@@ -40,19 +40,20 @@ struct Requirement {
 enum Rule {
     DoesNotExist,
     Exists,
-    /// The label is a number greater than the requirement's only value.
+    /// The value of the label is a number greater than the only value of the requirement.
     GreaterThan,
-    /// The label equals one of the requirement's values. There is at least one value, and the values are sorted.
+    /// The value of the label is one of the requirement's values. There is at least one value, and the values are
+    /// sorted.
     In,
-    /// The label is a number less than the requirement's only value.
+    /// The value of the label is a number less than the only value of the requirement.
     LessThan,
-    /// The label is absent, or equals none of the requirement's values. There is at least one value, and the values
-    /// are sorted.
+    /// The label is absent, or its value is none of the requirement's values. There is at least one value, and the
+    /// values are sorted.
     NotIn,
 }
 
 impl LabelSelector {
-    /// Parses a selector. An empty text selects every object.
+    /// Parses the text of a selector. An empty text selects every object.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`] with kube-apiserver's message for the first mistake.
@@ -61,7 +62,7 @@ impl LabelSelector {
         Ok(Self { text: parsed.text.into(), requirements: parsed.requirements.into() })
     }
 
-    /// Whether an object with these labels is selected.
+    /// Whether the selector selects an object with these labels.
     #[must_use]
     pub fn matches(&self, labels: &StringMap) -> bool {
         let mut rest = &*self.text;
@@ -73,13 +74,13 @@ impl LabelSelector {
         })
     }
 
-    /// Maximum number of requirements to check for one object.
+    /// Returns the maximum number of requirements that are checked for one object.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.requirements.len()
     }
 
-    /// Whether every object is selected.
+    /// Whether the selector selects every object.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
@@ -87,8 +88,8 @@ impl LabelSelector {
 }
 
 impl Rule {
-    /// Whether the rule holds for a label. `values` are the values of the requirement. `value` is the value of the
-    /// label, or `None` if the label is absent.
+    /// Whether a label meets the rule. `values` are the values of the requirement. `value` is the value of the label;
+    /// `None` if the label is absent.
     fn matches(self, values: &str, value: Option<&str>) -> bool {
         let compared = |value| Some(parse_int(value).ok()?.cmp(&parse_int(values).ok()?));
         match (self, value) {
@@ -104,8 +105,8 @@ impl Rule {
     }
 }
 
-/// Whether `value` is one of `values`, which are sorted and separated by commas. The search is binary, since there
-/// may be thousands of values.
+/// Whether `value` is one of `values`, which are sorted and separated by commas. The search is binary, since there may
+/// be thousands of values.
 fn is_among(values: &str, value: &str) -> bool {
     let (mut rest, value) = (values.as_bytes(), value.as_bytes());
     loop {
@@ -142,7 +143,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // A key or a list of values that is too long for 16 bits does not fit into a request.
+        // A key or a list of values that is too long for 16 bits is also too long for a request.
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });
@@ -163,7 +164,7 @@ mod tests {
         LabelSelector::parse(text).expect(text).matches(&labels(pairs))
     }
 
-    /// The selectors of the conformance trace. For each selector: which of the trace's six Leases it selects.
+    /// The selectors in the conformance trace, each with those of the trace's six Leases that it selects.
     #[test]
     fn selects_as_kube_apiserver_does() {
         let leases: Vec<(&str, Vec<(&str, &str)>)> = vec![
@@ -234,7 +235,7 @@ mod tests {
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }
 
-    /// Each value of a random set is found in the text of the set. No other value is found.
+    /// Each value in a random set is found in the text of that set. No other value is found.
     #[test]
     fn a_value_is_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(5);
@@ -258,7 +259,8 @@ mod tests {
         }
     }
 
-    /// A watch keeps its selector. So the selector must not take many times the memory of its text.
+    /// A watch holds its selector for as long as the watch lasts. So the memory of a selector must not be many times
+    /// its text.
     #[test]
     fn a_selector_takes_little_more_than_its_text() {
         let values = (0..2000).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
@@ -275,8 +277,9 @@ mod tests {
         }
     }
 
-    /// Goal: parsing and matching agree with the definition. Method: write random requirements as text, and match
-    /// random label sets. Compare the result with a naive matcher that follows the API's documentation.
+    /// Goal: parser and matcher agree with the definition of label selectors. Method: write random requirements as
+    /// text, and match random label sets. A naive matcher that follows the API's documentation gives the expected
+    /// results.
     #[test]
     fn agrees_with_a_naive_matcher() {
         const KEYS: &[&str] = &["a", "b", "c"];

@@ -1,8 +1,8 @@
 //! Parses the text of a label selector: its tokens, its grammar and the error messages.
 //!
-//! The grammar is that of Kubernetes ("Labels and Selectors"), with its special cases. An operator such as `in` is a
-//! value where a value is expected. An empty value is allowed. A NUL ends the text. Tokens are slices of the text.
-//! Parsing takes linear time, except that each list of values is sorted.
+//! The grammar is that of Kubernetes ("Labels and Selectors"), with its special cases. An operator such as `in` is an
+//! ordinary value where a value is expected. An empty value is allowed. A NUL ends the text. Tokens are slices of the
+//! text. The parser takes linear time, except for the sort of each list of values.
 
 use super::{Parsed, Rule};
 use crate::api_error::FieldError;
@@ -12,7 +12,7 @@ use crate::lease::validation::format::{
 };
 use std::collections::BTreeSet;
 
-/// Kind of a token, without its text.
+/// The kind of a token, such as a comma or a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     ClosedParenthesis,
@@ -32,11 +32,11 @@ enum Kind {
 
 type Token<'a> = (Kind, &'a str);
 
-/// Splits the text into tokens. At the end of the text, or at a NUL where a token could begin, returns
-/// [`Kind::EndOfString`].
+/// Splits the text into tokens. Returns [`Kind::EndOfString`] at the end of the text, or at a NUL where a token could
+/// begin.
 struct Lexer<'a> {
     text: &'a str,
-    /// Byte offset of the next token; always a character boundary.
+    /// Byte offset of the next token, which is always a character boundary.
     at: usize,
 }
 
@@ -60,12 +60,12 @@ impl<'a> Lexer<'a> {
         };
         let length = if matches!(kind, Kind::DoubleEquals | Kind::NotEquals) { 2 } else { 1 };
         let (symbol, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        // If a NUL follows directly after an operator, the NUL is consumed with the operator.
+        // If a NUL follows an operator directly, the lexer consumes the NUL together with the operator.
         self.at += length + usize::from(after.starts_with('\0'));
         (kind, symbol)
     }
 
-    /// Returns a word, which ends before white space, an operator or a NUL. Also consumes that NUL.
+    /// Returns a word. The word ends before white space, an operator or a NUL, and the lexer also consumes that NUL.
     fn word(&mut self, rest: &'a str) -> Token<'a> {
         const ENDS: [char; 12] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0'];
         let (word, after) = rest.split_at_checked(rest.find(ENDS).unwrap_or(rest.len())).unwrap_or((rest, ""));
@@ -78,14 +78,14 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// A recursive-descent parser that looks one token ahead.
+/// A recursive-descent parser with one token of lookahead.
 struct Parser<'a> {
     lexer: Lexer<'a>,
     next: Token<'a>,
     parsed: Parsed,
 }
 
-/// Parses a whole selector, or returns kube-apiserver's message for the first mistake.
+/// Parses a whole selector. Returns kube-apiserver's message about the first mistake as the error.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Parser::new(text).parse()
 }
@@ -97,14 +97,14 @@ impl<'a> Parser<'a> {
         Self { lexer, next, parsed: Parsed::default() }
     }
 
-    /// Takes the next token. The token at the end of the text is never used up.
+    /// Consumes and returns the next token. The token at the end of the text is never consumed.
     fn consume(&mut self) -> Token<'a> {
         let following = if self.next.0 == Kind::EndOfString { self.next } else { self.lexer.next_token() };
         std::mem::replace(&mut self.next, following)
     }
 
-    /// Returns the kind of the next token, where a key or a value is expected. There, `in` and `notin` are ordinary
-    /// words.
+    /// Returns the kind of the next token at a place where a key or a value is expected. There, `in` and `notin` are
+    /// ordinary words.
     fn next_kind(&self) -> Kind {
         as_value(self.next).0
     }
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         if !is_qualified_name(key) {
             return Err(invalid("<nil>", key, &qualified_name_complaints(key).join("; ")));
         }
-        // No operator may follow `!key`. The caller refuses any other text after the key.
+        // An operator must not follow `!key`. The caller refuses any other text after the key.
         match self.next_kind() {
             _ if negated => self.parsed.push(key, Rule::DoesNotExist, &[]),
             Kind::EndOfString | Kind::Comma => self.parsed.push(key, Rule::Exists, &[]),
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a list of values, and checks each value.
+    /// Parses a list of values in parentheses, and checks each value.
     fn value_list(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let values: Vec<&str> = self.values_in_parentheses()?.into_iter().collect();
         check_values(key, &values, false)?;
@@ -187,8 +187,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses values, up to and including the closing parenthesis. Where a comma has no value beside it, the value is
-    /// empty.
+    /// Parses values up to the closing parenthesis, which is consumed too. Where a comma has no value next to it, the
+    /// value is empty.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {
@@ -233,15 +233,16 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Converts a token to the token that it is where a key or a value is expected.
+/// Converts the tokens `in` and `notin` to words, for a place where a key or a value is expected.
 fn as_value((kind, text): Token<'_>) -> Token<'_> {
     (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
 }
 
-/// Maximum number of complaints about one list of values. kube-apiserver has no limit, but nobody reads more.
+/// Maximum number of complaints about one list of values. kube-apiserver has no such limit, but no user reads more
+/// complaints.
 const COMPLAINTS_MAX: usize = 64;
 
-/// Refuses invalid label values. With `numbers`, also refuses values that are not numbers.
+/// Checks that all values are valid label values. With `numbers`, also checks that all values are numbers.
 fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String> {
     let mut complaints = Vec::new();
     for (i, &value) in values.iter().enumerate() {
@@ -264,7 +265,7 @@ fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String>
     }
 }
 
-/// Writes a `field.Error` as one sentence.
+/// Formats a `field.Error` as one sentence.
 #[cold]
 fn invalid(field: &str, value: &str, detail: &str) -> String {
     let error = FieldError::invalid(field, value, detail);
@@ -349,8 +350,8 @@ mod tests {
         assert!(refusal(&format!("a in ({})", values.join(","))).len() < 64 * 1024);
     }
 
-    /// Goal: no text makes the parser panic or run without end. Method: all prefixes of a selector with many forms,
-    /// and random changes of it.
+    /// Goal: no text makes the parser panic or run forever. Method: all prefixes of a selector that has many forms, and
+    /// random changes of that selector.
     #[test]
     fn no_text_panics() {
         let good = "in in (in,,x, notin), !b,c==,d!=e , example.com/f notin (), g>1,h<2,ü";

@@ -1,35 +1,36 @@
-//! Parses expressions in CEL, the language of shard selectors. The parser keeps only as much detail as
-//! kube-apiserver's errors need.
+//! Parses expressions in CEL, the language of shard selectors. The result contains only the details that
+//! kube-apiserver's error messages need.
 //!
 //! kube-apiserver parses a selector with cel-go, without macros, and then examines the syntax tree. So this parser
-//! accepts any expression, and keeps only the parts that the examination uses. The grammar is cel-go's `CEL.g4`. For
-//! a syntax error, the message of cel-go's generated parser depends on the alternatives that the parser tried. For
-//! common mistakes, this parser has the same message. For any other mistake, its message names the token.
+//! accepts any expression, and its result contains only the parts that the examination uses. The grammar is cel-go's
+//! `CEL.g4`. For a syntax error, the message of cel-go's generated parser depends on the alternatives that cel-go
+//! tried. For common mistakes, this parser returns the same message. For any other mistake, the message names the
+//! token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 
-/// An expression.
+/// A CEL expression, with the details that kube-apiserver's error messages need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    /// A call of a function or an operator. An operator is a function with a name such as `_&&_`. The operands of an
-    /// operator are not kept.
+    /// A call of a function or an operator. An operator is a function with a name such as `_&&_`, and its operands are
+    /// dropped.
     Call {
         /// Name of the function.
         function: String,
         /// Arguments between the parentheses.
         args: Vec<Expr>,
     },
-    /// A name, including a leading dot.
+    /// A name, with its leading dot if it has one.
     Ident(String),
     /// `[…]`
     List,
-    /// A literal other than a string. The text is the literal's type in Go.
+    /// A literal that is not a string. The text is the literal's type in Go.
     Literal(&'static str),
     /// `{…}`
     Map,
     /// Two or more expressions, joined by `||`.
     Or(Vec<Expr>),
-    /// Names joined by dots. If the part before the first dot is not a name, only the kind of that part is kept.
+    /// Names joined by dots. If the part before the first dot is not a name, only the kind of that part is stored.
     Select(Result<String, u8>),
     /// `a.b{…}`
     Struct,
@@ -51,7 +52,8 @@ impl Expr {
         }
     }
 
-    /// Returns the path, if the expression is a path of names. Otherwise returns the kind of the expression.
+    /// Returns the path if the expression is a path of names. Otherwise returns the kind of the expression as the
+    /// error.
     pub(super) fn path(self) -> Result<String, u8> {
         match self {
             Self::Ident(name) => Ok(name),
@@ -68,7 +70,7 @@ impl Expr {
 /// Parses an expression.
 ///
 /// # Errors
-/// The message for the first mistake. A syntax error takes precedence over a mistake in a literal or a name.
+/// The message about the first mistake. A syntax error takes precedence over a mistake in a literal or a name.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     let mut parser = Parser { rest: text, token: Token::End, depth: 0, mistake: None };
     parser.advance()?;
@@ -94,7 +96,7 @@ enum Token<'a> {
     Uint(&'a str),
 }
 
-/// Signs. A longer sign comes before a shorter one that begins in the same way.
+/// All signs. A longer sign precedes a shorter sign with the same beginning.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*",
     "/", "%",
@@ -129,12 +131,12 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// A parser that looks one token ahead.
+/// A recursive-descent parser with one token of lookahead.
 struct Parser<'a> {
     /// Source after the current token.
     rest: &'a str,
     token: Token<'a>,
-    /// Number of expressions around the current token.
+    /// Number of nested expressions that contain the current token.
     depth: usize,
     /// The first mistake that is not a syntax error.
     mistake: Option<String>,
@@ -197,14 +199,14 @@ impl Parser<'_> {
         self.member()
     }
 
-    /// Whether the current token is the minus sign of a number. In cel-go, this sign belongs to the literal.
+    /// Whether the current token is the minus sign of a number. In cel-go, such a sign belongs to the literal.
     fn is_at_negative(&self) -> bool {
         let is_number = |token| matches!(token, Token::Float(_) | Token::Int(_));
         self.token == Token::Sign("-") && token(skipped(self.rest)).is_some_and(|(token, _)| is_number(token))
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // The fields `{…}` of a message may follow only a path of names.
+        // The fields of a message, `{…}`, may follow only a path of names.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {
@@ -323,7 +325,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses expressions separated by commas, and the closing bracket after them.
+    /// Parses expressions separated by commas, and consumes the closing bracket after them.
     fn list(
         &mut self,
         close: &'static str,
@@ -377,7 +379,7 @@ impl Parser<'_> {
         unexpected(self.token, expected)
     }
 
-    /// Returns the error if the current token is not `wanted`. `expected` is the text for it in the message.
+    /// Returns the error for a current token other than `wanted`. `expected` is the text of `wanted` in the message.
     fn missing(&self, wanted: Token<'_>, expected: &str) -> String {
         match (self.token, token(skipped(self.rest))) {
             (Token::End, _) if expected.len() == 3 => format!("Syntax error: missing {expected} at '<EOF>'"),
@@ -388,7 +390,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads the next token.
+    /// Consumes the current token, and parses the next one.
     fn advance(&mut self) -> Result<(), String> {
         self.rest = skipped(self.rest);
         let (token, len) = token(self.rest).ok_or_else(|| {
@@ -419,7 +421,7 @@ fn unexpected(token: Token<'_>, expected: &str) -> String {
 const EXPRESSION: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
                           NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// Returns `rest` without blanks and comments at its start.
+/// Returns `rest` without the blanks and comments at its start.
 fn skipped(mut rest: &str) -> &str {
     loop {
         rest = rest.trim_start_matches(['\t', ' ', '\r', '\n', '\u{c}']);
@@ -456,7 +458,7 @@ fn token(rest: &str) -> Option<(Token<'_>, usize)> {
     })
 }
 
-/// Returns the number at the beginning of `rest`, and its length.
+/// Returns the number at the start of `rest`, and its length in bytes.
 fn number(rest: &str) -> Option<(Token<'_>, usize)> {
     let digits = |from: usize| rest.bytes().skip(from).take_while(u8::is_ascii_digit).count();
     let with_unit = |len: usize| match rest.as_bytes().get(len) {
@@ -486,8 +488,8 @@ fn number(rest: &str) -> Option<(Token<'_>, usize)> {
     }
 }
 
-/// Returns the length of the string literal at the start of `text`, including its quotes. Returns `None` if the
-/// literal does not end.
+/// Returns the length of the string literal at the start of `text`, including its quotes, in bytes. Returns `None` if
+/// the closing quote is missing.
 fn string_len(text: &str) -> Option<usize> {
     let is_raw = text.starts_with(['r', 'R']);
     let body = &text[usize::from(is_raw)..];
@@ -533,7 +535,7 @@ fn unquoted(literal: &str) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Returns the code point that an escape sequence means, and the length of the sequence without its backslash.
+/// Returns the code point of an escape sequence, and the length of the sequence without its backslash, in bytes.
 fn escape(text: &str) -> Option<(u32, usize)> {
     let first = text.chars().next()?;
     let (radix, digits) = match first {

@@ -1,7 +1,7 @@
 //! Shard selectors (KEP-5866): `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
 //!
-//! A shard selector hashes one field of a Lease, and selects the Lease if the hash is in one of the selector's
-//! ranges. Several clients can divide the range of all hashes. They then also divide the Leases.
+//! A shard selector hashes one field of a Lease, and selects the Lease if the hash is in one of the selector's ranges.
+//! If several clients divide the range of all hashes among themselves, they also divide the Leases.
 
 mod cel;
 
@@ -11,16 +11,16 @@ use crate::lease::ObjectMeta;
 use cel::Expr;
 use std::ops::RangeInclusive;
 
-/// A shard selector: ranges of hashes of one field.
+/// A shard selector: one field of a Lease, and ranges of the hashes of this field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardSelector {
     field: ShardField,
-    /// Ranges of the selected hashes. The ranges are sorted and do not overlap.
+    /// Ranges of the selected hashes, sorted and without overlap.
     ranges: Box<[RangeInclusive<u64>]>,
     text: Box<str>,
 }
 
-/// The field whose value is hashed.
+/// The field of a Lease whose value is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShardField {
     /// `metadata.namespace`
@@ -29,19 +29,19 @@ pub enum ShardField {
     Uid,
 }
 
-/// The hash of a field. The ring is the set of all hashes.
+/// The hash of a field's value. The set of all hashes is called the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardHash(u64);
 
-/// A part of the ring: all hashes with the same first 6 bits.
+/// A part of the ring of hashes: all hashes with the same first 6 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingPart(u8);
 
 impl ShardField {
-    /// All fields.
+    /// All fields that a shard selector can hash.
     pub const ALL: [Self; 2] = [Self::Namespace, Self::Uid];
 
-    /// Returns the hash of the field.
+    /// Returns the hash of the field's value in this metadata.
     #[must_use]
     pub fn hash(self, meta: &ObjectMeta) -> ShardHash {
         ShardHash(fnv_1a(match self {
@@ -63,7 +63,7 @@ impl ShardField {
 }
 
 impl ShardHash {
-    /// Returns the part of the ring that has this hash.
+    /// Returns the part of the ring that contains this hash.
     #[must_use]
     pub fn part(self) -> RingPart {
         RingPart((self.0 >> (u64::BITS - PART_BITS)) as u8)
@@ -71,10 +71,10 @@ impl ShardHash {
 }
 
 impl ShardSelector {
-    /// Parses a selector.
+    /// Parses the text of a selector.
     ///
     /// # Errors
-    /// kube-apiserver's message for the first mistake, with the status 500 (apiserver `sharding`, `Parse`).
+    /// kube-apiserver's message about the first mistake, with the status 500 (apiserver `sharding`, `Parse`).
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let ranges = parse(text)
             .map_err(|reason| ApiError::Unclassified { message: format!("invalid shard selector: {reason}") })?;
@@ -84,7 +84,7 @@ impl ShardSelector {
         Ok(Self { field, ranges: without_overlap(ranges).into(), text: text.into() })
     }
 
-    /// Returns the selector as kube-apiserver writes it.
+    /// Returns the selector in kube-apiserver's normalized form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -96,34 +96,34 @@ impl ShardSelector {
         self.field
     }
 
-    /// Whether the object with this metadata is selected.
+    /// Whether the selector selects an object with this metadata.
     #[must_use]
     pub fn matches(&self, meta: &ObjectMeta) -> bool {
         self.has(self.field.hash(meta))
     }
 
-    /// Whether an object is selected if its field has this hash.
+    /// Whether the selector selects an object whose field has this hash.
     #[must_use]
     pub fn has(&self, hash: ShardHash) -> bool {
         let at = self.ranges.partition_point(|range| *range.end() < hash.0);
         self.ranges.get(at).is_some_and(|range| range.contains(&hash.0))
     }
 
-    /// Returns the parts of the ring that have selected hashes, in order.
+    /// Returns the parts of the ring that contain selected hashes, in ascending order.
     pub fn parts(&self) -> impl Iterator<Item = RingPart> {
         let part = |hash| ShardHash(hash).part().0;
         let mut last = None;
         self.ranges.iter().flat_map(move |range| {
             let (start, end) = (part(*range.start()), part(*range.end()));
-            // One range may end in the part in which the next range begins.
+            // One range may end in the part of the ring in which the next range begins.
             let is_known = last.replace(end) == Some(start);
             (start..=end).skip(usize::from(is_known)).map(RingPart)
         })
     }
 }
 
-/// Number of leading bits of a hash that determine its part of the ring. With more bits, fewer watchers of other
-/// shards are tested for each change. But a watcher of a large shard then takes more memory.
+/// Number of leading bits of a hash that determine its part of the ring. With more bits, fewer watchers of other shards
+/// are examined for each change. But a watcher of a large shard takes more memory.
 const PART_BITS: u32 = 6;
 
 /// Returns the FNV-1a hash of 64 bits (draft-eastlake-fnv).
@@ -131,7 +131,7 @@ fn fnv_1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Sorts the ranges, and joins ranges that overlap or touch.
+/// Sorts the ranges, and joins ranges that overlap or adjoin.
 fn without_overlap(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u64>> {
     ranges.sort_unstable_by_key(|range| *range.start());
     let mut merged: Vec<RangeInclusive<u64>> = Vec::new();
@@ -146,7 +146,7 @@ fn without_overlap(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u
     merged
 }
 
-/// The content of one `shardRange(…)`.
+/// The arguments of one call of `shardRange`.
 #[derive(Debug)]
 struct ShardRange {
     field: ShardField,
@@ -159,7 +159,7 @@ impl ShardRange {
         format!("shardRange({path}, '0x{start:016x}', '0x{end:016x}')")
     }
 
-    /// Reads the arguments of `shardRange`.
+    /// Parses the arguments of a call of `shardRange`.
     fn of(args: Vec<Expr>) -> Result<Self, String> {
         let [field, start, end] = <[Expr; 3]>::try_from(args)
             .map_err(|args| format!("shardRange() requires exactly 3 arguments, got {}", args.len()))?;
@@ -176,14 +176,14 @@ impl ShardRange {
         if start >= end {
             return Err(format!("shard range start 0x{start:016x} must be less than end 0x{end:016x}"));
         }
-        // The start is less than the end, and the end is at most 2^64. So the start and the last hash both fit in 64
-        // bits.
+        // The start is less than the end, and the end is at most 2^64. So the start and the last hash of the range both
+        // fit in 64 bits.
         let below = |bound: u128| u64::try_from(bound).unwrap_or(u64::MAX);
         Ok(Self { field, hashes: below(start)..=below(end - 1) })
     }
 }
 
-/// Parses the ranges of a selector. There is at least one range, and all ranges must be of the same field.
+/// Parses the ranges of a selector. There must be at least one range, and all ranges must be of the same field.
 fn parse(text: &str) -> Result<Vec<ShardRange>, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -200,7 +200,7 @@ fn parse(text: &str) -> Result<Vec<ShardRange>, String> {
     Ok(ranges)
 }
 
-/// Appends the ranges that an expression contains.
+/// Appends the ranges in an expression to `ranges`.
 fn collect(expr: Expr, ranges: &mut Vec<ShardRange>) -> Result<(), String> {
     match expr {
         Expr::Or(terms) => terms.into_iter().try_for_each(|term| collect(term, ranges)),
@@ -215,7 +215,7 @@ fn collect(expr: Expr, ranges: &mut Vec<ShardRange>) -> Result<(), String> {
     }
 }
 
-/// Reads the start or the end of a range: 16 hexadecimal digits, or 2^64.
+/// Parses the start or the end of a range: 16 hexadecimal digits, or 2^64.
 fn bound(expr: &Expr, name: &str) -> Result<u128, String> {
     let text = match expr {
         Expr::Text(text) => text,

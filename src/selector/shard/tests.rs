@@ -134,8 +134,8 @@ fn mistakes_are_told_in_kube_apiservers_words() {
     }
 }
 
-/// kube-apiserver's message depends on the alternatives that its generated parser tried. This server's message has
-/// only the same beginning.
+/// kube-apiserver's message depends on the alternatives that its generated parser tried. This server's message only
+/// begins with the same words.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
@@ -192,8 +192,8 @@ fn a_range_has_its_start_and_not_its_end() {
     assert!(!parsed(&of_foobar.replace("namespace", "uid")).matches(&meta));
 }
 
-/// Goal: a hash is selected only if the selector returns the part of the ring with this hash. Each part is returned
-/// once. Method: compare random ranges, and hashes near their ends, with the ranges as they were drawn.
+/// Goal: if the selector selects a hash, it also returns the part of the ring that contains the hash. It returns each
+/// part once. Method: compare random ranges, and hashes near their ends, with the ranges as they were drawn.
 #[test]
 fn a_selector_names_the_parts_of_its_hashes_once_each() {
     let mut rng = fastrand::Rng::with_seed(11);

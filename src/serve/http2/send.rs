@@ -87,8 +87,8 @@ impl Http2 {
     }
 
     /// Makes room for `bytes` more of unsent responses: resets the streams with more unsent bytes, the largest first. A
-    /// front proxy's connection carries the responses of all its clients, so the clients that read must not lose theirs.
-    /// Returns false if there is no room although no stream has more.
+    /// front proxy's connection carries the responses of all its clients, so the clients that read must not lose
+    /// theirs. Returns false if there is no room although no stream has more.
     pub(super) fn make_room_for_unsent(&mut self, bytes: usize, service: &mut Service, output: &mut Vec<u8>) -> bool {
         while !self.may_keep_unsent(bytes, service) {
             let unsent = |stream: &StreamWork| match &stream.work {

@@ -1,5 +1,6 @@
-//! Prints the bytes that a Lease, an idle connection and a watcher take, as requested from the allocator. The number of
-//! Leases is 1,000,000, or the argument. Sockets, TLS and the allocator's overhead are not included.
+//! Prints the memory that each Lease, each idle connection and each watcher takes, in bytes requested from the
+//! allocator. The number of Leases is 1,000,000, or the argument. Sockets, TLS and the allocator's overhead are not
+//! included.
 
 use perf_instructions::memory;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};

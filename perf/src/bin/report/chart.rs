@@ -1,5 +1,5 @@
-//! Two kinds of charts as SVG: bars, and lines over a logarithmic axis. Colours follow the reader's scheme, light or
-//! dark.
+//! Two kinds of charts as SVG: bars, and lines over a logarithmic x axis. Colours follow the reader's colour scheme,
+//! light or dark.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use std::fmt::Write as _;
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) value: f64,
-    /// Whether the bar belongs to a server of the comparison, and not to this project's server.
+    /// Whether the bar shows another server than this project's server.
     pub(crate) is_other: bool,
 }
 
-/// One line. Its x values are positive.
+/// One line of a line chart. The x values of its points are positive.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) label: String,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Draws horizontal bars with their values.
+/// Returns a chart of horizontal bars, each with its value.
 pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let height = TOP + BAR * whole(bars.len()) + MARGIN;
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
@@ -52,7 +52,7 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     out
 }
 
-/// Draws lines over a logarithmic x axis. The y axis starts at 0.
+/// Returns a chart of lines over a logarithmic x axis. The y axis starts at 0.
 pub(crate) fn lines(title: &str, x_label: &str, unit: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let most = points().map(|point| point.1).fold(0.0, f64::max);
@@ -132,7 +132,7 @@ fn head(title: &str, height: f64) -> String {
     )
 }
 
-/// Formats a number with its significant digits.
+/// Formats a number with about three significant digits.
 fn figure(value: f64) -> String {
     match value {
         _ if value >= 1_000_000.0 => format!("{:.3}M", value / 1_000_000.0).replace(".000M", "M"),
@@ -142,7 +142,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Returns the next higher step of the axis: 1, 2, 2.5 or 5 times a power of ten.
+/// Rounds the distance of two ticks up to 1, 2, 2.5 or 5 times a power of ten.
 fn round_step(value: f64) -> f64 {
     let power = 10_f64.powf(value.max(1e-9).log10().floor());
     [1.0, 2.0, 2.5, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value).unwrap_or(10.0 * power)

@@ -1,7 +1,7 @@
-//! Turns a file of results into charts and a table.
+//! Turns a results file of perf/run into charts and a table.
 //!
-//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. The text outside the
-//! markers stays.
+//! Writes docs/performance/*.svg, and the table between two markers in docs/performance.md. The text outside the
+//! markers stays unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ fn run(file: &Path) -> Result<String, String> {
     let summary = Summary::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
     let charts = charts(&summary);
     let page = fs::read_to_string(PAGE).map_err(|e| format!("{PAGE}: {e}"))?;
-    // This check precedes all writing: charts without their page would be worse than none.
+    // This check comes before all writing: new charts beside an old page would be worse than no charts.
     let page = replaced(&page, &section(&summary, file, &charts)).ok_or_else(|| {
         format!("{PAGE}: expected the markers {BEGIN:?} and {END:?} in this order, each on its own line")
     })?;
@@ -71,23 +71,23 @@ fn run(file: &Path) -> Result<String, String> {
     Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), summary.rows.len(), charts.len()))
 }
 
-/// Replaces the text between the markers of the page.
+/// Returns the page with `section` in place of the text between the markers; `None` without the markers.
 fn replaced(page: &str, section: &str) -> Option<String> {
     let (before, rest) = page.split_once(&format!("{BEGIN}\n"))?;
     let (_, after) = rest.split_once(END)?;
     Some(format!("{before}{BEGIN}\n{section}{END}{after}"))
 }
 
-/// A chart beside the table.
+/// A chart above the table of docs/performance.md.
 #[derive(Debug)]
 struct Chart {
-    /// Name of the file, without the extension.
+    /// Name of the chart's file, without the extension.
     name: &'static str,
     title: &'static str,
     svg: String,
 }
 
-/// Returns each chart that has figures.
+/// Returns the charts for which the summary has figures.
 fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts = Vec::new();
     let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
@@ -139,7 +139,7 @@ fn charts(summary: &Summary) -> Vec<Chart> {
     charts
 }
 
-/// Returns the text between the markers.
+/// Returns the text of docs/performance.md between the markers.
 fn section(summary: &Summary, file: &Path, charts: &[Chart]) -> String {
     let mut out = String::new();
     _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", summary.context_words(), file.display(), summary.run_words());

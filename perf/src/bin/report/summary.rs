@@ -9,12 +9,12 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
-    /// Context of each run, in the order of the file. A file may hold several runs of different scenarios.
+    /// Context of each run in the file, in the order of the file. A file may contain runs of different scenarios.
     runs: Vec<Context>,
 }
 
 impl Summary {
-    /// Summarizes the lines of a file.
+    /// Summarizes the lines of a results file.
     pub(crate) fn of(text: &str) -> Result<Self, String> {
         let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
         let lines = lines.map(|(line, number)| serde_json::from_str(line).map_err(|e| format!("line {number}: {e}")));
@@ -47,7 +47,7 @@ impl Summary {
         format!("{machine}; {apart}{together}. Medians over the rounds, with minimum and maximum in brackets.")
     }
 
-    /// Lists the commands of the runs, with their commits.
+    /// Lists the commands of the runs, each with the commit of its work tree.
     pub(crate) fn run_words(&self) -> String {
         let words = self.runs.iter().map(|run| {
             let changed = if run.commit.changed == Some(true) { " with changes" } else { "" };
@@ -58,7 +58,8 @@ impl Summary {
     }
 }
 
-/// Checks that all runs have the same commit, machine and cores. Otherwise a row would mix different origins.
+/// Checks that all runs have the same commit, machine and cores. Otherwise one table would mix figures of different
+/// origins.
 fn check_one_tree(runs: &[Context]) -> Result<(), String> {
     let Some((first, others)) = runs.split_first() else { return Ok(()) };
     let is_alike =
@@ -101,7 +102,8 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Returns the name of the scenario. The name of a server other than [`OURS`] is added, except for floors.
+/// Returns the label of a row: the name of the scenario. The name of a server other than [`OURS`] is added, except for
+/// floors.
 pub(crate) fn label(row: &Row) -> String {
     if row.subject == OURS || row.group == "floor" {
         row.scenario.clone()

@@ -1,4 +1,4 @@
-//! The measurement of each scenario, once in each call.
+//! Measures scenarios: each call measures one scenario in one round.
 
 use crate::lab::{Aim, Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
@@ -8,14 +8,15 @@ use perf::ALL_OURS;
 use perf::results::{Latency, Measurement};
 use std::time::Duration;
 
-/// The servers that last for the whole run, and facts measured on them.
+/// The servers that run during the whole run of perf/run, and facts measured on them.
 #[derive(Debug)]
 pub(crate) struct Bench<'l> {
     lab: &'l Lab,
-    /// Our servers, one for each storage.
+    /// Instances of this project's server, one for each storage.
     shared: Vec<Server>,
     others: Vec<Server>,
-    /// Bytes of a Lease in JSON, as our server wrote it last. The responses of a floor have the same length.
+    /// Size of a Lease in JSON, in bytes, as this project's server wrote it last. The responses of a floor have the
+    /// same size.
     body_bytes: usize,
 }
 
@@ -26,7 +27,7 @@ impl<'l> Bench<'l> {
         Ok(Self { lab, shared: shared?, others, body_bytes: BODY_BYTES })
     }
 
-    /// Measures one scenario once. `tell` gets each measurement.
+    /// Measures one scenario in one round. Each measurement is passed to `tell`.
     pub(crate) fn run(&mut self, scenario: &Scenario, tell: impl FnMut(Measurement)) -> Result<(), Stop> {
         let outcome = self.measure(scenario, tell);
         let recorded = self.lab.end_recording();
@@ -92,7 +93,7 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// Measures a scenario on a fresh server once.
+    /// Measures one scenario in one round, on a server that is started for this measurement.
     fn measure_fresh(
         &mut self,
         scenario: &Scenario,
@@ -139,13 +140,14 @@ impl<'l> Bench<'l> {
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
                 arguments.extend(streams.iter().flat_map(|streams| flags(&[("--streams", *streams)])));
                 let told = self.lab.load_aimed(&server, Aim::All, *wire, &arguments).ok_or("no TLS")??;
-                // Each error belongs to one row: read errors to the reads, all others to the renewals.
+                // Each error counts in one row: errors of reads in the row of reads, all others in the row of renewals.
                 let read_errors = errors_of(&told.json, "read");
                 let renewals = of_nodes(group, name.clone(), &server.name, "renew", &told);
                 tell(Measurement { errors: renewals.errors - read_errors, ..renewals });
                 if *reads {
                     let read = of_nodes(group, format!("{name}-read"), &server.name, "read", &told);
-                    // The server's processor time is a mean over both verbs. Only the row of renewals shows it.
+                    // The server's processor time for each request is a mean over reads and renewals. Only the row of
+                    // renewals shows it.
                     tell(Measurement { errors: read_errors, cpu_us: None, ..read });
                 }
             }
@@ -153,14 +155,14 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// Adds the flags for the durations of this run.
+    /// Adds the flags for the durations of warm-up and measurement of this run.
     fn timed(&self, arguments: &[String]) -> Vec<String> {
         let duration = format!("{}ms", self.lab.duration.as_millis());
         let times = ["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned);
         arguments.iter().cloned().chain(times).collect()
     }
 
-    /// Adds the flags for the rate, and for a duration long enough for the 99.9th percentile.
+    /// Adds the flags for the request rate, and for a measured time that is long enough for the 99.9th percentile.
     fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
         let duration = format!("{}s", self.paced_duration().as_secs());
@@ -184,7 +186,7 @@ impl<'l> Bench<'l> {
             |arguments: Vec<String>| self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".into()));
         let told = load(bench("create", leases))?;
         let memory = told.json["server_memory_kib"].clone();
-        // Memory of a Lease and of the event of its creation, which the event log still holds.
+        // Memory of a Lease and of the event of its creation, which is still in the event log.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
         let created = of_bench(group, &format!("create-{leases}"), &server.name, "Lease", told);
@@ -251,14 +253,15 @@ impl<'l> Bench<'l> {
             }
             let errors_beside = errors_in(&told.json["beside"]);
             let mut measured = of_bench(group, &format!("stall-{name}"), &server.name, "request", told);
-            // The server's processor time includes the other work, so it is not that of the renewals.
+            // The server's processor time includes the work for the load beside the renewals. So it is no figure of the
+            // renewals.
             if name != "alone" {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // Without other work, perhaps no turn leaves work to the next turn.
+                // Without other load, perhaps no turn of the event loop leaves work to the next turn.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,
@@ -266,7 +269,7 @@ impl<'l> Bench<'l> {
                     per_second: None,
                     cpu_us: None,
                     latency,
-                    // A turn of more than a second is above the last bound, so it counts as an error.
+                    // A turn of more than a second is above the last bound of the histogram. It counts as an error.
                     errors: u64::from(longest.is_infinite()),
                     ..measured.clone()
                 });
@@ -276,20 +279,20 @@ impl<'l> Bench<'l> {
     }
 }
 
-/// Builds the measurement of one verb from the result of simulated nodes.
+/// Builds the measurement of one verb, `renew` or `read`, from the result of a load of simulated nodes.
 fn of_nodes(group: &'static str, scenario: String, subject: &str, verb: &str, told: &Told) -> Measurement {
     let row = &told.json["verbs"][verb];
     let measured = of_bench(group, &scenario, subject, "request", told.clone());
     Measurement { per_second: row["per_second"].as_f64(), latency: latency_in(row), ..measured }
 }
 
-/// Returns the bytes of a Lease in JSON, if the load used JSON.
+/// Returns the size of a Lease in JSON, in bytes; `None` if the load did not use JSON.
 fn json_bytes(told: &Told) -> Option<usize> {
     let bytes = told.json["body_bytes"].as_u64().filter(|&bytes| bytes > 0);
     bytes.filter(|_| told.json["media_type"] == "application/json").and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// Bytes of the load generator's Lease in JSON, until a server has returned one.
+/// Size of the load generator's Lease in JSON, in bytes. It is used until a server has returned a Lease.
 const BODY_BYTES: usize = 803;
 
 #[cfg(test)]

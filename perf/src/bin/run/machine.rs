@@ -1,4 +1,4 @@
-//! The machine and the commit of a measurement. Without them figures mean nothing.
+//! The machine and the commit of a run. Without them, the figures of a run mean nothing.
 
 use perf::results::{Commit, Machine};
 use std::fs;
@@ -30,7 +30,7 @@ fn cores_in(list: &str) -> Vec<u32> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns processor, cores, memory and kernel.
+/// Returns the machine's processor, cores, memory and kernel.
 pub(crate) fn machine() -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));

@@ -1,9 +1,10 @@
-//! Measures the server under load and reports what each request costs. Server and load have a core each, or share both
-//! cores.
+//! Measures the server under load, and reports the processor time and latency of each kind of request. Server and load
+//! have a core each, or share both cores.
 //!
-//! [`scenario`] has the scenarios, [`lab`] starts servers and loads, and [`measurement`] makes a table of the results.
-//! [`perf::results`] is the format of the result files. Each round runs every scenario once, so that changes of the
-//! machine's speed affect all scenarios alike. The table shows medians over the rounds.
+//! [`scenario`] defines the scenarios, and [`mod@bench`] measures them. [`lab`] starts servers and loads.
+//! [`measurement`] turns the loads' results into measurements and a table. [`perf::results`] defines the format of the
+//! results files. Each round measures every scenario once, so that changes of the machine's speed affect all scenarios
+//! alike. The table shows medians over the rounds.
 
 #![forbid(unsafe_code)]
 
@@ -38,13 +39,13 @@ use time::OffsetDateTime;
 /// Measures the server on one core under load from another; scenarios named -together share both cores.
 ///
 /// For each scenario, prints requests per second, latencies, the server's processor time for each request, its memory,
-/// and the limit. The kernel accounts the processor time. Appends one line of JSON for each measurement to
+/// and the limit. The processor time is from the kernel's accounting. Appends one line of JSON for each measurement to
 /// perf/results/NAME.jsonl. An interrupted run prints what it has measured. Exit status: 0 for success; 1 if a scenario
 /// failed or had errors, or if the run was interrupted; 2 for wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf/run", version, max_term_width = 120)]
 struct Args {
-    /// Names of scenarios or groups, or their beginnings [default: all]
+    /// Names of scenarios or of groups of scenarios, or the beginnings of names [default: all]
     scenarios: Vec<String>,
 
     /// Lists the scenarios and exits
@@ -68,12 +69,12 @@ struct Args {
     #[arg(long, value_name = "CORE,CORE", value_parser = parse_cores)]
     cores: Option<Cores>,
 
-    /// First port on 127.0.0.1 to try
+    /// First port on 127.0.0.1 that is tried for a server
     #[arg(long, value_name = "PORT", default_value_t = 29_440, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
-    /// Server program to measure; results name the commit of the work tree, not of this program [default: the one that
-    /// was built with this program]
+    /// Server program to measure. Results name the commit of the work tree, not of this program [default: the
+    /// coordination-apiserver that was built together with perf/run]
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 
@@ -81,7 +82,8 @@ struct Args {
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', default_value = "memory,disk")]
     storage: Vec<Storage>,
 
-    /// Number of replicas with --storage etcd. The load is on the first replica, and that of simulated nodes on all
+    /// Number of replicas with --storage etcd. The first replica receives the load; with simulated nodes, all replicas
+    /// do
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     replicas: u8,
 
@@ -94,8 +96,8 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Another running server for renewals and reads in the same rounds. The processor time of these processes counts,
-    /// for example kube-apiserver's and etcd's
+    /// Another running server, whose renewals and reads are measured in the same rounds. The processes whose processor
+    /// time counts follow the URL, for example kube-apiserver and etcd
     #[arg(long, value_name = "NAME=URL,PID[,PID...]", value_parser = parse_against)]
     against: Vec<Against>,
 
@@ -115,25 +117,25 @@ struct Args {
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with = "quick")]
     name: Option<String>,
 
-    /// Records the use of the server's processor time with perf(1), in one round of one scenario, into this file; for
-    /// perf/flamegraph
+    /// Records with perf(1) where the server spends its processor time, in one round of one scenario, into this file;
+    /// for perf/flamegraph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "against"])]
     record: Option<PathBuf>,
 }
 
-/// Storage of a server.
+/// The storage of the server's Leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Storage {
-    /// On disk.
+    /// On disk (`--storage disk`).
     Disk,
-    /// In etcd, shared by several replicas.
+    /// In etcd, which several replicas share (`--storage etcd`).
     Etcd,
-    /// In memory.
+    /// In memory (`--storage memory`).
     Memory,
 }
 
 impl Storage {
-    /// Name of a server with this storage in the results.
+    /// Returns the name of a server with this storage in the results.
     fn subject(self) -> &'static str {
         match self {
             Self::Disk => OURS_ON_DISK,
@@ -159,7 +161,7 @@ struct Cores {
 }
 
 impl Cores {
-    /// Returns the first two cores that this process may use, or one for both if there is only one.
+    /// Returns the first two cores that this process may use. If there is only one core, server and load share it.
     fn first() -> Self {
         let cores = machine::cores();
         let core = |place: usize| cores.get(place).or_else(|| cores.first()).copied().unwrap_or(0);
@@ -178,7 +180,7 @@ fn parse_cores(text: &str) -> Result<Cores, String> {
     }
 }
 
-/// Parses the name of a results file. It must not leave the folder of results.
+/// Parses the name of a results file. The file must be in the folder of results.
 fn parse_name(text: &str) -> Result<String, String> {
     let is_within = Path::new(text).components().all(|part| matches!(part, Component::Normal(_)));
     if text.is_empty() || text.ends_with('/') || !is_within {
@@ -187,7 +189,7 @@ fn parse_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Shorter durations give no useful figure; longer ones are most likely a mistake.
+/// Limits of `--duration`. Shorter durations give no useful figure; longer durations are most likely a mistake.
 const TIME_MIN: Duration = Duration::from_millis(100);
 const TIME_MAX: Duration = Duration::from_secs(1_000);
 
@@ -261,7 +263,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks that the processes and files of `--against` and its other flags exist.
+/// Checks that the processes and files that `--against` and its related flags name exist.
 fn check_against(args: &Args) -> Result<(), String> {
     for Against { name, pids, .. } in &args.against {
         if let Some(pid) = pids.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
@@ -276,9 +278,10 @@ fn check_against(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `name` means the scenario: its name, its group, or else the beginning of its name.
+/// Whether `name` on the command line means the scenario. `name` is the scenario's name or group, or else the beginning
+/// of its name.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    // A floor belongs to its scenario. Both may be in another group than `floor`.
+    // A floor is measured together with its scenario. Both may be in another group than `floor`.
     let is_of_floors = |scenario: &Scenario| {
         name == "floor" && FLOORS.iter().any(|&(ours, floor, _)| [ours, floor].contains(&scenario.name.as_str()))
     };
@@ -286,7 +289,7 @@ fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
-/// Checks that these are one scenario that can be recorded.
+/// Checks that these are a single scenario, and that it can be recorded.
 fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
     match scenarios {
         [one] if one.kind.can_be_recorded() => Ok(()),
@@ -295,9 +298,10 @@ fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
     }
 }
 
-/// Runs the measurements. Returns whether all went well.
+/// Runs the measurements. Returns whether all scenarios were measured without errors.
 fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
-    // Servers and loads are processes in their own groups. They must end with this program.
+    // Servers and loads run in their own process groups, so signals of the terminal do not reach them. This program
+    // must end them.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(|e| format!("cannot handle signals: {e}"))?;
@@ -328,7 +332,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
             _ = writeln!(std::io::stderr(), "{progress}");
             let mut measurements: Vec<Measurement> = Vec::new();
             let outcome = bench.run(scenario, |measurement| {
-                // Two measurements may be of one load.
+                // Two measurements may come from one run of the load generator.
                 if measurements.last().is_none_or(|last| last.told != measurement.told) {
                     for words in Told::first_words(&measurement.told) {
                         complain(&format!("{}: {words}", measurement.scenario));
@@ -375,17 +379,18 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     if lab.is_interrupted() {
         complain("interrupted");
     }
-    // A run without any result has failed.
+    // A run that measured nothing has failed.
     Ok(failed.is_empty() && !table.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
-/// Describes the processor time of our server relative to the floors: for each request, medians of the rounds.
+/// Describes the processor time of this project's server for each request as a multiple of the floors' processor time.
+/// The figures are medians over the rounds.
 fn ratios(table: &Table) -> Vec<String> {
     let names = ["names-other", "names-own"].map(|beside| (beside, "names-0", OURS));
     FLOORS.into_iter().chain(names).filter_map(|(ours, floor, subject)| table.ratio(ours, (floor, subject))).collect()
 }
 
-/// Opens the results file.
+/// Opens the results file; `None` if the run writes none.
 fn results_file(args: &Args, commit: &str) -> Result<Option<(PathBuf, std::fs::File)>, String> {
     let name = match &args.name {
         Some(name) => name.clone(),

@@ -1,4 +1,4 @@
-//! Results of loads as measurements and in the table.
+//! Builds measurements from the results of loads, and the table of all measurements.
 
 use perf::OURS;
 use perf::results::{Latency, Measurement};
@@ -6,7 +6,7 @@ use perf::row::{Row, rows};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Builds a measurement from a result of `loadgen bench`, per request or per event.
+/// Builds a measurement from the result of `loadgen bench`. Its figures are for each request or for each event.
 pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, told: Told) -> Measurement {
     let Told { json: told, command } = told;
     let is_event = unit == "event";
@@ -34,13 +34,13 @@ pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, t
     }
 }
 
-/// Reads the latencies of a result.
+/// Returns the latencies in a result of a load.
 pub(crate) fn latency_in(told: &Value) -> Latency {
     let ms = |key: &str| told[key].as_f64();
     Latency { ms_p50: ms("ms_p50"), ms_p99: ms("ms_p99"), ms_p99_9: ms("ms_p99_9"), ms_max: ms("ms_max") }
 }
 
-/// Result of a load, and its command line.
+/// The result of a load in JSON, and the load's command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) json: Value,
@@ -48,25 +48,26 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Parses the output of a load, if it is JSON.
+    /// Parses the standard output of a load; `None` if it is not JSON.
     pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Self> {
         let json = serde_json::from_slice(stdout).ok()?;
         Some(Self { json, command })
     }
 
-    /// Returns descriptions of the first errors and violations, of the load and of the work beside it.
+    /// Returns descriptions of the first errors and violations, of a load and of the load beside it.
     pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
         let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
         lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str)
     }
 }
 
-/// Number of errors and violations in a result.
+/// Returns the number of errors and violations in the result of a load.
 pub(crate) fn errors_in(told: &Value) -> u64 {
     errors_of(told, "") + told["violations"].as_u64().unwrap_or(0)
 }
 
-/// Number of errors whose kind begins with `verb`. Errors of simulated nodes begin with the verb.
+/// Returns the number of errors whose kind begins with `verb`. In results of simulated nodes, the kind of an error
+/// begins with the verb.
 pub(crate) fn errors_of(told: &Value, verb: &str) -> u64 {
     let errors = told["errors"].as_object().into_iter().flatten();
     errors.filter(|(kind, _)| kind.starts_with(verb)).filter_map(|(_, count)| count.as_u64()).sum()
@@ -87,19 +88,19 @@ impl Table {
         self.measurements.is_empty()
     }
 
-    /// Number of errors in all measurements.
+    /// Returns the number of errors in all measurements.
     pub(crate) fn errors(&self) -> u64 {
         self.measurements.iter().map(|measurement| measurement.errors).sum()
     }
 
-    /// Returns a row for each scenario and server.
+    /// Returns a row for each scenario and server, with medians over the rounds.
     fn rows(&self) -> Vec<Row> {
         rows(&self.measurements.iter().collect::<Vec<_>>())
     }
 
-    /// Describes the processor time of our server in scenario `ours`, as a multiple of that of scenario `floor` or of
-    /// another server. It uses medians over the rounds. Limits are added if they differ, since an idle server may take
-    /// more time for each request.
+    /// Compares the processor time for each request of two rows, as medians over the rounds: `ours`, a scenario of this
+    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. The limits of both are
+    /// added if they differ, since an idle server may need more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {
@@ -114,7 +115,8 @@ impl Table {
         Some(format!("{ours} in units of {floor}: {:.2}{limits}", our_us / floor_us))
     }
 
-    /// Formats the table: medians, with minimum and maximum of the rounds in brackets; of `max`, the maximum.
+    /// Formats the table of medians over the rounds. Brackets contain minimum and maximum of the rounds. The column
+    /// `max` is the maximum of all rounds.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         _ = writeln!(

@@ -1,4 +1,5 @@
-//! Processes of a run. They are pinned to cores. They end with the run, unless SIGKILL ends this program.
+//! The processes that a run starts. They are pinned to cores. They end with this program, unless SIGKILL ends this
+//! program.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -9,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that ends when this value is dropped.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
 }
 
-/// Builds a command that is pinned to these cores: one core, or a list in taskset's form.
+/// Builds the command of a program that is pinned to `cores`: one core, or a list in taskset's form.
 pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cores).arg(program);
@@ -28,7 +29,7 @@ pub(crate) fn words(command: &Command) -> String {
     words.map(|word| without_place(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces the names of this machine's folders in a word of a command, since the repository stores the results.
+/// Replaces the names of this machine's folders in a word of a command, since the repository stores this word.
 pub(crate) fn without_place(word: &str) -> String {
     let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
     let places = [
@@ -37,7 +38,7 @@ pub(crate) fn without_place(word: &str) -> String {
         (std::env::var_os("HOME").map(PathBuf::from), "~"),
     ];
     places.into_iter().fold(word.to_owned(), |word, (folder, name)| {
-        // The root folder is part of every path.
+        // The root folder is not replaced, since it is part of every path.
         match folder.filter(|folder| folder.parent().is_some()) {
             Some(folder) => word.replace(&*folder.to_string_lossy(), name),
             None => word,
@@ -46,9 +47,9 @@ pub(crate) fn without_place(word: &str) -> String {
 }
 
 impl Process {
-    /// Starts a server and waits until it serves: until its log has [`READY`], or it has printed a line. The server's
-    /// standard error goes to `log`. `taskset` executes the program in its own process, so the process id is the
-    /// server's. `is_over` ends the wait.
+    /// Starts a server and waits until it is ready: until its log contains [`READY`], or it has printed a line. The
+    /// server's standard error is written to `log`. `taskset` executes the program in its own process, so the process
+    /// id is the server's. If `is_over` returns true, the wait ends with an error.
     pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
@@ -73,8 +74,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a load, or a server that prints nothing. Signals from the terminal do not reach the process. This program
-    /// ends it, so an interrupted load does not count as failed.
+    /// Starts a load, or a server that prints nothing. Signals from the terminal do not reach the process, so an
+    /// interrupted load does not count as failed. This program ends the process.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -82,7 +83,7 @@ impl Process {
         Ok(Self { child: child.map_err(|e| format!("{told}: {e}"))? })
     }
 
-    /// Process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -107,7 +108,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process with SIGINT and returns its output. The probe and perf run until that signal.
+    /// Ends the process with SIGINT and returns its standard output. An endless load and perf(1) run until that signal.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -138,10 +139,10 @@ impl Drop for Process {
     }
 }
 
-/// Part of our server's log line when it is ready.
+/// Text in the log line that this project's server writes when it is ready.
 const READY: &str = "Ready: ";
 
-/// Interval between two checks of a process or of the run. It is long enough not to disturb the measurement.
+/// Interval between two checks of a process. It is so long that the checks do not disturb the measurement.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

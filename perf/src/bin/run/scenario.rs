@@ -1,13 +1,13 @@
-//! The scenarios, in order.
+//! All scenarios of perf/run, in the order in which they are measured.
 
 use crate::lab::{Placement, Wire};
 
-/// One scenario.
+/// One scenario: what is measured, and under which name.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) group: &'static str,
     pub(crate) name: String,
-    /// Description in one line.
+    /// Description of the scenario in one line, for `--list`.
     pub(crate) about: String,
     /// Whether the scenario takes long, so that it runs in the first round only.
     pub(crate) is_once: bool,
@@ -16,15 +16,16 @@ pub(crate) struct Scenario {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A load on the servers that last for the whole run, ours and others.
+    /// A load on the servers that run during the whole run: this project's server with each storage, and servers of
+    /// `--against`.
     Shared {
         wire: Wire,
         arguments: Vec<String>,
         unit: &'static str,
         with_others: bool,
     },
-    /// Renewals on the first replica of our lasting server, measured at another replica. Skipped without another
-    /// replica.
+    /// Renewals on the first replica of a server, and the processor time of another replica, which applies them.
+    /// Skipped if the server has one replica only.
     Applied {
         arguments: Vec<String>,
     },
@@ -35,29 +36,31 @@ pub(crate) enum Kind {
         leases: u32,
         pace: Pace,
     },
-    /// No load and no server: the lateness of a sleeping thread at the same pace.
+    /// The floor of latency, without load and server: how late a sleeping thread wakes at the request rate of
+    /// [`Pace::Open`].
     Sleep,
-    /// No load and no server: the time until the disk has made a page durable.
+    /// The floor of durable writes, without load and server: the time until the disk has made a page durable.
     Sync,
-    /// Renewals on a schedule, on a fresh server. The echo at the same rate is the floor.
+    /// Renewals at a fixed rate, on a server started for this scenario. An echo at the same rate is the floor.
     Paced {
         leases: u32,
     },
-    /// A fresh server with `leases` Leases: creations, renewals, lists.
+    /// Creations, renewals and lists of `leases` Leases, on a server started for this scenario.
     Table {
         leases: u32,
     },
-    /// A fresh server with `leases` Leases. The latency of renewals is measured while long requests run.
+    /// The latency of renewals while another load sends long requests, on a server started for this scenario with
+    /// `leases` Leases.
     Stalls {
         leases: u32,
     },
-    /// Memory of idle connections and watchers, on a fresh server.
+    /// The server's memory for each of `count` idle connections or watchers, on a server started for this scenario.
     Attached {
         what: &'static str,
         count: u32,
         leases: u32,
     },
-    /// Simulated nodes on a schedule, on a fresh server.
+    /// Simulated nodes that renew at fixed times, on a server started for this scenario.
     Nodes {
         wire: Wire,
         placement: Placement,
@@ -65,34 +68,34 @@ pub(crate) enum Kind {
         period: &'static str,
         duration: &'static str,
         reads: bool,
-        /// Maximum of the requests in flight on a connection; `None` for the generator's default.
+        /// Maximum number of requests in flight on a connection; `None` for the load generator's default.
         streams: Option<u32>,
     },
 }
 
 impl Kind {
-    /// Whether our server is under load, so that its processor time can be recorded.
+    /// Whether this kind loads this project's server, so that perf(1) can record the server's processor time.
     pub(crate) fn can_be_recorded(&self) -> bool {
         !matches!(self, Self::Applied { .. } | Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }
 }
 
-/// Rate of the requests.
+/// What decides when a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// A closed loop: each response causes the next request.
+    /// A closed loop: each response causes the next request. Server and load have their own core each.
     Closed,
-    /// A schedule: as many requests a second as 10,000 nodes and their readers send. Server and load share two cores.
+    /// A fixed rate, which 10,000 nodes and their readers would cause. Server and load share two cores.
     Open,
 }
 
 pub(crate) const H2_TLS: Wire = Wire { http1: false, tls: true };
 const H1_TLS: Wire = Wire { http1: true, tls: true };
 pub(crate) const H1_CLEAR: Wire = Wire { http1: true, tls: false };
-/// Requests a second with [`Pace::Open`].
+/// Number of requests per second with [`Pace::Open`].
 pub(crate) const REQUESTS_PER_SECOND: u32 = 2_000;
 
-/// Returns all scenarios, in order.
+/// Returns all scenarios, in the order in which they are measured. `is_quick` is `--quick`.
 pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     let size = |full: u32, quick: u32| if is_quick { quick } else { full };
     let leases = size(10_000, 1_000);
@@ -104,7 +107,8 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     for http1 in [false, true] {
         for tls in [true, false] {
             for media in ["json", "protobuf"] {
-                // A read runs after renewals in the same format, and copies their encoding.
+                // A read runs after renewals in the same format, so the server has that format's encoding and copies
+                // it.
                 for verb in ["renew", "read"] {
                     for (connections, streams) in if http1 { [(64, 1), (1, 1)] } else { [(8, 32), (8, 8)] } {
                         let wire = Wire { http1, tls };
@@ -223,7 +227,7 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
     }
 }
 
-/// Returns the floor of a scenario, which runs after it.
+/// Returns the floor of a scenario, which is measured after the scenario.
 fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
     let (_, floor, _) = FLOORS.into_iter().find(|(ours, ..)| *ours == scenario)?;
     let (about, kind) = match floor.strip_prefix("floor-nghttpd-") {
@@ -236,7 +240,7 @@ fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
     Some((floor.to_owned(), about.to_owned(), kind))
 }
 
-/// Scenario, its floor, and the floor's server.
+/// The name of a scenario, the name of its floor, and the name of the floor's server.
 pub(crate) const FLOORS: [(&str, &str, &str); 4] = [
     ("renew-json-http2-tls-8x32", "floor-nghttpd-http2-tls-8x32", "nghttpd"),
     ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd"),

@@ -1,12 +1,13 @@
-//! The floor of lateness: a thread that only sleeps until each request would be due, and measures how late it wakes. A
-//! latency that starts at the due time includes this lateness.
+//! The floor of latencies at a fixed rate: a thread only sleeps until each request would be due, and measures how late
+//! it wakes. A latency that starts at the due time of a request includes this lateness.
 
 use crate::measurement::Told;
 use serde_json::json;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Sleeps `per_second` times a second for `duration`, or until `is_over`. Returns an error without a timer.
+/// Sleeps `per_second` times a second for `duration`, or until `is_over` returns true. Returns an error if there is no
+/// timer.
 pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() -> bool) -> io::Result<Told> {
     let alarm = Alarm::new()?;
     let began = Instant::now();
@@ -29,7 +30,7 @@ pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() ->
     Ok(Told { json, command: format!("sleep {per_second} times a second") })
 }
 
-/// A timer descriptor, which also wakes the load generator. An ordinary sleep may take 50 µs more
+/// A timer descriptor, as in the load generator's event loop. An ordinary sleep may take 50 µs longer
 /// (`PR_SET_TIMERSLACK`).
 #[cfg(target_os = "linux")]
 struct Alarm(std::os::fd::OwnedFd);
@@ -41,7 +42,7 @@ impl Alarm {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
     }
 
-    /// Returns after `time`, or at once if `time` is zero.
+    /// Returns after `time`. Returns at once if `time` is zero.
     fn sleep(&self, time: Duration) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         if time.is_zero() {
@@ -50,7 +51,7 @@ impl Alarm {
         let it_value = Timespec::try_from(time).map_err(io::Error::other)?;
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
-        // The number of expirations: eight bytes.
+        // The read returns the number of the timer's expirations, in eight bytes.
         rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut [0_u8; 8]))?;
         Ok(())
     }
@@ -71,7 +72,7 @@ impl Alarm {
     }
 }
 
-/// Returns the quantile of the sorted times.
+/// Returns the quantile `share` of sorted times, in milliseconds.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

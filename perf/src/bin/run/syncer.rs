@@ -1,5 +1,5 @@
-//! The floor of a durable write: the time until the disk has made a page durable. No server can acknowledge a write
-//! sooner.
+//! The floor of a durable write: the time until the disk has made a page durable. No server with its data on this disk
+//! can acknowledge a write sooner.
 
 use crate::measurement::Told;
 use crate::sleeper::milliseconds;
@@ -10,15 +10,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes in a page.
+/// Size of a page, in bytes.
 const PAGE_BYTES: usize = 4096;
-/// Number of pages in the file, written in turn.
+/// Number of pages in the file. They are written in turn.
 const PAGES: u64 = 1024;
 
-/// Writes and syncs pages in `folder` for `duration`, or until `is_over`.
+/// Writes and syncs pages of a file in `folder` for `duration`, or until `is_over` returns true.
 ///
 /// # Errors
-/// A write or a sync failed.
+/// If a write or a sync of the file failed.
 pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> bool) -> io::Result<Told> {
     let file = tempfile::tempfile_in(folder)?;
     let mut page = vec![0; PAGE_BYTES];
@@ -30,7 +30,7 @@ pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> b
     let mut times_ns = Vec::new();
     while began.elapsed() < duration && !is_over() {
         let at = times_ns.len() as u64;
-        // The bytes change, since a disk need not write unchanged bytes.
+        // The content of a page changes each time, since a disk need not write a page that did not change.
         page[..8].copy_from_slice(&at.to_le_bytes());
         times_ns.push(sync_one(&file, &page, at % PAGES)?);
     }

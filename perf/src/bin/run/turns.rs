@@ -1,27 +1,27 @@
-//! Durations of the turns of the server's event loop, from the server's metrics. They are an upper bound for the time
-//! that a request waits in the server, independent of the load generator. The metrics also have the turns' processor
-//! time, which is independent of other processes.
+//! Durations of the turns of the server's event loop, from the server's metrics. They are an upper bound of a request's
+//! wait in the server, and do not depend on the load generator. The metrics also contain the processor time of the
+//! turns, which does not depend on other processes.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Statistics of the turns since the server's start.
+/// Histograms of the event-loop turns since the server's start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turns {
     /// Durations of all turns, from the wake-up of the event loop to its last write.
     pub(crate) duration: Histogram,
-    /// Processor time of the turns that continued work of the previous turn.
+    /// Processor time of the turns that continued work which the previous turn had left.
     pub(crate) cpu: Histogram,
 }
 
-/// Buckets: the upper bound in milliseconds, and the number of turns up to it.
+/// The buckets of a histogram: the upper bound in milliseconds, and the number of turns up to this bound.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram(Vec<(f64, u64)>);
 
 impl Turns {
-    /// Reads the metrics of the server at this address, over cleartext.
+    /// Reads the metrics of the server at this URL, over cleartext HTTP.
     pub(crate) fn read(url: &str) -> Result<Self, String> {
         let told = || -> std::io::Result<String> {
             let mut socket = TcpStream::connect(url.trim_start_matches("http://"))?;
@@ -41,18 +41,18 @@ impl Turns {
 }
 
 impl Histogram {
-    /// Parses the histogram of this name in Prometheus' text format.
+    /// Parses the histogram `name` in Prometheus' text format.
     fn parse(text: &str, name: &str) -> Option<Self> {
         let bucket = |line: &str| {
             let (bound, count) = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
-            // The bound of the last bucket is infinite, as f64 parses it.
+            // The bound of the last bucket is `+Inf`, which f64 parses.
             Some((bound.parse::<f64>().ok()? * 1_000.0, count.trim().parse().ok()?))
         };
         let buckets: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
         (!buckets.is_empty()).then_some(Self(buckets))
     }
 
-    /// Returns p50, p99, p99.9 and the maximum of the turns since `earlier`, as upper bounds of their buckets in
+    /// Returns p50, p99, p99.9 and the maximum of the turns since `earlier`. Each is the upper bound of its bucket, in
     /// milliseconds. A turn above the last bound gives infinity.
     pub(crate) fn since(&self, earlier: &Self) -> Latency {
         let since: Vec<(f64, u64)> = self

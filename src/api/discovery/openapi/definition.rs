@@ -1,8 +1,8 @@
 //! The schemas of the API's objects. Each schema is defined once, for all OpenAPI documents.
 
-/// A schema.
+/// The definition of a schema.
 pub(super) struct Definition {
-    /// Short name with its package. `schema::full_name` converts it to the full name.
+    /// Short name of the schema with its package. `schema::full_name` converts the short name to the full name.
     pub(super) name: &'static str,
     pub(super) description: &'static str,
     pub(super) shape: Shape,
@@ -10,23 +10,23 @@ pub(super) struct Definition {
     pub(super) kind: Kind,
 }
 
-/// The role of a schema's objects. The role decides whether the objects have `kind` and `apiVersion`, and in which
-/// API group.
+/// The role of a schema's objects. The role decides whether the objects have the fields `kind` and `apiVersion`, and
+/// which API group the objects belong to.
 pub(super) enum Kind {
     /// Parts of other objects.
     Part,
-    /// Top-level objects of this server's group.
+    /// Top-level objects of the group `coordination.k8s.io`.
     Own,
     /// Top-level objects of the core group, version `v1`.
     Meta,
-    /// Top-level objects of both groups, such as `DeleteOptions`.
+    /// Top-level objects of both groups, `coordination.k8s.io` and core, such as `DeleteOptions`.
     Both,
 }
 
 pub(super) enum Shape {
-    /// An object with these properties.
+    /// A JSON object with these properties.
     Object(&'static [Property]),
-    /// An object with any properties.
+    /// A JSON object with any properties.
     Anything,
     /// A time as a string (RFC 3339).
     DateTime,
@@ -37,7 +37,7 @@ pub(super) struct Property {
     pub(super) kind: Type,
     pub(super) presence: Presence,
     pub(super) description: &'static str,
-    /// Merge strategy, if the property is a list.
+    /// Merge strategy, if the property is a list; otherwise [`Merge::Unsaid`].
     pub(super) merge: Merge,
 }
 
@@ -51,11 +51,11 @@ pub(super) enum Type {
     /// A map of strings to strings.
     StringMap,
     String,
-    /// A reference to another schema. The default is the empty object.
+    /// An object of the schema with this name. The default value is the empty object.
     Value(&'static str),
-    /// A reference to another schema. The value may be absent.
+    /// An object of the schema with this name. The object may be absent.
     Optional(&'static str),
-    /// A list of items of another schema.
+    /// A list of objects of the schema with this name.
     List(&'static str),
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Presence {
 /// strategic merge patch.
 #[derive(Clone, Copy)]
 pub(super) enum Merge {
-    /// The schema names no strategy.
+    /// The schema contains no merge strategy.
     Unsaid,
     /// A patch replaces the whole list.
     Atomic,

@@ -1,6 +1,7 @@
-//! The API as OpenAPI 2.0 and 3.0, from one description. [`definition`] describes the objects, [`schema`] generates
-//! their schemas, and [`operation`] describes the operations. The documents have the same structure as those of
-//! kube-apiserver, since kubectl relies on that structure. The description texts are this project's own.
+//! Describes the API as OpenAPI 2.0 and 3.0, both from the same definitions. [`definition`] defines the objects,
+//! [`schema`] generates the schemas of these objects, and [`operation`] describes the operations. The documents have
+//! the same structure as those of kube-apiserver, since kubectl relies on that structure. The description texts are
+//! this project's own.
 
 mod definition;
 mod operation;
@@ -42,7 +43,7 @@ pub(super) fn v2() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
-/// Returns the index of the OpenAPI 3.0 documents. The URL of each document contains its hash.
+/// Returns the index of the OpenAPI 3.0 documents: the URL of each document. The URL contains the hash of the document.
 pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     let paths: Map<_, _> = documents
         .iter()
@@ -91,8 +92,8 @@ mod tests {
             let schemas = document.pointer(place).and_then(Value::as_object).expect("schemas");
             let known: BTreeSet<_> = schemas.keys().map(|name| format!("#{place}/{name}")).collect();
             let found: BTreeSet<_> = found.into_iter().map(str::to_owned).collect();
-            // `kubectl explain` and kube-apiserver's aggregator fail if a referenced schema is missing. The schemas
-            // of watch events are part of the API, although no operation refers to them.
+            // Every referenced schema must exist. Otherwise `kubectl explain` and kube-apiserver's aggregator fail. The
+            // only schemas without a reference are those of watch events, which no operation refers to.
             let missing: Vec<_> = found.difference(&known).collect();
             assert!(missing.is_empty(), "{missing:?}");
             for (name, schema) in schemas {

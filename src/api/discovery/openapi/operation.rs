@@ -9,23 +9,23 @@ use serde_json::{Map, Value, json};
 /// A path below `/apis/coordination.k8s.io/{version}`.
 struct Path {
     suffix: &'static str,
-    /// Parameters of every operation on the path.
+    /// Parameters that every operation on the path has.
     parameters: &'static [Parameter],
     operations: &'static [Operation],
 }
 
 struct Operation {
     method: &'static str,
-    /// `x-kubernetes-action`. `None` for the list of resources.
+    /// Value of `x-kubernetes-action`; `None` for the operation that lists the resources of the API version.
     action: Option<&'static str>,
-    /// Operation id. `{V}` stands for the API version.
+    /// Operation id. The text `{V}` in it stands for the API version.
     id: &'static str,
     description: &'static str,
     parameters: &'static [Parameter],
     body: Body,
     /// Status codes of successful responses.
     success: &'static [u16],
-    /// Name of the response's schema.
+    /// Name of the schema of the response's body.
     gives: &'static str,
     /// Whether the response may be a stream of watch events.
     streams: bool,
@@ -35,7 +35,7 @@ struct Operation {
 #[derive(Clone, Copy)]
 enum Body {
     None,
-    /// An optional body. The string names its schema.
+    /// An optional body. The string is the name of the body's schema.
     Optional(&'static str),
     Patch,
     Required(&'static str),
@@ -123,7 +123,7 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
-/// Parameters of a watch on a path below `/watch/`.
+/// Query parameters of a watch on a path below `/watch/`.
 const WATCHED: &[Parameter] = &[
     ALLOW_WATCH_BOOKMARKS,
     CONTINUE,
@@ -139,7 +139,7 @@ const WATCHED: &[Parameter] = &[
     WATCH,
 ];
 
-/// Returns the operation of a path below `/watch/`. Such a path has only this operation.
+/// Returns the GET operation of a path below `/watch/`. Such a path has only this operation.
 const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
     Operation {
         method: "get",
@@ -323,7 +323,7 @@ const STREAM_MEDIA_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const PATCH_MEDIA_TYPES: [&str; 4] = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH];
 
-/// Adds all paths of one API version.
+/// Adds all paths of one API version to the paths of an OpenAPI document.
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for path in PATHS {
         let mut item = Map::new();
@@ -387,7 +387,7 @@ impl Operation {
         responses.into()
     }
 
-    /// Returns the media types of the response.
+    /// Returns the media types that the response may have.
     fn media_types(&self) -> Vec<&'static str> {
         let streams: &[_] = if self.streams { &STREAM_MEDIA_TYPES } else { &[] };
         [&MEDIA_TYPES, streams].concat()

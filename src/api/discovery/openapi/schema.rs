@@ -1,4 +1,4 @@
-//! Generates the schemas of an OpenAPI document from the definitions.
+//! Generates the schemas of an OpenAPI document from [`DEFINITIONS`].
 
 use super::Dialect;
 use super::definition::Presence::Required;
@@ -6,11 +6,12 @@ use super::definition::{DEFINITIONS, Definition, Kind, Merge, Property, Shape, T
 use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
-/// Adds all schemas for one API version.
+/// Adds the schemas of all definitions for one API version to the schemas of an OpenAPI document.
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for definition in DEFINITIONS {
         let schema = definition.schema(version, dialect);
-        // Several API versions may share a schema. Then the schema already exists, and only its list of kinds grows.
+        // API versions may share a schema. If the schema already exists, only its list of group, version and kind
+        // grows.
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
@@ -27,7 +28,7 @@ pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dia
 
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// Returns a reference to a schema.
+/// Returns a reference (`$ref`) to the schema with the short name `name`.
 pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Value {
     let place = match dialect {
         Dialect::V2 => "#/definitions/",
@@ -36,7 +37,8 @@ pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Va
     json!({"$ref": format!("{place}{}", full_name(name, version))})
 }
 
-/// Returns the full name of a schema. The name includes the Kubernetes package, so that tools recognize the schema.
+/// Returns the full name of a schema. The full name includes the Kubernetes package, by which tools recognize the
+/// schema.
 fn full_name(name: &str, version: ApiVersion) -> String {
     match name.split_once('.') {
         Some(("coordination", kind)) => format!("io.k8s.api.coordination.{}.{kind}", version.name()),
@@ -107,7 +109,8 @@ impl Property {
 }
 
 impl Type {
-    /// Returns the schema. In OpenAPI 3.0, a required value has a default, unless the value is in a list or a map.
+    /// Returns the schema of a value of this type. In OpenAPI 3.0, a required value has a default, unless the value is
+    /// in a list or a map.
     fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
@@ -115,8 +118,8 @@ impl Type {
             }
             schema
         };
-        // In OpenAPI 2.0 a reference may have sibling fields. In OpenAPI 3.0 siblings are ignored, so `allOf` must
-        // enclose the reference.
+        // In OpenAPI 2.0, `$ref` may have sibling fields. In OpenAPI 3.0, siblings of `$ref` are ignored, so `allOf`
+        // must enclose the `$ref`.
         let other = |name: &str, has_default: bool| match (dialect, has_default) {
             (Dialect::V2, _) => reference(name, version, dialect),
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),

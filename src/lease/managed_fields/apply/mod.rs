@@ -1,5 +1,5 @@
-//! Server-side apply: merges an applied configuration into an object. A configuration is the body of an apply. An
-//! apply can change only the fields that the applying field manager owns or takes over (structured-merge-diff
+//! Server-side apply: merges an applied configuration into an object. A configuration is the body of the apply request.
+//! An apply can change only the fields that the applying field manager owns or takes over (structured-merge-diff
 //! `merge.Updater`, and the layers of apimachinery `managedfields` around it).
 
 use super::convert::lease_from_value;
@@ -18,20 +18,20 @@ use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
-/// Field manager that owns the fields that an object had before their ownership was tracked.
+/// Field manager that owns all fields that an object had before the ownership of its fields was tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Field manager that may have used client-side apply. This manager may take over the fields that it set by
-/// client-side apply.
+/// Field manager of `kubectl apply`, which may have used client-side apply before. This manager may take over the
+/// fields that it set by client-side apply.
 const KUBECTL: &str = "kubectl";
-/// Annotation with the last configuration of client-side apply.
+/// Annotation with the last configuration that client-side apply has set.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Applies `config` to the object `live`. If `live` is `None`, creates the object. The result has the
-/// `resourceVersion` of `live`, or the one in `config`. `json_of` encodes a Lease in the API version `v1`.
+/// Applies the configuration `config` to the object `live`. If `live` is `None`, creates an object. The resulting Lease
+/// has the `resourceVersion` of `live`, or the one in `config`. `json_of` encodes a Lease in the API version `v1`.
 ///
 /// # Errors
-/// 400 if `config` has another kind or contains `managedFields`. 409 if `config` changes fields of other managers and
-/// `force` is not set. 500 if the result is not a Lease.
+/// 400 if `config` is of another kind or contains `managedFields`. 409 if `config` changes fields that other managers
+/// own, and `force` is not set. 500 if the result is not a Lease.
 pub fn apply(
     live: Option<(&Lease, ResourceVersion)>,
     config: &Value,
@@ -68,21 +68,20 @@ pub fn apply(
     }
     let outcome = context.merged(managers.clone(), force).or_else(|conflicts| {
         let refusal = |conflicts| Err(ApiError::ApplyConflict { conflicts });
-        // After client-side apply, `kubectl` takes over the fields that it set last in this way, if nobody has
-        // changed them since.
+        // `kubectl` may have used client-side apply before. It then takes over the fields that its last client-side
+        // apply set, if no other manager has changed these fields since.
         let Some(allowed) = (writer.manager == KUBECTL).then(|| context.last_applied_set()).flatten() else {
             return refusal(conflicts.into_iter().map(Conflict::shown).collect());
         };
         let rest: Vec<_> = conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
         if rest.is_empty() {
-            // An apply with `force` has no conflicts.
+            // An apply with `force` never has conflicts.
             context.merged(managers, true).or_else(|_| refusal(Vec::new()))
         } else {
             refusal(rest.into_iter().map(Conflict::shown).collect())
         }
     })?;
-    // An unchanged object is returned as it was, without a conversion from JSON. The conversion would make a zero
-    // time absent.
+    // An unchanged object is returned without a conversion from JSON. The conversion would make a zero time absent.
     let unchanged = live.filter(|_| outcome.is_same).map(|(live, version)| {
         let mut lease = live.clone();
         lease.metadata.resource_version = version.to_string().into();
@@ -104,22 +103,22 @@ pub fn apply(
     Ok(lease)
 }
 
-/// The inputs of one apply: the live object, the configuration and the writer.
+/// The inputs of one server-side apply: the live object, the configuration and the writer.
 struct Context<'a> {
     live: &'a Value,
     config: &'a Value,
     writer: &'a Writer<'a>,
 }
 
-/// The result of an apply.
+/// The result of a server-side apply.
 struct Outcome {
     value: Value,
-    /// Whether `value` equals the live object.
+    /// Whether `value` equals the live object, so that the apply changes nothing.
     is_same: bool,
     managers: Managers,
 }
 
-/// A field that the configuration changes, but that another manager owns.
+/// A conflict about a field that the configuration changes and another manager owns.
 struct Conflict {
     /// Identifier of the manager that owns the field.
     manager: Vec<u8>,
@@ -135,8 +134,8 @@ impl Conflict {
 }
 
 impl Context<'_> {
-    /// Merges the configuration into the live object. Removes the fields that the manager applied before but not now.
-    /// Updates the ownership of all fields.
+    /// Merges the configuration into the live object. Removes the fields that the manager's last apply contained and
+    /// this configuration does not. Updates the ownership of all fields.
     fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
         let set = field_set(self.config, LEASE);
         let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
@@ -175,8 +174,8 @@ impl Context<'_> {
         Ok(Outcome { value: merged, is_same, managers })
     }
 
-    /// Returns the fields that client-side apply set last and that nobody has changed since. Returns `None` if the
-    /// object does not have the annotation of client-side apply.
+    /// Returns the fields that the last client-side apply set and that no manager has changed since. Returns `None` if
+    /// the object does not have the annotation [`LAST_APPLIED`].
     fn last_applied_set(&self) -> Option<Set> {
         let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
@@ -194,7 +193,7 @@ impl Context<'_> {
         Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
     }
 
-    /// Formats the namespace, name and type of the configuration for a message.
+    /// Returns the namespace, name and type of the configuration, as error messages show them.
     fn object(&self) -> String {
         let text = |name: &str| {
             self.config.get("metadata").and_then(|meta| meta.get(name)).and_then(Value::as_str).unwrap_or_default()
@@ -203,22 +202,22 @@ impl Context<'_> {
     }
 }
 
-/// Returns `merged` without the fields that this apply removes. These are the fields that the manager owned by its
-/// last apply, but does not apply now, and that no other manager owns.
+/// Returns `merged` without the fields that this apply removes. The manager owned these fields by its last apply, does
+/// not apply them now, and no other manager owns them.
 fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let named = |set: &Set| with_named_fields(set, Some(LEASE));
     let set_of = |value: &Value| named(&field_set(value, LEASE));
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // Three removals. The first removes all fields of the manager's last apply. The second keeps the fields that some
-    // manager owns. The third also keeps the fields that this manager did not own.
+    // There are three removals. The first removes all fields of the manager's last apply. The second retains the fields
+    // that some manager owns. The third also retains the fields that this manager did not own.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
 }
 
-/// Returns a conflict for each field of `changed` that another manager owns, sorted by manager.
+/// Returns a conflict for each field in `changed` that a manager other than `own` owns, sorted by manager.
 fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     for (at, manager) in managers.0.iter().enumerate() {
@@ -237,12 +236,12 @@ fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
             conflicts.push(Conflict { manager: manager.identifier(), words: words.clone(), path: path.to_vec() });
         });
     }
-    // The sort is stable, so the fields of one manager keep their order.
+    // The sort is stable, so the order of the fields of one manager does not change.
     conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
     conflicts
 }
 
-/// Checks that the configuration is a Lease in the API version of the request.
+/// Checks that the configuration is a Lease in the API version of the request's path.
 fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (found, kind) = (text("apiVersion"), text("kind"));
@@ -258,14 +257,14 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether the configuration has `managedFields`, even if the list is empty. If the value is not a list, validation
-/// reports it.
+/// Whether the configuration contains `managedFields`, even an empty list. If the value is not a list, the validation
+/// reports it instead.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
 }
 
-/// Parses the JSON of a stored Lease, and sets its `apiVersion` to `api_version`.
+/// Parses the JSON of a stored Lease to a value, and sets its `apiVersion` to `api_version`.
 fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     let mut value: Value =
         serde_json::from_slice(json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
@@ -273,7 +272,7 @@ fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     Ok(value)
 }
 
-/// Joins error messages as structured-merge-diff does.
+/// Joins error messages to one message, as structured-merge-diff does.
 fn listed(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
@@ -281,16 +280,16 @@ fn listed(errors: &[String]) -> String {
     }
 }
 
-/// Updates the annotation of client-side apply, for clients that still use client-side apply. If the annotation is
-/// missing, it is not added. If it would make the annotations too large, it is removed.
+/// Updates the annotation of client-side apply, for clients that still use client-side apply. Does not add the
+/// annotation if it is missing. Removes the annotation if the annotations would otherwise be too large.
 fn update_last_applied(lease: &mut Lease, config: &Value) {
     let annotations = &lease.metadata.annotations;
     if annotations.value(LAST_APPLIED).is_none_or(str::is_empty) {
         return;
     }
     let mut config = config.clone();
-    // kube-apiserver reads the annotations of the configuration as a map of strings, and writes them back. A value
-    // `null` becomes an empty string. A map `null` is removed.
+    // kube-apiserver decodes the annotations of the configuration to a map of strings, and encodes this map again. So a
+    // value `null` becomes an empty string, and a map `null` is removed.
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         match metadata.get_mut("annotations") {
             Some(Value::Object(own)) => {
@@ -311,7 +310,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a JSON value like Go's encoder. The depth of the value is limited by validation.
+/// Appends a JSON value as Go's encoder does. The validation limits the depth of the value.
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {

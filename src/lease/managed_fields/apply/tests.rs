@@ -1,4 +1,4 @@
-//! Tests with sequences of applies, some written by hand and some random.
+//! Tests with sequences of applies: some sequences are fixed, and some are random.
 
 use super::*;
 use crate::codec::json::encode_lease_into;
@@ -64,7 +64,7 @@ fn the_first_apply_owns_what_it_names() {
         shown(&lease),
         [r#"one Apply 7 {"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:holderIdentity":{},"f:strategy":{}}}"#]
     );
-    // A second apply of the same configuration changes nothing, not even the time of the manager's entry.
+    // A second apply of the same configuration changes nothing, not even the time in the manager's entry.
     let again = applied(Some(&lease), json!({"labels": {"l": "1"}}), json!({"holderIdentity": "x"}), &by("one", 9));
     assert_eq!(
         shown(&again)[0],
@@ -87,7 +87,8 @@ fn fields_given_up_go_unless_somebody_else_has_them() {
     assert_eq!(lease.metadata.labels.iter().collect::<Vec<_>>(), [("b", "1")]);
     assert_eq!(lease.metadata.finalizers, ["g"]);
     assert_eq!((lease.spec.lease_transitions, lease.spec.strategy.as_deref()), (None, Some("s")));
-    // The second apply does not change the fields. So both managers own them, and the time of the first entry stays.
+    // The second apply does not change the values of the fields. So both managers own the fields, and the time in the
+    // first entry does not change.
     assert_eq!(
         shown(&lease),
         [
@@ -223,7 +224,7 @@ fn kubectl_takes_over_what_client_side_apply_set() {
     assert_eq!(after.spec.holder_identity.as_deref(), Some("y"));
     assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{wanted}\n").as_str()));
     assert!(try_apply(Some(&lease), &wanted, &by("other", 2), false).is_err());
-    // Another manager has changed the field since. So its value no longer equals the value in the annotation.
+    // Another manager has changed the field since. So the value of the field no longer equals that in the annotation.
     let changed = updated(&lease, "controller", |lease| lease.spec.holder_identity = Some("z".into()));
     let words =
         "Apply failed with 1 conflict: conflict with \"controller\" using coordination.k8s.io/v1: .spec.holderIdentity";
@@ -270,7 +271,7 @@ fn elements_of_both_keep_the_order_of_the_configuration() {
     assert_eq!(finalizers(&["a", "b", "c"], &["x", "b", "y"]), ["a", "x", "b", "c", "y"]);
 }
 
-/// Goal: one apply takes the fields of all managers in one step. One step for each manager would take minutes.
+/// Goal: an apply merges the sets of all managers' fields in one step. One step for each manager would take minutes.
 #[test]
 fn an_apply_over_many_managers_takes_their_fields_together() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
@@ -317,13 +318,13 @@ fn value_of(lease: &Lease, (parent, name): Leaf) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// A model of field ownership. It covers only fields without nested fields. For each field, the model has the value
-/// and the owners. An owner is a manager and whether it wrote by apply.
+/// A model of field ownership, only for fields without nested fields. For each field, the model contains the value and
+/// the owners. An owner is the name of a manager, and whether the manager wrote by apply.
 #[derive(Clone, Default)]
 struct Model(BTreeMap<Leaf, (String, BTreeSet<(String, bool)>)>);
 
 impl Model {
-    /// Applies a configuration to the model. Returns whether there is a conflict.
+    /// Applies a configuration to the model. Returns whether the apply has a conflict.
     fn apply(&mut self, manager: &str, config: &BTreeMap<Leaf, String>, force: bool) -> bool {
         let me = (manager.to_owned(), true);
         let is_conflict = config.iter().any(|(leaf, value)| {
@@ -369,7 +370,7 @@ impl Model {
 }
 
 /// Compares random sequences of applies and updates by a few managers with the model. One label and one annotation
-/// never change, so their maps stay present. The model does not cover owners of the maps themselves.
+/// never change, so that their maps are always present. The model does not cover owners of the maps themselves.
 #[test]
 fn random_histories_follow_the_model() {
     let mut rng = fastrand::Rng::with_seed(21);

@@ -1,4 +1,4 @@
-//! The etcd of a server with storage in etcd: one member, on the disk to be measured.
+//! The etcd of a server with `--storage etcd`: one member, with its data on the disk to be measured.
 
 use super::Lab;
 use crate::process::Process;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 impl Lab {
-    /// Starts an etcd with its data in `data`, on cores that the scheduler chooses. Returns its URL.
+    /// Starts an etcd with its data in `data`, on cores that the scheduler chooses. Returns the process and its URL.
     pub(super) fn start_etcd(&self, data: &Path) -> Result<(Process, String), String> {
         let port = self.free_port(self.port)?;
         let peer_port = self.free_port(port + 1)?;

@@ -1,4 +1,4 @@
-//! The servers of a run and their loads. Each has its own core, or both share two cores.
+//! The servers of a run and their loads. Server and load have a core each, or share two cores.
 
 mod etcd;
 mod nghttp2;
@@ -23,44 +23,44 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Lab {
     dir: tempfile::TempDir,
-    /// Folder with the data folders.
+    /// Folder for the data folders of servers.
     data: tempfile::TempDir,
-    /// Storages of our servers.
+    /// Storages with which this project's server is measured.
     pub(crate) storage: Vec<Storage>,
     /// Folder with the release binaries.
     bin: PathBuf,
     /// The server program to measure.
     server: PathBuf,
     etcd: PathBuf,
-    /// Number of replicas of a server over etcd.
+    /// Number of replicas of a server with `--storage etcd`.
     replicas: u8,
     server_core: String,
     load_core: String,
     port: u16,
     pub(crate) is_quick: bool,
-    /// Durations of warm-up and of measurement.
+    /// Durations of the warm-up and of the measured time.
     pub(crate) warm_up: String,
     pub(crate) duration: Duration,
-    /// File that records the use of processor time, if requested.
+    /// File for the recording of perf(1) with the server's processor time, if `--record` requests it.
     record: Option<PathBuf>,
-    /// The recorder, from a scenario's first load to its end.
+    /// The running perf(1), from a scenario's first load to the scenario's end.
     recorder: RefCell<Option<Recorder>>,
-    /// Set when the run must end.
+    /// Whether a signal has asked this program to end.
     interrupted: Arc<AtomicBool>,
 }
 
-/// A running Lease server.
+/// A running server of Leases, with all its replicas.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    /// Replicas of the server; only a server over etcd has more than one.
+    /// Replicas of the server. Only a server with `--storage etcd` has more than one.
     replicas: Vec<Replica>,
-    /// `--ca`, `--cert`, `--key` of the load.
+    /// `--ca`, `--cert` and `--key` for the load generator.
     credentials: Vec<String>,
     placement: Placement,
-    /// The server's etcd, dropped after the replicas.
+    /// The server's etcd. It is dropped after the replicas.
     _etcd: Option<Process>,
-    /// The data folder, dropped after the processes.
+    /// The server's data folder. It is dropped after the processes.
     _data: Option<tempfile::TempDir>,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct Server {
 struct Replica {
     https: Option<String>,
     http: Option<String>,
-    /// Processes whose processor time counts.
+    /// Processes of the replica whose processor time is counted.
     pids: Vec<u32>,
-    /// Process of our server; `None` for another server, which continues after the run.
+    /// Process of this project's server; `None` for a server of `--against`, which keeps running after the run.
     _process: Option<Process>,
 }
 
@@ -82,14 +82,14 @@ pub(crate) enum Aim {
     First,
     /// All replicas get the load, and their processor time counts.
     All,
-    /// The first replica gets the load. The processor time of the last replica counts: it only applies the writes of
-    /// the first.
+    /// The first replica receives the load. The processor time of the last replica counts: this replica only applies
+    /// the writes of the first.
     Bystander,
 }
 
 impl Server {
-    /// Returns the URLs for a load, and the processes whose processor time counts. `None` if a replica or its port is
-    /// missing.
+    /// Returns the URLs for a load, and the processes whose processor time counts. Returns `None` if the server lacks
+    /// the replica or the port.
     fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
         let (loaded, counted) = match aim {
             Aim::First => (self.replicas.get(..1)?, self.replicas.get(..1)?),
@@ -105,16 +105,16 @@ impl Server {
 /// Cores of server and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Each has its own core.
+    /// Server and load have their own core each.
     Apart,
-    /// Both run on both cores, as the scheduler decides.
+    /// Server and load run on both cores, as the scheduler decides.
     Together,
 }
 
-/// Reason for a missing measurement.
+/// The reason why a measurement is missing.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// An error.
+    /// The measurement failed, with this message.
     Failed(String),
     /// A program of another package is not installed.
     Missing(String),
@@ -132,7 +132,7 @@ impl From<&str> for Stop {
     }
 }
 
-/// A combination of protocols.
+/// The protocols of a load: the version of HTTP, with or without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {
     pub(crate) http1: bool,
@@ -147,7 +147,7 @@ impl Lab {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
         let server = match &args.server {
-            // The path is absolute, since a bare name would be searched in PATH.
+            // The path is made absolute, since a name without a folder would be searched in PATH.
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
             None => bin.join("coordination-apiserver"),
         };
@@ -172,7 +172,7 @@ impl Lab {
         })
     }
 
-    /// Returns the cores of a process; `own` is its core with [`Placement::Apart`].
+    /// Returns the cores for a process. `own` is the process's core with [`Placement::Apart`].
     fn cores(&self, placement: Placement, own: &str) -> String {
         match placement {
             Placement::Apart => own.to_owned(),
@@ -180,12 +180,12 @@ impl Lab {
         }
     }
 
-    /// Folder on the disk to be measured.
+    /// Returns the folder for data folders, on the disk to be measured.
     pub(crate) fn data_dir(&self) -> &Path {
         self.data.path()
     }
 
-    /// Starts our server without Leases.
+    /// Starts this project's server, with all its replicas and without Leases.
     pub(crate) fn start_server(&self, placement: Placement, storage: Storage) -> Result<Server, String> {
         let data_folder = || tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"));
         let flags = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
@@ -218,7 +218,7 @@ impl Lab {
         })
     }
 
-    /// Starts our program with these storage flags.
+    /// Starts one replica of this project's server with these storage flags.
     fn start_replica(&self, placement: Placement, storage: &[OsString]) -> Result<Replica, String> {
         let secure = self.free_port(self.port)?;
         let insecure = self.free_port(secure + 1)?;
@@ -235,18 +235,18 @@ impl Lab {
         })
     }
 
-    /// Folder with the certificates of our servers.
+    /// Returns the folder with the certificates of this project's servers.
     fn pki(&self) -> PathBuf {
         self.dir.path().join("pki")
     }
 
-    /// Reads the durations of the server's turns so far.
+    /// Reads the histograms of the durations of the server's event-loop turns, since its start.
     pub(crate) fn turns(&self, server: &Server) -> Result<Turns, String> {
         let url = server.replicas.first().and_then(|replica| replica.http.as_deref());
         Turns::read(url.ok_or("the server does not serve cleartext")?)
     }
 
-    /// Returns the first free port from `from` on.
+    /// Returns the first free port on 127.0.0.1, from `from` on.
     fn free_port(&self, from: u16) -> Result<u16, String> {
         let until = self.port.saturating_add(PORTS);
         (from..until)
@@ -254,7 +254,7 @@ impl Lab {
             .ok_or_else(|| format!("no port is free from {from} to {until}; --port names others"))
     }
 
-    /// Describes a server of `--against`.
+    /// Describes a running server of `--against` and its credentials.
     pub(crate) fn other_server(&self, against: &Against, args: &Args) -> Server {
         let flags = [("--ca", &args.against_ca), ("--cert", &args.against_cert), ("--key", &args.against_key)];
         let is_secure = against.url.starts_with("https://");
@@ -274,8 +274,8 @@ impl Lab {
         }
     }
 
-    /// Builds the command of a load, with an optional prefix such as `nice`. Returns `None` if the server lacks the
-    /// protocol.
+    /// Builds the command of the load generator, with an optional prefix such as `nice`. Returns `None` if the server
+    /// does not serve the protocols of `wire`.
     fn loadgen(
         &self,
         server: &Server,
@@ -298,12 +298,14 @@ impl Lab {
         Some(command)
     }
 
-    /// Runs a load to its end. Returns `None` if the server lacks the protocol.
+    /// Runs a load on the server's first replica to its end. Returns `None` if the server does not serve the protocols
+    /// of `wire`.
     pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.load_aimed(server, Aim::First, wire, arguments)
     }
 
-    /// Runs a load on the replicas of `aim` to its end. Returns `None` if one is missing or lacks the protocol.
+    /// Runs a load on the replicas of `aim` to its end. Returns `None` if a replica is missing or lacks the protocols
+    /// of `wire`.
     pub(crate) fn load_aimed(
         &self,
         server: &Server,
@@ -314,13 +316,13 @@ impl Lab {
         self.loadgen(server, aim, wire, arguments, &[]).map(|command| self.finish(command, server))
     }
 
-    /// Runs a load with low priority: work beside the measured load.
+    /// Runs another load with low priority, beside the measured load.
     pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.loadgen(server, Aim::First, wire, arguments, &["nice", "-n", "19"])
             .map(|command| self.finish(command, server))
     }
 
-    /// Starts a load that runs until it is interrupted.
+    /// Starts a load that runs until SIGINT. Returns the process and its command line.
     pub(crate) fn start_load(
         &self,
         server: &Server,
@@ -334,7 +336,7 @@ impl Lab {
         Ok((process, told))
     }
 
-    /// Runs a load generator that prints one line of JSON.
+    /// Runs a load generator to its end, and parses its line of JSON.
     fn finish(&self, command: Command, server: &Server) -> Result<Told, Stop> {
         self.record(server)?;
         let told = words(&command);
@@ -342,7 +344,7 @@ impl Lab {
         Told::parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
     }
 
-    /// Runs a command until the command or the run ends. Returns its output.
+    /// Runs a command until it ends, or until this program must end. Returns the command's output.
     fn output(&self, mut command: Command) -> Result<Output, Stop> {
         let [stdout, stderr] = ["output", "output.log"].map(|name| self.dir.path().join(name));
         let file = File::create(&stdout).map_err(|e| format!("{}: {e}", stdout.display()))?;
@@ -354,7 +356,7 @@ impl Lab {
         Ok(Output { stdout: read(&stdout)?, stderr: read(&stderr)? })
     }
 
-    /// Waits for this time. Returns an error if the run must end.
+    /// Waits for this time. Returns an error if this program must end.
     pub(crate) fn pass(&self, time: Duration) -> Result<(), Stop> {
         let until = Instant::now() + time;
         loop {
@@ -369,12 +371,12 @@ impl Lab {
         }
     }
 
-    /// Whether the run must end.
+    /// Whether a signal has asked this program to end.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Starts to record the server's processor time, if requested and not started yet.
+    /// Starts to record the server's processor time with perf(1), if `--record` requests it and no recording runs.
     fn record(&self, server: &Server) -> Result<(), String> {
         let mut recorder = self.recorder.borrow_mut();
         if let (Some(file), None) = (&self.record, recorder.as_ref()) {
@@ -384,12 +386,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Ends the recording. Returns an error if it is empty.
+    /// Ends the recording of perf(1). Returns an error if the recording is empty.
     pub(crate) fn end_recording(&self) -> Result<(), String> {
         self.recorder.take().map_or(Ok(()), Recorder::end)
     }
 
-    /// Starts the floor's server. Returns its address.
+    /// Starts perf-floor, the server that is the floor of the comparison for HTTP/1.1.
     pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
         let mut command = pinned(&self.cores(placement, &self.server_core), &self.bin.join("perf-floor"));
@@ -419,7 +421,7 @@ struct Output {
     stderr: String,
 }
 
-/// Number of ports to try: enough for several servers with several replicas.
+/// Number of ports to try. It is enough for several servers with several replicas.
 const PORTS: u16 = 100;
 
 #[cfg(test)]

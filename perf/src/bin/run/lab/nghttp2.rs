@@ -1,4 +1,4 @@
-//! The floor of HTTP/2: nghttpd with a static file, under the load of h2load.
+//! The floor of the comparison for HTTP/2: the server nghttpd with a static file, under the load of h2load.
 
 use super::{Lab, Stop};
 use crate::measurement::Told;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 impl Lab {
-    /// Starts nghttpd with a file of `bytes` bytes. Returns its URL.
+    /// Starts nghttpd, which serves a file of `bytes` bytes. Returns the process and the file's URL.
     pub(crate) fn start_nghttpd(&self, tls: bool, bytes: usize) -> Result<(Process, String), Stop> {
         let nghttpd = program("nghttpd")?;
         let docroot = self.dir.path().join("docroot");
@@ -24,7 +24,7 @@ impl Lab {
         }
         command.arg(port.to_string());
         if tls {
-            // Our server has created the certificates.
+            // This project's server has created these certificates.
             let pki = self.dir.path().join("pki");
             command.arg(pki.join("apiserver.key")).arg(pki.join("apiserver.crt"));
         }
@@ -35,8 +35,8 @@ impl Lab {
         Ok((process, format!("{scheme}://127.0.0.1:{port}/lease")))
     }
 
-    /// Loads nghttpd: first briefly to learn its rate, then for the duration of a measurement. Returns the result in
-    /// the load generator's form.
+    /// Runs h2load on nghttpd twice: first briefly to learn the request rate, then as long as a measurement lasts.
+    /// Returns the second result as the load generator would print it.
     pub(crate) fn h2load(&self, nghttpd: &Process, url: &str, streams: u32) -> Result<Told, Stop> {
         let h2load = program("h2load")?;
         let pids = [nghttpd.pid()];
@@ -65,14 +65,14 @@ impl Lab {
                 "errors": { "failed": requests - run.succeeded.min(requests) },
             });
             last = Some(Told { json, command: told });
-            // The number of requests that fit into the duration.
+            // Number of requests that h2load sends in the duration of a measurement, at the rate of the first run.
             requests = rounded(run.per_second * self.duration.as_secs_f64()).max(1_000);
         }
         last.ok_or_else(|| Stop::Failed("h2load did not run".to_owned()))
     }
 }
 
-/// Result of h2load.
+/// The figures that h2load printed.
 #[derive(Debug, PartialEq)]
 struct H2load {
     seconds: f64,
@@ -98,7 +98,7 @@ impl H2load {
     }
 }
 
-/// Parses `2.35s`, `4.56ms` or `123us` to milliseconds.
+/// Parses a duration such as `2.35s`, `4.56ms` or `123us`. Returns milliseconds.
 fn duration_ms(text: &str) -> Option<f64> {
     for (unit, ms) in [("us", 1e-3), ("ms", 1.0), ("s", 1e3)] {
         if let Some(number) = text.strip_suffix(unit) {
@@ -108,7 +108,7 @@ fn duration_ms(text: &str) -> Option<f64> {
     None
 }
 
-/// Returns the path of a program of another package, or the package to install.
+/// Returns the path of a program of another package. The error names the package to install.
 fn program(name: &str) -> Result<PathBuf, Stop> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);

@@ -1,4 +1,4 @@
-//! perf(1), which records the use of a server's processor time.
+//! Runs perf(1), which records where a server spends its processor time.
 
 use crate::process::Process;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn start(pids: &[u32], file: PathBuf, log: PathBuf) -> Result<Self, String> {
-        // An older recording must not be taken for a new one.
+        // The file is emptied first: an older recording must not be taken for a new one.
         File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let mut command = Command::new("perf");
@@ -27,7 +27,7 @@ impl Recorder {
         Ok(Self { process, file, log })
     }
 
-    /// Ends the recording. perf writes its file when it is interrupted, or when the servers have ended.
+    /// Ends the recording. perf(1) writes its file when it receives SIGINT, or when the recorded processes have ended.
     pub(super) fn end(self) -> Result<(), String> {
         self.process.interrupt()?;
         if self.file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
@@ -38,8 +38,8 @@ impl Recorder {
     }
 }
 
-/// Returns the event that perf samples: cycles, or the clock if the machine cannot count cycles, as some virtual
-/// machines.
+/// Returns the event that perf(1) samples: cycles, or the clock if the machine cannot count cycles. Some virtual
+/// machines cannot.
 fn event() -> String {
     let output = Command::new("perf").args(["stat", "--event", "cycles:u", "true"]).output();
     let has_cycles = output.is_ok_and(|output| !String::from_utf8_lossy(&output.stderr).contains("not supported"));
