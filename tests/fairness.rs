@@ -91,7 +91,14 @@ fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<D
 fn expect_prompt(attack: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |permille: usize| times[(times.len() * permille / 1000).min(times.len() - 1)];
-    let latencies = format!("p50 {:?}, p99 {:?}, longest {:?}", at(500), at(990), at(1000));
+    let latencies = format!(
+        "{} renewals, p50 {:?}, p90 {:?}, p99 {:?}, longest {:?}",
+        times.len(),
+        at(500),
+        at(900),
+        at(990),
+        at(1000)
+    );
     println!("{attack}: {latencies}");
     assert!(at(990) < RENEW_P99_MAX, "{attack}: {latencies}");
 }
@@ -211,6 +218,29 @@ fn sockets_that_nobody_reads_lose_their_places_to_others() {
         assert!(waited < Duration::from_millis(5 * JOBS_CHECK_MS), "{user} was refused for {waited:?}");
     }
     drop(unread);
+}
+
+#[test]
+fn creations_that_fill_the_quota_delay_no_renewal() {
+    let aggregated = Aggregated::start();
+    let endpoint = aggregated.aggregator_endpoint();
+    let long = json!({"metadata": {"generateName": "c-", "annotations": {"a": "x".repeat(250_000)}}}).to_string();
+    let (times, created) = renewals_during(&endpoint, || {
+        let mut client = Http2Client::open(&endpoint);
+        let created = (0..).take_while(|_| {
+            let answer = call_as(&mut client, "mallory", "POST", &lease::collection(NAMESPACE), &long);
+            let is_created = answer.status() == 201;
+            if !is_created {
+                answer.expect_failure(403, "Forbidden", "the quota");
+            }
+            is_created
+        });
+        let created = created.count();
+        call_as(&mut client, "alice", "POST", &lease::collection("m"), r#"{"metadata":{"generateName":"c-"}}"#)
+            .expect_status(201, "another namespace has its own part");
+        created
+    });
+    expect_prompt(&format!("{created} creations of long Leases until the quota of a namespace is full"), times);
 }
 
 #[test]
