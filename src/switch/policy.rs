@@ -44,7 +44,7 @@ const END: &str = "coordination-apiserver/end";
 const API_SERVICE_ANNOTATION: &str = "coordination-apiserver/apiservice";
 /// Field manager of the rollback command's writes of built-in Leases.
 pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
-/// Time before the end of a policy from which on the command no longer relies on the policy.
+/// Time before the end of a policy at which the command stops relying on the policy.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Maximum time that the command waits for the kube-apiservers to enforce a policy.
 pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
