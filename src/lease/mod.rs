@@ -184,6 +184,10 @@ impl StringMap {
     /// Sets the value of `key`. Replaces an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
         let pairs = self.0.get_or_insert_default();
+        // Most callers insert the keys in their order.
+        if pairs.last().is_none_or(|(last, _)| *last < key) {
+            return pairs.push((key, value));
+        }
         match pairs.binary_search_by(|(k, _)| k.cmp(&key)) {
             Ok(at) => pairs[at].1 = value,
             Err(at) => pairs.insert(at, (key, value)),

@@ -6,6 +6,7 @@ use super::path_element::PathElement;
 use super::typed::{Change, Comparison, Parts, group_change};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Compares `old` with `new`. Ignores `resourceVersion`, which only the table stores.
@@ -112,11 +113,20 @@ fn change_of_container(was_empty: bool, is_empty: bool) -> Change {
 fn compare_maps(old: &StringMap, new: &StringMap) -> (Change, Comparison) {
     let mut parts = Parts::default();
     if old != new {
-        for (key, value) in old.iter() {
-            parts.put(PathElement::field(key), change_of(&Some(value), &new.value(key)), None);
-        }
-        for (key, _) in new.iter().filter(|(key, _)| old.value(key).is_none()) {
-            parts.put(PathElement::field(key), Change::Added, None);
+        // Both maps are sorted by key, so one pass finds all differences. A map may have thousands of pairs.
+        let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
+            };
+            let (was, is) = (old.next_if(|_| order.is_le()), new.next_if(|_| order.is_ge()));
+            let change = change_of(&was, &is);
+            if let (true, Some((key, _))) = (change != Change::None, was.or(is)) {
+                parts.put(PathElement::field(key), change, None);
+            }
         }
     }
     (change_of_container(old.is_empty(), new.is_empty()), parts.comparison())
