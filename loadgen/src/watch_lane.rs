@@ -189,7 +189,10 @@ impl Seat {
         let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
         let Progress::Answered { at, status } = answered else { return };
         match status {
-            410 => self.watcher.handle_expired(),
+            410 => {
+                fleet.stats.watches_expired += u64::from(self.watcher.is_watching());
+                self.watcher.handle_expired();
+            }
             200 => match self.watcher.handle_page(&self.body) {
                 Some(page) => {
                     fleet.recorder.answered(Operation::List, at, now);

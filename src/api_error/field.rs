@@ -15,11 +15,6 @@ pub struct FieldError {
 /// quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// The value repeats another value in the same list.
-    Duplicate {
-        /// The value, as Go prints it.
-        value: String,
-    },
     /// The request must not set the field.
     Forbidden {
         /// The reason why the field must not be set.
@@ -103,7 +98,6 @@ impl FieldError {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.kind {
-            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
             FieldErrorKind::Forbidden { .. } => "FieldValueForbidden",
             FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
             FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
@@ -121,7 +115,6 @@ impl FieldError {
             _ => format!("{head}: {detail}"),
         };
         match &self.kind {
-            FieldErrorKind::Duplicate { value } => format!("Duplicate value: {value}"),
             FieldErrorKind::Forbidden { detail } => with_detail("Forbidden".into(), detail),
             FieldErrorKind::Invalid { value, detail } => with_detail(format!("Invalid value: {value}"), detail),
             FieldErrorKind::NotSupported { value, supported } => {

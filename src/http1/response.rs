@@ -5,9 +5,6 @@ use crate::http::{Response, reason_phrase};
 /// The interim response that asks the client for the body of its request (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The chunk that ends a chunked body without trailers.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
 /// How the client learns where the body ends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
@@ -113,6 +110,7 @@ impl OpenChunk {
 
 #[cfg(test)]
 mod tests {
+    use super::super::chunked::LAST_CHUNK;
     use super::*;
     use crate::http::CacheControl;
     use crate::http1::chunked::ChunkedDecoder;

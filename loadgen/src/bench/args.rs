@@ -168,6 +168,8 @@ impl BenchArgs {
             "has no watchers: nothing, read, renew and resume have"
         } else if self.watchers == 0 && verb == Verb::Resume {
             "needs --watchers: they are what resumes"
+        } else if self.idle > 0 && verb == Verb::Resume {
+            "has no --idle: it measures watches that resume, and no idle connections"
         } else if self.lag > 0 && (self.watchers == 0 || verb != Verb::Renew) {
             "has no --lag: it is how far --watchers may be behind renewals"
         } else if self.name_watchers > self.leases && !self.other_names {
@@ -259,6 +261,7 @@ mod tests {
             "renew --other-names",
             "resume",
             "resume --name-watchers 1",
+            "resume --watchers 1 --idle 5",
             "resume --rate 5 --watchers 1",
         ] {
             let told = parse(words).expect_err(words);

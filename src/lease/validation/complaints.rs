@@ -31,10 +31,7 @@ impl Complaints {
         if self.is_full() {
             return;
         }
-        if let FieldErrorKind::Duplicate { value }
-        | FieldErrorKind::Invalid { value, .. }
-        | FieldErrorKind::NotSupported { value, .. } = &complaint.kind
-        {
+        if let FieldErrorKind::Invalid { value, .. } | FieldErrorKind::NotSupported { value, .. } = &complaint.kind {
             self.value_bytes = self.value_bytes.saturating_add(value.len());
         }
         self.all.push(complaint);
