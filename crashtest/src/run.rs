@@ -215,8 +215,8 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the records of all clients. The server was dead at `dead`, which is the end of operations without a
-    /// response.
+    /// Takes the records of all clients. An operation that got no response ends at `dead`, when the server was already
+    /// dead.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);

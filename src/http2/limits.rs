@@ -75,11 +75,12 @@ pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 
 /// WINDOW_UPDATE frames. Each DATA frame that we send adds two to the allowance, and one more for each
-/// [`WINDOW_UPDATE_OCTETS`] of its data. A frame of less than 1 KiB that a window cuts short adds nothing.
+/// [`WINDOW_UPDATE_OCTETS`] of its data. A DATA frame adds nothing if a flow-control window has shortened it to less
+/// than 1 KiB. Otherwise a peer could raise its allowance with tiny windows.
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
-/// Octets of DATA that a peer may read before it sends a WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for each
-/// read, both on the stream and on the connection. Its gzip reader reads 4 KiB at a time.
+/// Octets of DATA that a peer must read before it may send another WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for
+/// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
 /// PRIORITY frames, frames of unknown types, frames on closed streams.

@@ -32,7 +32,7 @@ pub enum Command {
     Open,
     /// Reads a piece of a snapshot.
     ReadChunk {
-        /// Snapshot of the piece.
+        /// The snapshot that contains the piece.
         snapshot: SnapshotId,
         /// Index of the piece, from 0.
         index: u32,
@@ -91,7 +91,7 @@ pub struct StoreSize {
 /// A piece of a snapshot, before it is compressed and sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Snapshot of the piece.
+    /// The snapshot that contains the piece.
     pub snapshot: SnapshotId,
     /// Index of the piece in its snapshot, from 0.
     pub index: u32,

@@ -33,7 +33,7 @@ impl Change {
     }
 }
 
-/// The state of a Lease that a change was made from.
+/// The Lease that a change replaces, renews or deletes, in the state from which the change was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Index of the Lease in the table's slab.

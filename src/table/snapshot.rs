@@ -183,7 +183,8 @@ impl Snapshot {
             return Ok(Stepped::More);
         }
         if !self.is_page {
-            // Number of Leases when the snapshot was made, minus the added Leases, plus the removed Leases.
+            // Number of Leases at the snapshot's version. `initial_count` is the number at a later version. So the
+            // Leases that were added in between are subtracted, and the removed ones are added.
             self.remaining = Some((self.initial_count + self.removed).saturating_sub(self.added));
         }
         Ok(Stepped::Done)

@@ -179,11 +179,11 @@ pub struct History {
     pub feeds: Vec<Feed>,
     /// All periods in which a candidate believed that it was the leader.
     pub terms: Vec<Term>,
-    /// Start and end of each period in which a device or etcd was full. In microseconds since the start of the run.
+    /// Periods in which a disk was full, or etcd had exceeded its quota: start and end, in microseconds of the run.
     pub full: Vec<(u64, u64)>,
-    /// Faults of the server that clients found themselves, in words.
+    /// Faults of the server that the clients detected, as text.
     pub complaints: Vec<String>,
-    /// Clients and replicas that did not continue after all faults had ended, in words.
+    /// Clients and replicas that did not continue after all faults had ended, as text.
     pub stalls: Vec<String>,
     /// Counts of notable events, for the statistics at the end.
     pub counts: Counts,
