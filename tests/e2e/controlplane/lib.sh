@@ -116,6 +116,16 @@ define_apiserver() {
     --proxy-client-cert-file "$pki/front-proxy-client.crt" --proxy-client-key-file "$pki/front-proxy-client.key"
 }
 
+# define_controller_manager NAME KUBECONFIG FLAG...: defines a kube-controller-manager. `prefix` runs the program.
+define_controller_manager() {
+  define "$1" ${prefix[@]+"${prefix[@]}"} "$bin/kube-controller-manager" --bind-address 127.0.0.1 \
+    --secure-port "$kcm_port" --tls-cert-file "$pki/kube-controller-manager-serving.crt" \
+    --tls-private-key-file "$pki/kube-controller-manager-serving.key" \
+    --kubeconfig "$2" --authentication-kubeconfig "$2" --authorization-kubeconfig "$2" "${@:3}" \
+    --client-ca-file "$pki/ca.crt" --root-ca-file "$pki/ca.crt" --use-service-account-credentials \
+    --service-account-private-key-file "$pki/service-accounts.key"
+}
+
 # launch NAME: starts the process of `define`, unless it runs; its output goes to log/NAME.log
 launch() {
   local name=$1 command pid

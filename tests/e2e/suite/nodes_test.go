@@ -52,10 +52,13 @@ func TestNodes(t *testing.T) {
 		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, false}
 		for _, step := range []nodeStep{
 			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), isHarmless: true},
-			{"a replica that dies", nodes + " signal replica-" + lost + " KILL", 30 * time.Second, nodes + " start replica-" + lost, false},
+			// A stopped kubelet neither starts the container again nor kills it, as on a node without memory.
+			{"a replica that dies", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " KILL", 30 * time.Second, nodes + " signal kubelet-" + lost + " CONT", false},
 			restarted,
-			{"a replica that hangs", nodes + " signal replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT", false},
+			{"a replica that hangs", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT kubelet-" + lost + " CONT", false},
 			restarted,
+			// A kube-proxy follows the slices again up to 15 s after a restart of its kube-apiserver.
+			{what: "a pause", begin: "sleep 15", isHarmless: true},
 			{"a restart of the replica with SIGTERM", nodes + " signal replica-" + lost + " TERM", 20 * time.Second, nodes + " start replica-" + lost, true},
 			{"a loss of all packets", nodes + " cut " + lost, nodeAway, nodes + " mend " + lost, false},
 			{"a kill of all processes", nodes + " kill " + lost, 20 * time.Second, nodes + " start " + lost, false},
