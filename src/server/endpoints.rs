@@ -5,10 +5,10 @@ use crate::cluster::{EndpointsSender, ReplicaEndpoint};
 use crate::updates::{UpdateSender, Updates};
 
 /// Longest time for which a stopping replica waits until its address is removed from the Service, in ms.
-const LEAVE_MS_MAX: u64 = 2_000;
+const LEAVE_MS_MAX: u64 = 3_000;
 /// Time from the removal of the address until the listeners close, in ms. kube-apiserver and kube-proxy first have to
-/// see the removal in a watch.
-const SETTLE_MS: u64 = 250;
+/// see the removal in a watch. kube-proxy changes its rules at most once a second (`--iptables-min-sync-period`).
+const SETTLE_MS: u64 = 1_500;
 
 /// The published endpoints, and whether this replica is leaving them.
 #[derive(Debug)]
