@@ -1,7 +1,7 @@
 //! The storage that changes are written to: only the table, or first the journal and then the table.
 
 use crate::api_error::ApiError;
-use crate::journal::{Journal, Refusal, Ticket};
+use crate::journal::{Failure, Journal, Refusal, Ticket};
 use crate::table::change::{Change, Rejected};
 use crate::table::holder::HolderChange;
 use crate::table::object::Object;
@@ -149,6 +149,15 @@ fn submit_to_journal(
         Err(Refusal::NoSpace) => Err(ApiError::InsufficientStorage),
         Err(Refusal::Unreachable) => Err(ApiError::StoreUnreachable),
         Err(Refusal::Stopped) => Err(ApiError::ServiceUnavailable { message: "the journal has stopped".into() }),
+    }
+}
+
+/// Returns the error for a change that the journal could not make durable.
+#[cold]
+pub(super) fn failed(failure: Failure) -> ApiError {
+    match failure {
+        Failure::NoSpace => ApiError::InsufficientStorage,
+        Failure::TooLarge => ApiError::too_large_for_etcd(),
     }
 }
 

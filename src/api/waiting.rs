@@ -25,12 +25,12 @@
 use super::answer::Answer;
 use super::gzip;
 use super::pending_request::PendingRequest;
-use super::storage::unapplied;
+use super::storage::{failed, unapplied};
 use super::warnings::Warnings;
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::journal::{Failure, Outcome, Ticket};
+use crate::journal::{Outcome, Ticket};
 use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX, WRITE_WAIT_MS_MAX};
 use crate::permits::Permit;
 use crate::table::Table;
@@ -234,8 +234,7 @@ impl Api {
                     let rejections = retry.rejections + 1;
                     return Resumed::Again(Retry { rejections, has_passed_barrier: true, ..retry });
                 }
-                Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
-                Outcome::Failed(Failure::TooLarge) => Err(ApiError::too_large_for_etcd()),
+                Outcome::Failed(failure) => Err(failed(failure)),
                 Outcome::Pending => Err(ApiError::Timeout),
                 Outcome::Rejected => Err(unapplied()),
             },

@@ -280,12 +280,7 @@ impl Server {
             self.dispatch_event(event);
         }
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
-            // A stop closes idle connections. A connection whose request has arrived by now is not idle.
-            self.poll_events(events, Some(Duration::ZERO))?;
-            for event in &*events {
-                self.dispatch_event(event);
-            }
-            self.stop(now);
+            self.stop(events, now)?;
         }
         self.accept(now);
         self.service.pace.begin_turn(Instant::now());
@@ -588,7 +583,7 @@ impl Server {
     }
 
     /// Removes this server from the Service, and then begins the shutdown.
-    fn stop(&mut self, now: Now) {
+    fn stop(&mut self, events: &mut Events, now: Now) -> Result<(), RunError> {
         if !self.endpoints.is_leaving() {
             let Service { api, table, .. } = &mut self.service;
             api.health.begin_shutdown();
@@ -597,8 +592,14 @@ impl Server {
             self.endpoints.leave(others, now.ms);
         }
         if self.endpoints.has_left(now.ms) {
+            // The shutdown closes idle connections. A connection whose request has arrived by now is not idle.
+            self.poll_events(events, Some(Duration::ZERO))?;
+            for event in &*events {
+                self.dispatch_event(event);
+            }
             self.begin_shutdown(now);
         }
+        Ok(())
     }
 
     fn begin_shutdown(&mut self, now: Now) {

@@ -4,11 +4,11 @@ use super::JobError;
 use super::found::Found;
 use crate::api::deletion::{Deletion, Fate};
 use crate::api::identity::is_own;
-use crate::api::storage::{Storage, Written};
+use crate::api::storage::{Storage, Written, failed};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
-use crate::journal::{Failure, Outcome, Ticket};
+use crate::journal::{Outcome, Ticket};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
@@ -136,8 +136,7 @@ impl Doomed {
         match &self.state {
             DoomedState::Submitted(ticket) => match ticket.take() {
                 Outcome::Applied(_) => self.state = DoomedState::Done,
-                Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
-                Outcome::Failed(Failure::TooLarge) => return Err(JobError::Refused(ApiError::too_large_for_etcd())),
+                Outcome::Failed(failure) => return Err(JobError::Refused(failed(failure))),
                 Outcome::Pending => {}
                 // Another write of this Lease came first, so the deletion must be decided again.
                 Outcome::Rejected => self.state = DoomedState::Found,
