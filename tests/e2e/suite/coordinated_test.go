@@ -49,10 +49,15 @@ type manager struct {
 	ended    chan struct{}
 }
 
-func newManagers(ctx context.Context, t *testing.T) *managers {
+// onlyCoordinated skips a test outside round `coordinated`.
+func onlyCoordinated(t *testing.T) {
 	if os.Getenv("E2E_COORDINATED") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
 	}
+}
+
+func newManagers(ctx context.Context, t *testing.T) *managers {
+	onlyCoordinated(t)
 	seconds := time.Duration(number("E2E_LEASE_SECONDS", 8))
 	// The proportions are those of the default.
 	e := &managers{t: t, pace: pace{seconds * time.Second, seconds * 2 / 3 * time.Second, max(1, seconds/7) * time.Second}}
@@ -75,7 +80,8 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 	return e
 }
 
-// start starts a manager, and waits until it is a candidate.
+// start starts a manager, and waits until it is a candidate, and until a further candidate is younger. TestCoordinatedTie
+// shows why.
 func (e *managers) start(ctx context.Context, further ...string) (*manager, error) {
 	known, err := candidates(ctx)
 	if err != nil {
@@ -117,7 +123,7 @@ func (e *managers) start(ctx context.Context, further ...string) (*manager, erro
 	e.mutex.Lock()
 	e.all = append(e.all, m)
 	e.mutex.Unlock()
-	return m, eventually(ctx, electedMax, func(ctx context.Context) error {
+	err = eventually(ctx, electedMax, func(ctx context.Context) error {
 		if m.over() == nil {
 			return fmt.Errorf("the process has ended: %s", log)
 		}
@@ -130,6 +136,12 @@ func (e *managers) start(ctx context.Context, further ...string) (*manager, erro
 		}
 		return errors.Join(err, errors.New("it is no candidate"))
 	})
+	time.Sleep(untilNextSecond())
+	return m, err
+}
+
+func untilNextSecond() time.Duration {
+	return time.Until(time.Now().Truncate(time.Second).Add(time.Second))
 }
 
 func (m *manager) kill() {
