@@ -336,6 +336,10 @@ impl Failure {
                 Self::Unknown(status)
             }
             Code::OutOfRange if status.message().contains("compacted") => Self::Compacted,
+            // A revision that this process knows is ahead of etcd. So etcd was restored from a backup.
+            Code::OutOfRange if status.message().contains("future revision") => {
+                Self::Lost("a known revision is ahead of etcd: etcd was restored".to_owned())
+            }
             Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {
                 Self::Refused(status)
             }

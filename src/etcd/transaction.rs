@@ -226,8 +226,10 @@ impl Transaction {
             (None, Some(manifest), found) => {
                 let found = found.unwrap_or_default();
                 match found.mod_revision.cast_unsigned() {
-                    revision if found.value == manifest.bytes => Done::Committed { revision },
+                    // A manifest may be written again unchanged. Then only the revision shows that this transaction
+                    // has failed.
                     revision if revision == manifest.revision => Done::Behind,
+                    revision if found.value == manifest.bytes => Done::Committed { revision },
                     _ => Done::Overtaken,
                 }
             }
@@ -400,6 +402,7 @@ mod tests {
         assert_eq!(done(b"m", 25), Done::Committed { revision: 25 });
         assert_eq!(done(b"other", 25), Done::Overtaken);
         assert_eq!(done(b"before", 20), Done::Behind);
+        assert_eq!(done(b"m", 20), Done::Behind, "the manifest is unchanged, but not by this transaction");
     }
 
     #[test]

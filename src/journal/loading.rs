@@ -271,8 +271,8 @@ impl Loading {
         }
     }
 
-    /// Returns the parts that the journal needs once the table is loaded.
-    pub(super) fn finish(self, config: &Config, table: &Table) -> (Applied, Numbers, Upkeep) {
+    /// Returns the parts that the journal needs once the table is loaded. `now_ms` is the current time, in ms.
+    pub(super) fn finish(self, config: &Config, table: &Table, now_ms: u64) -> (Applied, Numbers, Upkeep) {
         let manifest = self.manifest.expect("a table is loaded by a manifest");
         info!(
             leases = table.len(),
@@ -281,7 +281,8 @@ impl Loading {
             entries = self.entries,
             "journal loaded"
         );
-        let upkeep = Upkeep::new(config, (manifest, self.revision), self.retained, self.since, &self.stored);
+        let put = (manifest, self.revision, now_ms);
+        let upkeep = Upkeep::new(config, put, self.retained, self.since, &self.stored);
         (self.applied, self.numbers, upkeep)
     }
 }

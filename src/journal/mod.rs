@@ -268,7 +268,7 @@ impl Journal {
             return Ok(());
         }
         let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Failed) else { return Ok(()) };
-        let (applied, numbers, upkeep) = loading.finish(&self.config, table);
+        let (applied, numbers, upkeep) = loading.finish(&self.config, table, self.now_ms);
         self.batches.rename(&applied);
         self.applied = applied;
         self.numbers = self.config.is_shared.then_some(numbers);

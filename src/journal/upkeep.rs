@@ -98,10 +98,11 @@ pub(super) enum Work {
 }
 
 impl Upkeep {
-    /// Creates the upkeep of a loaded store. Some of the snapshots in `stored` may be unneeded.
+    /// Creates the upkeep of a loaded store: its manifest, the manifest's revision, and the time at which the manifest
+    /// was read, in ms. Some of the snapshots in `stored` may be unneeded.
     pub(super) fn new(
         config: &Config,
-        (manifest, revision): (Manifest, u64),
+        (manifest, revision, put_ms): (Manifest, u64, u64),
         retained: Retained,
         since: Amount,
         stored: &[SnapshotId],
@@ -116,7 +117,7 @@ impl Upkeep {
         Self {
             manifest,
             revision,
-            put_ms: 0,
+            put_ms,
             retained,
             since,
             taking: None,
