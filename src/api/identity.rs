@@ -77,13 +77,21 @@ pub struct ReplicaIdentity {
     renew_ms: u64,
     /// Time of the next read of the identity Leases, in ms.
     look_ms: u64,
-    /// The deletion of this replica's identity Lease during the shutdown: the ticket number, and the time at which the
-    /// wait for the deletion ends, in ms.
-    leaving: Option<(u64, u64)>,
+    /// The deletion of this replica's identity Lease during the shutdown.
+    leaving: Option<Leaving>,
     /// Identity Leases of all replicas by name, as this replica last saw them.
     seen: BTreeMap<CompactString, Seen>,
     /// Id of the command's request for the hand-over phase that this replica follows.
     keeps_to: Option<CompactString>,
+}
+
+/// The deletion of this replica's identity Lease during the shutdown.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    /// Ticket number of the deletion; `None` before the journal has taken the deletion.
+    ticket: Option<u64>,
+    /// Time at which the wait for the deletion ends, in ms.
+    end_ms: u64,
 }
 
 /// An identity Lease, as this replica last saw it.
@@ -131,7 +139,7 @@ impl ReplicaIdentity {
     /// which the wait ends.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
-        self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
+        self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |leaving| leaving.end_ms)
     }
 
     /// Returns the endpoints in the identity Leases of the live replicas, sorted. This replica counts as live even
@@ -322,6 +330,9 @@ impl Api {
     /// Returns the endpoints of the live replicas if this call read the identity Leases, and `None` otherwise. The
     /// endpoints are empty while this replica does not know which replicas are alive.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<ReplicaEndpoint>> {
+        if self.identity.as_ref().is_some_and(|identity| identity.leaving.is_some()) {
+            self.leave(table, now);
+        }
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
             _ => return None,
@@ -370,23 +381,33 @@ impl Api {
         Some(identity.endpoints(now))
     }
 
-    /// Deletes this replica's identity Lease at shutdown.
+    /// Deletes this replica's identity Lease at shutdown. A renewal in flight delays the deletion, so
+    /// [`Api::keep_identity`] tries again.
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
-        let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };
-        if identity.holds(object)
-            && let Ok(Written::Submitted(ticket)) =
-                self.storage.write(table, Change::Delete(table.target(slot)), now.ms)
-        {
-            identity.leaving = Some((ticket.number(), now.ms + LEAVE_MS_MAX));
+        let own = table.find(NAMESPACE, &identity.name).filter(|(_, object)| identity.holds(object));
+        let own = own.map(|(slot, _)| table.target(slot));
+        let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
+        if leaving.ticket.is_some() {
+            return;
         }
+        let deleted = own.map(|target| self.storage.write(table, Change::Delete(target), now.ms));
+        leaving.ticket = match deleted {
+            Some(Ok(Written::Submitted(ticket))) => Some(ticket.number()),
+            Some(Ok(Written::Busy(_)) | Err(_)) => None,
+            // There is nothing to wait for.
+            Some(Ok(Written::Applied(_))) | None => Some(0),
+        };
     }
 
     /// Whether the shutdown still waits for the deletion of this replica's identity Lease.
     #[must_use]
     pub fn is_leaving(&self, now: Now) -> bool {
         let leaving = self.identity.as_ref().and_then(|identity| identity.leaving);
-        leaving.is_some_and(|(ticket, end_ms)| self.storage.settled() < ticket && now.ms < end_ms)
+        leaving.is_some_and(|leaving| {
+            let is_pending = leaving.ticket.is_none_or(|ticket| self.storage.settled() < ticket);
+            is_pending && now.ms < leaving.end_ms
+        })
     }
 }
 
