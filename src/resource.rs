@@ -7,6 +7,11 @@ use std::fmt;
 pub const GROUP: &str = "coordination.k8s.io";
 /// The preferred version of [`GROUP`].
 pub const VERSION: &str = "v1";
+/// API group of the canary. Before a switch, the command `takeover` creates an APIService for this group for a moment.
+/// So it learns whether each kube-apiserver can forward requests to this server.
+pub const CANARY_GROUP: &str = "canary.coordination-apiserver.io";
+/// Group and version of the canary, as in `apiVersion`.
+pub const CANARY_API_VERSION: &str = "canary.coordination-apiserver.io/v1";
 /// `apiVersion` of the objects: group and version.
 pub const API_VERSION: &str = "coordination.k8s.io/v1";
 /// `kind` of the resource.

@@ -1,6 +1,6 @@
 //! Parses request paths into routes. Does not parse query options or bodies.
 
-use crate::resource::ApiVersion;
+use crate::resource::{ApiVersion, CANARY_API_VERSION};
 use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -84,6 +84,8 @@ pub enum Route<'a> {
     ApiGroup,
     /// `/apis/coordination.k8s.io/v1`
     ApiResources(ApiVersion),
+    /// `/apis/canary.coordination-apiserver.io/v1`: an API without resources, for the checks of the command `takeover`.
+    Canary,
     /// `/api`: the legacy API, of which this server has no version.
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
@@ -187,7 +189,10 @@ impl<'a> Route<'a> {
             "/version" => Some(Self::Version),
             routed => match path.strip_prefix("/openapi/v3/apis/") {
                 Some(name) => version(name).map(Self::OpenApiDocument),
-                None => version(routed.strip_prefix("/apis/")?).map(Self::ApiResources),
+                None => match routed.strip_prefix("/apis/")? {
+                    CANARY_API_VERSION => Some(Self::Canary),
+                    name => version(name).map(Self::ApiResources),
+                },
             },
         }
     }
@@ -237,6 +242,7 @@ impl<'a> Route<'a> {
             Self::ApiGroups { has_slash } => Route::ApiGroups { has_slash },
             Self::ApiGroup => Route::ApiGroup,
             Self::ApiResources(version) => Route::ApiResources(version),
+            Self::Canary => Route::Canary,
             Self::LegacyApi => Route::LegacyApi,
             Self::Health(probe) => Route::Health(probe),
             Self::HealthCheck { probe, name } => Route::HealthCheck { probe, name: owned(name) },
@@ -271,6 +277,8 @@ mod tests {
             ("/apis/coordination.k8s.io/v1beta1/", V1, Route::ApiResources(V1Beta1)),
             ("/apis/coordination.k8s.io/v1beta2/leases", V1, Route::Unknown),
             ("/apis/coordination.k8s.io//leases", V1, Route::Unknown),
+            ("/apis/canary.coordination-apiserver.io/v1", V1, Route::Canary),
+            ("/apis/canary.coordination-apiserver.io/v1/leases", V1, Route::Unknown),
             ("/openapi/v3/apis/coordination.k8s.io/v1beta1", V1, Route::OpenApiDocument(V1Beta1)),
         ] {
             assert_eq!(VersionedRoute::of(path), VersionedRoute { version, route }, "{path}");

@@ -61,6 +61,12 @@ fn discovery_level_by_level() {
         });
         assert_eq!(get(path, "").expect_status(200, path).json(), list);
     }
+    const CANARY: &str = "/apis/canary.coordination-apiserver.io/v1";
+    let list = json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "canary.coordination-apiserver.io/v1",
+        "resources": [],
+    });
+    assert_eq!(get(CANARY, "").expect_status(200, CANARY).json(), list);
     let legacy = get("/api", "").json();
     assert_eq!((&legacy["kind"], &legacy["versions"]), (&json!("APIVersions"), &json!([])));
     for path in ["/apis/coordination.k8s.io/v1beta2", "/apis/apps", "/apis/coordination.k8s.io/v1/leasecandidates"] {

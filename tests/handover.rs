@@ -622,6 +622,34 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
 }
 
 #[test]
+fn outdated_leases_are_not_written_after_a_rollback() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    rig.reach("serve", "serving");
+    rig.reach("freeze", "written-back");
+    rig.register(false);
+    eventually("the end of the rollback", || rig.step() == "not-ours");
+    let gauge = || {
+        let metrics = rig.call("GET", "/metrics", "").1;
+        metrics.as_str().is_some_and(|text| text.contains("\ncoordination_handover_holds_writes 0\n"))
+    };
+    assert!(gauge(), "no command holds writes back");
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.put_built_in("b", "created there", LATER);
+
+    // Somebody applies an old manifest of the APIService, and the server starts anew.
+    rig.server.kill();
+    rig.register(true);
+    rig.server.restart();
+    thread::sleep(Duration::from_secs(2));
+    assert!(rig.built_in("a").expect("a Lease").contains("acquired there"));
+    assert!(rig.built_in("b").is_some(), "a Lease that this server does not know");
+    assert_eq!(rig.step(), "not-ours");
+}
+
+#[test]
 fn a_takeover_that_is_undone_loses_no_renewal_of_either_side() {
     let Some(rig) = Rig::start("disk") else { return };
     let version = rig.put_built_in("a", "h", EARLY);

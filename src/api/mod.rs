@@ -579,8 +579,8 @@ impl Api {
             (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {
-                let (journal, holds_writes) = (self.storage.journal(), self.handover.holds_writes());
-                let text = self.metrics.encode(table, journal, holds_writes, call.now);
+                let (journal, handover) = (self.storage.journal(), self.handover.stats());
+                let text = self.metrics.encode(table, journal, handover, call.now);
                 Ok(Reply::Response(Response::new(200, METRICS, text.into())))
             }
             (route, Method::Get) => discovery::document(route, call, &self.health),

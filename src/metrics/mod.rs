@@ -94,6 +94,16 @@ pub struct TurnEnd {
     pub waiting_requests: usize,
 }
 
+/// The values of the hand-over that metrics show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandoverStats {
+    /// Whether a command holds back clients' writes. After a rollback, this server refuses writes too, but no command
+    /// is at work, so the value is false.
+    pub holds_writes: bool,
+    /// Number of failed reads and writes of built-in storage since the start.
+    pub errors: u64,
+}
+
 /// Bounds of the durations of turns, in µs: from a turn with one request to a turn that stalls all connections.
 const TURN_BOUNDS_US: [u64; 14] =
     [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
@@ -242,10 +252,9 @@ impl Metrics {
         self.holders.due_ms()
     }
 
-    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` is whether a hand-over to
-    /// another storage holds back clients' writes.
+    /// Returns all metrics in the Prometheus text format, version 0.0.4.
     #[must_use]
-    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {
+    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, handover: HandoverStats, now: Now) -> Vec<u8> {
         self.holders.on_asked(table, now);
         let mut out = Exposition::new();
         self.requests.encode(&mut out);
@@ -254,9 +263,14 @@ impl Metrics {
         self.encode_holders(&mut out);
         out.single_gauge(
             "coordination_handover_holds_writes",
-            "1 while a takeover or rollback holds back clients' writes, and after a rollback; else 0.",
-            u8::from(holds_writes),
+            "1 while a takeover or rollback holds back clients' writes; else 0.",
+            u8::from(handover.holds_writes),
         );
+        out.counter(
+            "coordination_handover_errors_total",
+            "Failed reads and writes of built-in storage by the replica that copies Leases.",
+        );
+        out.sample("coordination_handover_errors_total", &[], handover.errors);
         if let Some(journal) = journal {
             self.journal.encode(&mut out, journal);
         }
@@ -508,7 +522,8 @@ mod tests {
         });
         // The counts of the current turn are not included. Otherwise the numbers would be from two different moments.
         metrics.count_watch();
-        let text = String::from_utf8(metrics.encode(&table, None, false, Now::default())).expect("text");
+        let text =
+            String::from_utf8(metrics.encode(&table, None, HandoverStats::default(), Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
             ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),

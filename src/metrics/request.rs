@@ -168,7 +168,9 @@ impl RequestKind {
                 Probe::Readyz => Self::Readyz,
             },
             Route::Metrics => Self::Metrics,
-            Route::ApiGroup | Route::ApiGroups { .. } | Route::ApiResources(_) | Route::LegacyApi => Self::Discovery,
+            Route::ApiGroup | Route::ApiGroups { .. } | Route::ApiResources(_) | Route::Canary | Route::LegacyApi => {
+                Self::Discovery
+            }
             Route::OpenApiDocument(_) | Route::OpenApiIndex | Route::OpenApiV2 => Self::OpenApi,
             Route::Version => Self::Version,
             _ => Self::OtherPath,

@@ -131,6 +131,9 @@ impl Service {
         for commit in journal.take_commits() {
             api.metrics.count_commit(commit);
         }
+        if has_loaded {
+            api.handover.begin_again();
+        }
         api.handover.read_state(table);
         if settled > 0 {
             waiters.wake_settled(journal.settled(), &mut wake);

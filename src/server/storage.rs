@@ -100,6 +100,9 @@ impl Server {
         for token in self.conns.tokens() {
             self.close(token);
         }
+        if let Some(check) = self.awaited.journal {
+            self.service.api.health.set(check, Err("the journal is being read".into()));
+        }
         // The old journal is dropped first, which cancels the pending work of its thread.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
         self.service.api.storage = open(&self.storage, self.journal_format, &self.shutdown.waker, self.clock.now().ms)?;

@@ -6,7 +6,7 @@ use crate::codec::discovery::{
     Group, GroupDiscovery, GroupDiscoveryList, GroupList, GroupVersion, GroupVersionKind, LegacyVersions, Name,
     Resource, ResourceDiscovery, ResourceList, VersionDiscovery,
 };
-use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
+use crate::resource::{ApiVersion, CANARY_API_VERSION, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -42,6 +42,11 @@ pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     };
     let list = ResourceList { group_version: version.group_version(), resources: vec![resource] };
     Discovery::new("v1", "APIResourceList", &list)
+}
+
+/// Returns the document of the canary, which has no resources.
+pub(super) fn canary() -> Discovery {
+    Discovery::new("v1", "APIResourceList", &ResourceList { group_version: CANARY_API_VERSION, resources: Vec::new() })
 }
 
 /// Returns the document of `/api`. The document is empty, since this server does not serve the core group.

@@ -36,6 +36,7 @@ struct Documents {
     legacy_versions: Discovery,
     group_list: Discovery,
     group: Discovery,
+    canary: Discovery,
     version: Document,
     aggregated: Aggregated,
     aggregated_legacy: Aggregated,
@@ -76,6 +77,7 @@ impl Documents {
             legacy_versions: groups::legacy_versions(),
             group_list: groups::group_list(),
             group: groups::group(),
+            canary: groups::canary(),
             version: version::version(),
             aggregated: Aggregated::new(groups::aggregated),
             aggregated_legacy: Aggregated::new(groups::aggregated_legacy),
@@ -120,6 +122,10 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
         Route::ApiResources(version) => {
             let form = pretty(negotiate_routed_discovery(call.head.accept, false), call)?;
             Ok(documents.of_version(*version)?.resource_list.plain(form))
+        }
+        Route::Canary => {
+            let form = pretty(negotiate_routed_discovery(call.head.accept, false), call)?;
+            Ok(documents.canary.plain(form))
         }
         Route::OpenApiV2 => {
             check_json(call)?;

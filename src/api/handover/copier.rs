@@ -40,11 +40,18 @@ pub(super) struct Copier {
     has_listed: bool,
     /// Time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
     due_ms: Option<u64>,
+    /// Number of failures of the list and the watch since the start.
+    errors: u64,
 }
 
 impl Copier {
     pub(super) fn new(changes: BuiltInChanges) -> Self {
-        Self { changes, imports: Imports::default(), asked: None, has_listed: false, due_ms: None }
+        Self { changes, imports: Imports::default(), asked: None, has_listed: false, due_ms: None, errors: 0 }
+    }
+
+    /// Returns the number of failures of the list and the watch since the start.
+    pub(super) fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// Returns the time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
@@ -69,6 +76,9 @@ impl Copier {
         if state.phase == Some(Phase::Copy) {
             self.take_events(table, storage, now);
             self.imports.take_in(table, storage, decoder, now);
+            if state.step.is_none() {
+                self.imports.report(table, storage, now);
+            }
         }
         let is_reached = match state.phase {
             Some(Phase::Copy) => {
@@ -121,6 +131,7 @@ impl Copier {
                 BuiltInChange::Present(lease) => self.imports.put(table, vec![lease], Vec::new(), false),
                 BuiltInChange::Gone(key) => self.imports.put(table, Vec::new(), vec![key], false),
                 BuiltInChange::Failed(why) => {
+                    self.errors += 1;
                     tracing::warn!(why, "cannot follow the built-in Leases");
                     say(table, storage, None, &why, now);
                 }

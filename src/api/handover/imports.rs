@@ -19,6 +19,9 @@ const TAKEN_IN_PER_TURN: usize = 256;
 /// Maximum number of imported changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
+/// Time between two reports of the progress of an import, in ms.
+const REPORT_MS: u64 = 250;
+
 /// Leases that were read from built-in storage and are not in the table yet.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
@@ -28,6 +31,10 @@ pub(super) struct Imports {
     submitted: Vec<(String, Incoming, Ticket)>,
     /// Leases whose stored values cannot be decoded, by key.
     unreadable: BTreeMap<String, Incoming>,
+    /// Number of Leases queued since the queue was last empty.
+    queued: usize,
+    /// When the progress is reported next, in ms; `None` if the queue was empty at the last call.
+    report_ms: Option<u64>,
 }
 
 /// The state of a Lease in the last read of built-in storage.
@@ -41,6 +48,7 @@ impl Imports {
     /// Queues the result of a read for import. If a complete read lacks a Lease of the table, the deletion of that
     /// Lease is queued too.
     pub(super) fn put(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
+        let left_before = self.left();
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
             let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
@@ -54,6 +62,28 @@ impl Imports {
             unreadable.remove(&key);
             incoming.insert(key, read);
         }
+        let queued_before = if left_before == 0 { 0 } else { self.queued };
+        self.queued = queued_before + self.left() - left_before;
+    }
+
+    /// Returns the number of Leases that are not in the table yet.
+    fn left(&self) -> usize {
+        self.incoming.len() + self.submitted.len()
+    }
+
+    /// Reports the progress of a long import to the command, through the Lease of the hand-over.
+    pub(super) fn report(&mut self, table: &mut Table, storage: &mut Storage, now: Now) {
+        let left = self.left();
+        self.report_ms = match self.report_ms {
+            _ if left == 0 => None,
+            Some(report_ms) if report_ms > now.ms => return,
+            Some(_) => {
+                let message = format!("{} of {} Leases are here", self.queued.saturating_sub(left), self.queued);
+                say(table, storage, None, &message, now);
+                Some(now.ms + REPORT_MS)
+            }
+            None => Some(now.ms + REPORT_MS),
+        };
     }
 
     /// Whether the table has every queued Lease. Leases that cannot be decoded do not count.

@@ -39,7 +39,7 @@ mod merge;
 mod state;
 mod worker;
 
-use super::{Api, Call, Reclaim};
+use super::{Api, Call, Reclaim, ReplicaIdentity};
 use crate::api_error::ApiError;
 use crate::auth::Caller;
 use crate::clock::Now;
@@ -48,6 +48,7 @@ use crate::etcd::built_in::BuiltInPort;
 use crate::handover::{NAME, NAMESPACE, Phase, Step, is_lease};
 use crate::journal::Journal;
 use crate::lease::Lease;
+use crate::metrics::HandoverStats;
 use crate::resource::{BUILT_IN_VERSIONS_END, ResourceVersion};
 use crate::table::Table;
 use crate::table::change::Change;
@@ -101,6 +102,23 @@ impl Handover {
         self.copier = Some(Box::new(Copier::new(changes)));
     }
 
+    /// Forgets the state and all work in progress. Call this function once the journal has loaded the table. The
+    /// changes that an earlier journal had in flight have no outcome. And the table had its last version before it had
+    /// the Leases of the hand-over.
+    pub fn begin_again(&mut self) {
+        self.stand_by();
+        (self.looked_at, self.state, self.mode) = Default::default();
+    }
+
+    fn stand_by(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            worker.stand_by();
+        }
+        if let Some(copier) = &mut self.copier {
+            copier.stand_by();
+        }
+    }
+
     /// Returns the time of the next work of the worker or the copier, in ms; `None` if neither has work.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
@@ -114,6 +132,16 @@ impl Handover {
     #[must_use]
     pub fn holds_writes(&self) -> bool {
         self.mode != Mode::Open
+    }
+
+    /// Returns the values for the metrics.
+    #[must_use]
+    pub fn stats(&self) -> HandoverStats {
+        HandoverStats {
+            holds_writes: self.holds_writes() && self.state.step != Some(Step::NotOurs),
+            errors: self.worker.as_ref().map_or(0, |worker| worker.errors())
+                + self.copier.as_ref().map_or(0, |copier| copier.errors()),
+        }
     }
 
     /// Whether some clients may write to this server while others write to built-in storage. The table may then be
@@ -318,23 +346,26 @@ impl Api {
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
+            // After a pause, the table may be behind the store, and another replica may be the active one.
+            let is_current = self.storage.journal().is_none_or(|journal| journal.is_current(now.ms));
             let is_confirmed = self.is_confirmed(table, now);
-            let is_first = self.identity.as_ref().is_none_or(|identity| match self.handover.mode {
+            let is_first = |identity: &ReplicaIdentity| match self.handover.mode {
                 Mode::Open => identity.is_first(now),
                 // If two replicas copied at the same time, one could import an older state of a Lease than the other.
                 Mode::Following | Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
-            });
+            };
+            let is_active = is_current && self.identity.as_ref().is_none_or(is_first);
             let Self { handover: Handover { state, worker, copier, .. }, storage, decoder, .. } = self;
             let is_copied = matches!(state.phase, Some(Phase::Copy | Phase::Hold));
             match worker {
-                Some(worker) if is_first && !is_copied => {
+                Some(worker) if is_active && !is_copied => {
                     worker.work(state, is_confirmed, table, storage, decoder, now);
                 }
                 Some(worker) => worker.stand_by(),
                 None => {}
             }
             match copier {
-                Some(copier) if is_first && is_copied => {
+                Some(copier) if is_active && is_copied => {
                     copier.work(state, is_confirmed, table, storage, decoder, now);
                 }
                 Some(copier) => copier.stand_by(),

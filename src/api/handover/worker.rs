@@ -76,6 +76,8 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Whether this replica's worker is the active one.
     is_working: bool,
+    /// Number of failed commands since the start.
+    errors: u64,
 }
 
 /// The stage of the worker within a phase.
@@ -126,7 +128,13 @@ impl Worker {
             stage_ms: 0,
             feed_ms: 0,
             is_working: false,
+            errors: 0,
         }
+    }
+
+    /// Returns the number of failed commands since the start.
+    pub(super) fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// Returns the time of the worker's next work, in ms. Returns `None` if another replica's worker is active.
@@ -155,6 +163,9 @@ impl Worker {
         }
         self.take_event(state, table, storage, now);
         self.imports.take_in(table, storage, decoder, now);
+        if state.phase == Some(Phase::Import) && state.step.is_none() {
+            self.imports.report(table, storage, now);
+        }
         self.feed(state, table, now);
         // Another replica may have published the round with this number. This worker then begins the next round.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
@@ -184,7 +195,10 @@ impl Worker {
     /// Begins a phase. The worker still imports what it has read in an earlier phase, unless the new phase imports
     /// nothing.
     fn begin(&mut self, state: &HandoverState) {
-        self.stage = Stage::Read;
+        // After a rollback, built-in storage may have newer Leases. So this server neither reads nor writes them.
+        let is_given_back =
+            matches!(state.phase, Some(Phase::Undo | Phase::Freeze)) && state.step == Some(Step::NotOurs);
+        self.stage = if is_given_back { Stage::Rest } else { Stage::Read };
         // An incremental read returns only changes in built-in storage. It would miss Leases that only the table has
         // changed.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
@@ -280,6 +294,7 @@ impl Worker {
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
             BuiltInEvent::Failed(why) => {
+                self.errors += 1;
                 tracing::warn!(why, "the hand-over of Leases waits");
                 self.feed.end(true, now);
                 (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
