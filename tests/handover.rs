@@ -622,6 +622,21 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
 }
 
 #[test]
+fn a_deletion_just_before_a_crash_reaches_built_in_storage() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.put_built_in("b", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    rig.reach("serve", "serving");
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 200);
+    rig.server.kill();
+    rig.server.restart();
+    eventually("the deletion", || rig.built_in("a").is_none());
+    assert!(rig.built_in("b").is_some());
+}
+
+#[test]
 fn outdated_leases_are_not_written_after_a_rollback() {
     let Some(mut rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);

@@ -56,7 +56,7 @@ impl Feed {
     }
 
     /// Queues a Lease for a write at `due_ms`, unless the Lease is already due earlier.
-    fn put(&mut self, key: &Key, due_ms: u64) {
+    pub(super) fn put(&mut self, key: &Key, due_ms: u64) {
         let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
         if is_earlier {
             self.due.insert(key.clone(), due_ms);

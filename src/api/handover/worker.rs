@@ -264,6 +264,11 @@ impl Worker {
             BuiltInEvent::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
                     self.imports.put(table, changed, deleted, is_complete);
+                } else if is_complete && state.step == Some(Step::Serving) {
+                    // The replica that deleted these Leases may have died before it fed the deletions.
+                    let unknown = changed.iter().filter_map(|lease| lease.key.split_once('/'));
+                    let unknown = unknown.filter(|(namespace, name)| table.find(namespace, name).is_none());
+                    unknown.for_each(|(namespace, name)| self.feed.put(&Key::new(namespace, name), now.ms));
                 }
                 self.stage = Stage::TakeIn;
             }
