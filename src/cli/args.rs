@@ -330,7 +330,7 @@ impl Args {
             Some(Command::Inspect(inspect)) => inspect.check(),
             Some(Command::MigrateStorage(migrate)) => migrate.check(),
             Some(Command::Takeover(takeover)) => takeover.check(),
-            Some(Command::Rollback(rollback)) => rollback.cluster.check(),
+            Some(Command::Rollback(rollback)) => rollback.check(),
             Some(Command::Completion { .. } | Command::Man { .. }) => Ok(()),
             None => args.check(),
         };

@@ -27,6 +27,10 @@ pub struct RollbackArgs {
     /// Access to the cluster and to the replicas.
     #[command(flatten)]
     pub cluster: SwitchArgs,
+
+    /// The file that takeover had, to cancel a takeover that has not replaced the APIService.
+    #[arg(long, value_name = "FILE")]
+    pub apiservice: Option<PathBuf>,
 }
 
 /// Flags of both commands.
@@ -52,7 +56,7 @@ pub struct SwitchArgs {
     #[arg(long)]
     pub without_etcd: bool,
 
-    /// Check everything that can be checked, and change nothing.
+    /// Make all checks, and change nothing in the cluster.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -64,6 +68,19 @@ impl TakeoverArgs {
     /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         check_files(&[("--apiservice", &self.apiservice)])?;
+        self.cluster.check()
+    }
+}
+
+impl RollbackArgs {
+    /// Checks the flags beyond clap's rules.
+    ///
+    /// # Errors
+    /// The first error.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(file) = &self.apiservice {
+            check_files(&[("--apiservice", file)])?;
+        }
         self.cluster.check()
     }
 }

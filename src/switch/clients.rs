@@ -1,5 +1,6 @@
 //! HTTP clients for the servers that take part in a switch of the Leases: kube-apiservers and replicas.
 
+use super::checks::parse_date;
 use super::{API_SERVICE, SwitchError, failed};
 use crate::cli::SwitchArgs;
 use crate::cluster::{read_config, told};
@@ -7,8 +8,10 @@ use crate::handover::NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
+use kube::client::Body;
 use kube::{Api, Client, Config, Resource};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -122,8 +125,27 @@ impl Server {
     /// # Errors
     /// If the server does not respond, or one of its checks fails.
     pub(super) async fn check_ready(&self) -> Result<(), SwitchError> {
-        let request = Request::get("/readyz").body(Vec::new()).map_err(|error| failed(&self.url, error))?;
-        self.client.request_text(request).await.map(drop).map_err(|error| self.failed(&error))
+        self.get("/readyz").await.map(drop)
+    }
+
+    /// Returns the body of the response to a GET of a path.
+    ///
+    /// # Errors
+    /// If the server does not respond, or responds with an error.
+    pub(super) async fn get(&self, path: &str) -> Result<String, SwitchError> {
+        let request = Request::get(path).body(Vec::new()).map_err(|error| failed(&self.url, error))?;
+        self.client.request_text(request).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Returns the server's time, from the field `Date` of a response.
+    ///
+    /// # Errors
+    /// If the server does not respond, or the response has no date.
+    pub(super) async fn date(&self) -> Result<Timestamp, SwitchError> {
+        let request = Request::get("/version").body(Body::empty()).map_err(|error| failed(&self.url, error))?;
+        let response = self.client.send(request).await.map_err(|error| self.failed(&error))?;
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
+        parse_date(date.unwrap_or_default()).map_err(|error| failed(&self.url, error))
     }
 
     /// Returns the error for a server that does not respond.
@@ -138,14 +160,23 @@ impl Server {
 
 impl Clients {
     /// Creates clients for all servers. The clients verify the certificates of the replicas by the `caBundle` and the
-    /// Service name in the APIService `service`.
+    /// Service name in the APIService `service`. Without `service` there are no clients for replicas.
     ///
     /// # Errors
     /// If an argument is invalid, or the cluster does not respond.
-    pub(super) async fn new(cluster: Cluster, args: &SwitchArgs, service: &APIService) -> Result<Self, SwitchError> {
+    pub(super) async fn new(
+        cluster: Cluster,
+        args: &SwitchArgs,
+        service: Option<&APIService>,
+    ) -> Result<Self, SwitchError> {
         let Cluster { config, server: cluster } = cluster;
-        let replicas = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
-        let replicas = replicas.collect::<Result<_, _>>()?;
+        let replicas = match service {
+            Some(service) => {
+                let clients = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
+                clients.collect::<Result<_, _>>()?
+            }
+            None => Vec::new(),
+        };
         let urls = match args.kube_apiservers.is_empty() {
             true => urls_of_apiservers(&cluster).await?,
             false => args.kube_apiservers.clone(),

@@ -11,6 +11,8 @@
 //! command reads the hand-over's Lease through each kube-apiserver. Only this server's store has that Lease with its
 //! UID. So a kube-apiserver that returns this Lease has switched.
 
+mod canary;
+mod checks;
 mod clients;
 mod phase;
 mod policy;
@@ -21,11 +23,12 @@ mod write_back;
 
 use crate::cli::{RollbackArgs, TakeoverArgs};
 use crate::cluster::told;
-use crate::handover::NAME;
+use crate::handover::{NAME, Phase, Step};
 use clients::{Clients, Server};
+use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
-use phase::Handover;
+use phase::{Claim, Handover};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +57,12 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Maximum time without progress of a copy after the first message of the replicas.
+const FAILING_MAX: Duration = Duration::from_secs(15);
+/// Maximum time until the first message of the replicas about a copy. After 30 s, they report that etcd does not answer.
+const SILENT_MAX: Duration = Duration::from_secs(40);
+/// Time for which the command tries to cancel a takeover.
+const CANCEL_MAX: Duration = Duration::from_secs(10);
 /// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Name of the APIService for Leases.
@@ -65,6 +74,9 @@ const NOT_FOUND: u16 = 404;
 /// The probable reason for a failure that no replica explains.
 const NO_ETCD: &str = "no replica works on it; are all of them ready? If they have no --cluster-etcd-servers, run the \
                        command with --without-etcd";
+/// The last line of a switch that changes the versions of Leases.
+const RESTART: &str =
+    "restart kube-controller-manager 1.37 or newer: it compares versions of Leases, which have changed";
 /// Error of a command without `--without-etcd` that finds a switch begun with `--without-etcd`.
 const WITHOUT_ETCD: &str = "a switch without etcd has begun: run the command with --without-etcd";
 
@@ -110,24 +122,56 @@ fn block_on(work: impl Future<Output = Result<(), SwitchError>>) -> Result<(), S
 struct Report<'s> {
     begun: Instant,
     say: &'s mut dyn FnMut(&str),
+    /// Progress bar on the terminal, until the next line.
+    bar: Option<ProgressBar>,
 }
 
 impl<'s> Report<'s> {
     fn new(say: &'s mut dyn FnMut(&str)) -> Self {
-        Self { begun: Instant::now(), say }
+        Self { begun: Instant::now(), say, bar: None }
+    }
+
+    /// Shows a message about work in progress: on a terminal until the next line, otherwise as a line. A message that
+    /// begins with `N of M` moves a progress bar.
+    fn progress(&mut self, message: &str) {
+        let bar = self.bar.get_or_insert_with(|| ProgressBar::new(0).with_style(ProgressStyle::default_spinner()));
+        if bar.is_hidden() {
+            return self.line(message);
+        }
+        let with_bar = ProgressStyle::with_template("{wide_bar} {msg}").ok();
+        match counts_of(message).zip(with_bar) {
+            Some(((done, total), style)) => {
+                bar.set_style(style);
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            None => bar.set_style(ProgressStyle::default_spinner()),
+        }
+        bar.set_message(message.to_owned());
+        bar.tick();
     }
 
     fn line(&mut self, line: impl fmt::Display) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
         let seconds = self.begun.elapsed().as_secs_f64();
         (self.say)(&format!("{seconds:7.3} s  {line}"));
     }
 }
 
+/// Returns the counts at the beginning of a message `N of M …`.
+fn counts_of(message: &str) -> Option<(u64, u64)> {
+    let (done, rest) = message.split_once(" of ")?;
+    Some((done.parse().ok()?, rest.split_once(' ')?.0.parse().ok()?))
+}
+
 /// Whether a kube-apiserver forwards requests for Leases to the replicas. `uid` is the UID of the hand-over's Lease in
-/// the store of the replicas. Built-in storage has no Lease with this UID.
+/// the store of the replicas, or `None` if it is not known. Built-in storage has no Lease with this UID, and usually
+/// none with this name.
 async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
-    Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
+    Ok(found.is_some_and(|lease| uid.is_none() || lease.metadata.uid.as_deref() == uid))
 }
 
 /// Waits until all kube-apiservers forward requests for Leases to the replicas. If `is_wanted` is false, waits until no
@@ -137,7 +181,10 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 /// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
-    let uid = Handover::seen(clients).await?.uid;
+    let uid = match clients.replicas() {
+        [] => None,
+        _ => Handover::seen(clients).await?.uid,
+    };
     for apiserver in clients.apiservers() {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
@@ -152,6 +199,34 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
             }
             sleep(LOOK_EVERY).await;
         }
+    }
+    Ok(())
+}
+
+/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. If another
+/// command has replaced the APIService meanwhile, makes it local again, since the replicas refuse all writes now.
+///
+/// # Errors
+/// If another command has requested a phase, or if no replica accepts the request within [`CANCEL_MAX`].
+async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<(), SwitchError> {
+    let begun = Instant::now();
+    while let Err(error) = claim.ask(clients, phase, Some(Step::NotOurs)).await {
+        if claim.is_lost() {
+            return Err(error);
+        }
+        if begun.elapsed() > CANCEL_MAX {
+            return Err(failed("the takeover is not cancelled; cancel it with rollback --apiservice", error));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    give_back(clients).await
+}
+
+/// Makes the APIService local, unless it is local already. Waits until no kube-apiserver forwards Leases.
+async fn give_back(clients: &Clients) -> Result<(), SwitchError> {
+    if names_service(&clients.api_service().await?) {
+        replace_api_service(clients, &PostParams::default(), make_local).await?;
+        await_switch(clients, false, COPY_MAX).await?;
     }
     Ok(())
 }
@@ -184,10 +259,11 @@ async fn replace_api_service(
 }
 
 /// Changes the APIService to the form that kube-apiserver creates for built-in Leases (kube-aggregator,
-/// `apiserver/apiservice`).
+/// `apiserver/apiservice`). Removes the labels and annotations of the takeover too. cert-manager would otherwise try to
+/// set a `caBundle` for ever.
 fn make_local(service: &mut APIService) {
-    let labels = service.metadata.labels.get_or_insert_default();
-    labels.insert(AUTOMANAGED.to_owned(), "onstart".to_owned());
+    service.metadata.labels = Some([(AUTOMANAGED.to_owned(), "onstart".to_owned())].into());
+    service.metadata.annotations = None;
     if let Some(spec) = &mut service.spec {
         (spec.service, spec.ca_bundle, spec.insecure_skip_tls_verify) = (None, None, None);
     }

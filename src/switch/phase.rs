@@ -4,16 +4,22 @@
 //! replica dies.
 
 use super::clients::{Clients, Server};
-use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
+use super::{CONFLICT, COPY_MAX, FAILING_MAX, LOOK_EVERY, Report, SILENT_MAX, SwitchError, counts_of};
 use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
+use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
+
+/// Time for which the command waits for the end of a copy before it looks for a new message.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Maximum time until a replica returns the Lease of the hand-over. Then the command asks the next replica.
+const SEEN_MAX: Duration = Duration::from_secs(1);
 
 /// The state of the hand-over, as a command reads it from the Lease of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +56,9 @@ impl Handover {
     /// # Errors
     /// If the replica does not respond, or refuses the request.
     async fn at(replica: &Server) -> Result<Self, SwitchError> {
-        let lease = replica.leases().get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
-        Ok(Self::of(lease.as_ref()))
+        let leases = replica.leases();
+        let found = timeout(SEEN_MAX, leases.get_opt(NAME)).await.map_err(|_| replica.silent())?;
+        Ok(Self::of(found.map_err(|error| replica.failed(&error))?.as_ref()))
     }
 
     /// Reads the state of the hand-over from a replica that responds, in the order of the command line.
@@ -110,28 +117,6 @@ pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) 
     silent
 }
 
-/// Requests a phase from the replicas. `step` must be set if the phase requires no work of the replicas.
-///
-/// # Errors
-/// If no replica accepts the request for the phase.
-pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
-    ask_unless(clients, phase, step, |_| false).await.map(drop)
-}
-
-/// Requests a phase from the replicas, unless `is_wrong` returns true for the current state of the hand-over. Returns
-/// whether the phase was requested.
-///
-/// # Errors
-/// If no replica accepts the request.
-pub(super) async fn ask_unless(
-    clients: &Clients,
-    phase: Phase,
-    step: Option<Step>,
-    is_wrong: impl Fn(&Handover) -> bool,
-) -> Result<bool, SwitchError> {
-    request(clients, &Uuid::new_v4().to_string(), phase, step, is_wrong).await
-}
-
 /// Requests a phase with the request id `id`, unless `is_wrong` returns true for the current state of the hand-over.
 /// Returns whether the phase was requested.
 async fn request(
@@ -173,7 +158,8 @@ async fn put(
     let leases = replica.leases();
     let parameters = PostParams::default();
     loop {
-        let found = leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
+        let found = timeout(SEEN_MAX, leases.get_opt(NAME)).await.map_err(|_| replica.silent())?;
+        let found = found.map_err(|error| replica.failed(&error))?;
         let seen = Handover::of(found.as_ref());
         // The Lease already contains this request: another replica has written it, but has not answered in time.
         if seen.asked == id {
@@ -223,7 +209,15 @@ impl Claim {
     /// # Errors
     /// If another command has requested a phase, or if no replica answers.
     pub(super) async fn check(&mut self, clients: &Clients) -> Result<(), SwitchError> {
-        self.is_lost = !self.ids.contains(&Handover::seen(clients).await?.asked);
+        self.check_seen(&Handover::seen(clients).await?)
+    }
+
+    /// Checks that the last request in the state `seen` is this command's.
+    ///
+    /// # Errors
+    /// If another command has requested a phase.
+    fn check_seen(&mut self, seen: &Handover) -> Result<(), SwitchError> {
+        self.is_lost = !self.ids.contains(&seen.asked);
         if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
@@ -232,9 +226,39 @@ impl Claim {
     /// # Errors
     /// If another command has requested a phase, or if no replica accepts the request.
     pub(super) async fn ask(&mut self, clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
+        self.ask_unless(clients, phase, step, |_| false).await.map(drop)
+    }
+
+    /// Requests a phase from the replicas, unless `is_wrong` returns true for the current state of the hand-over.
+    /// Returns whether the phase was requested.
+    ///
+    /// # Errors
+    /// If another command has requested a phase, or if no replica accepts the request.
+    pub(super) async fn ask_unless(
+        &mut self,
+        clients: &Clients,
+        phase: Phase,
+        step: Option<Step>,
+        is_wrong: impl Fn(&Handover) -> bool,
+    ) -> Result<bool, SwitchError> {
         let ids = self.ids.clone();
-        self.is_lost = !self.request(clients, phase, step, |seen| !ids.contains(&seen.asked)).await?;
-        if self.is_lost { Err(another_command()) } else { Ok(()) }
+        let is_lost = Cell::new(false);
+        let is_made = self.request(clients, phase, step, |seen| {
+            is_lost.set(!ids.contains(&seen.asked));
+            is_lost.get() || is_wrong(seen)
+        });
+        let is_made = is_made.await?;
+        self.is_lost = is_lost.get() && !is_made;
+        if self.is_lost { Err(another_command()) } else { Ok(is_made) }
+    }
+
+    /// Checks that no other command has requested a phase, if a replica answers.
+    ///
+    /// # Errors
+    /// If another command has requested a phase.
+    pub(super) async fn check_if_known(&mut self, clients: &Clients) -> Result<(), SwitchError> {
+        let checked = self.check(clients).await;
+        if self.is_lost { checked } else { Ok(()) }
     }
 
     /// Requests the phase [`Phase::Copy`] again, so that every other takeover loses its claim. Returns `false` if the
@@ -268,22 +292,73 @@ fn another_command() -> SwitchError {
     SwitchError("another command is at work".to_owned())
 }
 
+/// Waits until the replicas have copied all Leases in a phase. Reports their messages about the progress. Returns the
+/// message of the completed copy. `otherwise` is the probable reason for a failure without a message.
+///
+/// # Errors
+/// If the copy takes longer than [`COPY_MAX`], makes no progress for [`FAILING_MAX`], or begins later than after
+/// [`SILENT_MAX`]. Also if another command has requested a phase.
+pub(super) async fn await_copy(
+    clients: &Clients,
+    claim: &mut Claim,
+    phase: Phase,
+    otherwise: &str,
+    report: &mut Report<'_>,
+) -> Result<String, SwitchError> {
+    let begun = Instant::now();
+    let (mut message, mut progress, mut progress_at) = (String::new(), None, None);
+    loop {
+        match await_step(clients, claim, phase, Step::Imported, PROGRESS_EVERY).await {
+            Ok(seen) if seen.step == Some(Step::Imported) => return Ok(seen.message),
+            Ok(seen) if seen.message != message => {
+                message = seen.message;
+                report.progress(&message);
+            }
+            Ok(_) => {}
+            Err(error) if claim.is_lost() => return Err(error),
+            // A single server may restart meanwhile.
+            Err(error) => message = error.to_string(),
+        }
+        let counts = counts_of(&message);
+        if counts > progress || progress_at.is_none() && !message.is_empty() {
+            (progress, progress_at) = (counts, Some(Instant::now()));
+        }
+        let is_stuck = match progress_at {
+            Some(at) => at.elapsed() > FAILING_MAX,
+            None => begun.elapsed() > SILENT_MAX,
+        };
+        if is_stuck || begun.elapsed() > COPY_MAX {
+            return Err(SwitchError(if message.is_empty() { otherwise.to_owned() } else { message }));
+        }
+    }
+}
+
 /// Waits until the replicas reach a step of the phase or report a failure, or until `limit` has passed. Returns the
 /// last state of the hand-over.
 ///
 /// # Errors
-/// If no replica responds, or another command has requested another phase.
+/// If no replica has responded when `limit` has passed, or another command has requested a phase.
 pub(super) async fn await_step(
     clients: &Clients,
+    claim: &mut Claim,
     phase: Phase,
     step: Step,
     limit: Duration,
 ) -> Result<Handover, SwitchError> {
     let begun = Instant::now();
     loop {
-        let seen = Handover::seen(clients).await?;
+        let seen = match Handover::seen(clients).await {
+            Ok(seen) => seen,
+            Err(error) if begun.elapsed() > limit => return Err(error),
+            // A single server may restart meanwhile.
+            Err(_) => {
+                sleep(LOOK_EVERY).await;
+                continue;
+            }
+        };
+        claim.check_seen(&seen)?;
         if seen.phase != Some(phase) {
-            return Err(SwitchError("another command is at work: the phase of the hand-over has changed".to_owned()));
+            return Err(SwitchError(format!("the hand-over is in another phase: {seen}")));
         }
         if seen.step == Some(step) || seen.step == Some(Step::NotOurs) || begun.elapsed() > limit {
             return Ok(seen);

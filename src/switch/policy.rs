@@ -23,7 +23,7 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::json;
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -107,6 +107,8 @@ pub(super) struct Installed {
     id: String,
     /// A time just before the creation of the policy.
     begun: Instant,
+    /// The same time by the wall clock.
+    begun_at: SystemTime,
     /// Minimum time from `begun` to the end of the policy.
     time: Duration,
 }
@@ -114,7 +116,9 @@ pub(super) struct Installed {
 impl Installed {
     /// Returns the remaining time in which this command can rely on the policy.
     pub(super) fn left(&self) -> Duration {
-        self.time.saturating_sub(MARGIN).saturating_sub(self.begun.elapsed())
+        // The monotonic clock stands still while this machine is suspended. The policy does not.
+        let elapsed = self.begun.elapsed().max(self.begun_at.elapsed().unwrap_or_default());
+        self.time.saturating_sub(MARGIN).saturating_sub(elapsed)
     }
 
     /// Checks that this command can still rely on the policy.
@@ -188,7 +192,8 @@ pub(super) async fn install(
 ) -> Result<Installed, SwitchError> {
     let cluster = clients.cluster();
     let user = user(cluster).await?;
-    let installed = Installed { id: Uuid::new_v4().to_string(), begun: Instant::now(), time };
+    let installed =
+        Installed { id: Uuid::new_v4().to_string(), begun: Instant::now(), begun_at: SystemTime::now(), time };
     // kube-apiserver's time is in whole seconds, rounded down, so the end is a second later.
     let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;

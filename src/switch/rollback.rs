@@ -2,13 +2,12 @@
 //! Leases.
 
 use super::clients::{Clients, Cluster};
-use super::phase::{Handover, ask_unless, await_step, report_replicas};
-use super::policy;
-use super::takeover::undo;
+use super::phase::{Claim, Handover, await_step, report_replicas};
+use super::takeover::{read_api_service, undo};
 use super::without_etcd::roll_back;
 use super::{
-    COPY_MAX, NO_ETCD, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, failed, hold_signals,
-    make_local, names_service, replace_api_service,
+    COPY_MAX, NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel,
+    failed, hold_signals, make_local, names_service, policy, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -19,6 +18,12 @@ use tokio::time::sleep;
 pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let cluster = Cluster::new(&args.cluster).await?;
     let present = cluster.api_service().await?;
+    // A killed takeover may have left the canary behind. A rollback does not fail for that.
+    if !args.cluster.dry_run
+        && let Err(error) = canary::remove(cluster.server()).await
+    {
+        report.line(error);
+    }
     if args.cluster.without_etcd {
         return roll_back(args, cluster, present, report).await;
     }
@@ -26,12 +31,13 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         if policy::find(cluster.server()).await?.is_some_and(|found| found.is_of_rollback) {
             return Err(SwitchError(WITHOUT_ETCD.to_owned()));
         }
-        report.line("kube-apiserver has the Leases already");
-        return Ok(());
+        return give_up_takeover(args, cluster, report).await;
     }
-    let clients = Clients::new(cluster, &args.cluster, &present).await?;
+    let clients = Clients::new(cluster, &args.cluster, Some(&present)).await?;
     // A replica that does not respond is no error: the other replicas write the Leases to built-in storage.
     _ = report_replicas(&clients, report).await;
+    let seen = Handover::seen(&clients).await?;
+    check_apiservers(&clients, &seen, report).await?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
     report.line("kube-apiserver takes its own APIService in a dry run");
@@ -39,7 +45,9 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
-    let seen = Handover::seen(&clients).await?;
+    let mut claim = Claim::of(&seen);
+    let begun = Instant::now();
+    let has_stopped_writes = !seen.is_given_back();
     match seen.phase {
         // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated,
         // and built-in storage has newer Leases.
@@ -48,12 +56,12 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
             return Err(SwitchError(why.to_owned()));
         }
-        Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, report).await?,
-        Some(Phase::Freeze) => write_back(&clients, false, report).await?,
+        Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, &mut claim, report).await?,
+        Some(Phase::Freeze) => write_back(&clients, false, &mut claim, report).await?,
         Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Import | Phase::Serve | Phase::Undo) => {
             report.line("a takeover has not come to its end; it is undone");
-            let is_undone = undo(&clients, report).await?;
+            let is_undone = undo(&clients, &mut claim, report).await?;
             return if is_undone {
                 Ok(())
             } else {
@@ -61,30 +69,84 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
             };
         }
     }
+    claim.check_if_known(&clients).await?;
     replace_api_service(&clients, &PostParams::default(), make_local).await?;
     report.line("the APIService is replaced");
     await_switch(&clients, false, COPY_MAX).await?;
     report.line("every kube-apiserver serves Leases of its own");
+    if has_stopped_writes {
+        report.line(format_args!("nobody could write for {} ms", begun.elapsed().as_millis()));
+    }
     policy::remove_leftovers(clients.cluster()).await?;
     report.line("this server goes on refusing: clients that still come here are sent back");
+    report.line(RESTART);
+    Ok(())
+}
+
+/// Completes a rollback if the APIService is local already. With `--apiservice`, also cancels a takeover that has not
+/// replaced the APIService.
+pub(super) async fn give_up_takeover(
+    args: &RollbackArgs,
+    cluster: Cluster,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
+    let service = args.apiservice.as_deref().map(read_api_service).transpose()?;
+    let clients = Clients::new(cluster, &args.cluster, service.as_ref()).await?;
+    if service.is_some() {
+        _ = report_replicas(&clients, report).await;
+        let seen = Handover::seen(&clients).await?;
+        let back = match seen.phase {
+            Some(Phase::Import) => Some(Phase::Undo),
+            Some(Phase::Copy) => Some(Phase::Hold),
+            Some(Phase::Serve | Phase::Undo | Phase::Freeze | Phase::Hold) | None => None,
+        };
+        if let Some(back) = back.filter(|_| !args.cluster.dry_run) {
+            cancel(&clients, &mut Claim::of(&seen), back).await?;
+            report.line("a takeover has not come to its end; it is cancelled");
+        }
+    }
+    if !args.cluster.dry_run {
+        policy::remove_leftovers(clients.cluster()).await?;
+    }
+    // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
+    await_switch(&clients, false, COPY_MAX).await?;
+    report.line("kube-apiserver has the Leases already");
+    Ok(())
+}
+
+/// Checks that each kube-apiserver responds, before a rollback stops all writes.
+///
+/// # Errors
+/// If a kube-apiserver does not respond, and clients can write. An earlier command may have stopped writes. Then the
+/// rollback must not wait for that kube-apiserver.
+async fn check_apiservers(clients: &Clients, seen: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    for apiserver in clients.apiservers() {
+        match apiserver.get("/livez/ping").await {
+            Ok(_) => report.line(format_args!("kube-apiserver {} responds", apiserver.url())),
+            Err(silent) if seen.is_serving() => return Err(failed("nothing has changed; kube-apiserver", silent)),
+            Err(silent) => report.line(format_args!("kube-apiserver {silent}")),
+        }
+    }
     Ok(())
 }
 
 /// Stops all writes of clients to this server, and makes the replicas write its Leases to built-in storage.
 /// `was_serving` is true if clients could write to this server before this call. If so and if the write to built-in
 /// storage fails, clients can write to this server again.
-async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
+async fn write_back(
+    clients: &Clients,
+    was_serving: bool,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
     hold_signals();
+    claim.ask(clients, Phase::Freeze, None).await?;
     let begun = Instant::now();
-    let is_expected = |seen: &Handover| seen.is_serving() || seen.phase == Some(Phase::Freeze);
-    if !ask_unless(clients, Phase::Freeze, None, |seen| !is_expected(seen)).await? {
-        return Err(SwitchError("another command is at work".to_owned()));
-    }
-    let why = match await_step(clients, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await {
+    let why = match await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await {
         Ok(seen) if seen.step == Some(Step::WrittenBack) => {
-            sleep(WATCH_MAX).await;
-            let frozen_ms = begun.elapsed().as_millis();
-            report.line(format_args!("{}; nobody could write for {frozen_ms} ms", seen.message));
+            // The server has refused lists since the beginning of the phase.
+            sleep(WATCH_MAX.saturating_sub(begun.elapsed())).await;
+            report.line(seen.message);
             return Ok(());
         }
         // Meanwhile another command has made the APIService local, so that kube-apiserver serves built-in Leases.
@@ -96,10 +158,11 @@ async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_
     if !was_serving {
         return Err(failed("the Leases are not in built-in storage; run rollback again", why));
     }
-    let is_other = |seen: &Handover| seen.phase != Some(Phase::Freeze) || seen.step == Some(Step::NotOurs);
-    let thawed = ask_unless(clients, Phase::Serve, Some(Step::Serving), is_other).await;
-    if thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))? {
-        return Err(failed("the Leases are not in built-in storage, and this server goes on with them", why));
+    let is_given_back = |seen: &Handover| seen.step == Some(Step::NotOurs);
+    match claim.ask_unless(clients, Phase::Serve, Some(Step::Serving), is_given_back).await {
+        Ok(true) => Err(failed("the Leases are not in built-in storage, and this server goes on with them", why)),
+        Ok(false) => Ok(()),
+        Err(error) if claim.is_lost() => Err(error),
+        Err(error) => Err(failed(&format!("{why}; writes are held back until rollback is run again"), error)),
     }
-    Err(failed("another command is at work", why))
 }

@@ -1,13 +1,15 @@
 //! The command `takeover`: moves the Leases from built-in storage, kube-apiserver's own storage of Leases, to this
 //! server.
 
+use super::checks::{check_clocks, check_rights, report_shortest_lock};
 use super::clients::{Clients, Cluster};
-use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
+use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, Permitted};
-use super::without_etcd::{check_no_rollback, take_over};
+use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
-    API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX,
-    WITHOUT_ETCD, await_switch, failed, hold_signals, is_forwarded, make_local, names_service, replace_api_service,
+    API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
+    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, failed, give_back, hold_signals, is_forwarded, make_local,
+    names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -22,23 +24,31 @@ use tokio::time::sleep;
 
 pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let wanted = read_api_service(&args.apiservice)?;
-    let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, &wanted).await?;
+    let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, Some(&wanted)).await?;
     let before = Handover::seen(&clients).await?;
+    // A killed command may have left the canary behind.
+    canary::remove(clients.cluster()).await?;
     let is_registered = check(&clients, &wanted, &before, report).await?;
     if args.cluster.without_etcd {
         policy::check(clients.cluster(), Permitted::Renewals).await?;
         report.line("kube-apiserver takes the admission policy in a dry run");
     }
+    check_no_rollback(&clients, &before).await?;
     if args.cluster.dry_run {
-        report.line("a dry run: nothing was changed");
+        if !is_registered {
+            rehearse(&clients, &before, args.cluster.without_etcd, report).await?;
+        }
+        report.line("a dry run: nothing was changed in the cluster");
         return Ok(());
     }
-    check_no_rollback(&clients, &before).await?;
     if args.cluster.without_etcd {
         return take_over(&clients, &wanted, &before, is_registered, args.shield, report).await;
     }
+    let mut claim = Claim::of(&before);
     match before.phase {
-        _ if !is_registered || before.is_given_back() => import(&clients, &before, report).await?,
+        _ if !is_registered || before.is_given_back() => {
+            import(&clients, &mut claim, report).await?;
+        }
         None => return already(report),
         Some(Phase::Serve) if before.is_serving() => return already(report),
         Some(Phase::Import | Phase::Serve) => report.line("a takeover has begun before; it goes on"),
@@ -48,14 +58,22 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
         Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Undo) => {
             report.line("a takeover was being undone; that goes on");
-            undo(&clients, report).await?;
+            undo(&clients, &mut claim, report).await?;
             return Err(SwitchError("kube-apiserver has the Leases again: run takeover once more".to_owned()));
         }
     }
     let begun = Instant::now();
-    if let Err(error) = switch(&clients, &wanted, report).await {
+    if let Err(error) = switch(&clients, &wanted, &mut claim, report).await {
+        // Another command has requested a phase, and continues from the state of the cluster. But it may have cancelled
+        // this takeover before it could see the new APIService.
+        if claim.is_lost() {
+            if Handover::seen(&clients).await?.is_given_back() {
+                give_back(&clients).await?;
+            }
+            return Err(error);
+        }
         report.line(format_args!("the switch takes too long and is undone: {error}"));
-        let undone = undo(&clients, report).await;
+        let undone = undo(&clients, &mut claim, report).await;
         if undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))? {
             return Err(failed("kube-apiserver has the Leases again", error));
         }
@@ -63,6 +81,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     }
     let held_ms = begun.elapsed().as_millis();
     report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
+    report.line(RESTART);
     policy::remove_leftovers(clients.cluster()).await
 }
 
@@ -71,7 +90,28 @@ fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Makes all checks of a takeover, which change nothing. Returns whether the APIService already names the Service of
+/// Copies all Leases to the replicas in a dry run, and then cancels the copy. So the dry run finds out whether the
+/// replicas can read every built-in Lease.
+async fn rehearse(
+    clients: &Clients,
+    before: &Handover,
+    without_etcd: bool,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
+    if matches!(before.phase, Some(Phase::Import | Phase::Copy)) {
+        let why = "a takeover has begun: run it again, or cancel it with rollback --apiservice";
+        return Err(SwitchError(why.to_owned()));
+    }
+    let mut claim = Claim::of(before);
+    if without_etcd {
+        without_etcd::copy(clients, &mut claim, report).await?;
+        return cancel(clients, &mut claim, Phase::Hold).await;
+    }
+    import(clients, &mut claim, report).await?;
+    cancel(clients, &mut claim, Phase::Undo).await
+}
+
+/// Makes all checks of a takeover that change nothing. Returns whether the APIService already names the Service of
 /// this server.
 async fn check(
     clients: &Clients,
@@ -101,34 +141,52 @@ async fn check(
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
     report.line("kube-apiserver takes the APIService in a dry run");
+    if !is_registered {
+        check_rights(clients).await?;
+        report.line("each replica takes the Lease of the hand-over in a dry run");
+        check_clocks(clients, report).await?;
+        report_shortest_lock(clients.cluster(), report).await?;
+        canary::check(clients, wanted, report).await?;
+    }
     Ok(is_registered)
 }
 
-/// Makes the replicas copy all Leases, while clients still use built-in storage. `before` is the state of the hand-over
-/// that the checks have read.
-async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    if !ask_unless(clients, Phase::Import, None, |seen| seen.asked != before.asked).await? {
-        return Err(SwitchError("another command is at work".to_owned()));
+/// Makes the replicas copy all Leases, while clients still use built-in storage. Cancels the takeover if the replicas
+/// fail.
+async fn import(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    claim.ask(clients, Phase::Import, None).await?;
+    match await_copy(clients, claim, Phase::Import, NO_ETCD, report).await {
+        Ok(message) => {
+            report.line(format_args!("{message}, and changes follow"));
+            Ok(())
+        }
+        Err(error) if claim.is_lost() => Err(error),
+        Err(error) => {
+            let error = failed("the replicas have not copied the Leases", error);
+            match cancel(clients, claim, Phase::Undo).await {
+                Ok(()) => Err(failed("nothing has changed", error)),
+                Err(uncancelled) => Err(failed(&error.to_string(), uncancelled)),
+            }
+        }
     }
-    let seen = await_step(clients, Phase::Import, Step::Imported, COPY_MAX).await?;
-    if seen.step != Some(Step::Imported) {
-        let why = if seen.message.is_empty() { NO_ETCD } else { &seen.message };
-        return Err(failed("the replicas have not copied the Leases, and nothing has changed", why));
-    }
-    report.line(format_args!("{}, and changes follow", seen.message));
-    Ok(())
 }
 
 /// Replaces the APIService. Then waits until every kube-apiserver has switched, and until the replicas have imported
 /// the last changes from built-in storage.
-async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
+async fn switch(
+    clients: &Clients,
+    wanted: &APIService,
+    claim: &mut Claim,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
+    claim.check(clients).await?;
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
     sleep(IN_FLIGHT_MAX).await;
-    ask_for(clients, Phase::Serve, None).await?;
-    let seen = await_step(clients, Phase::Serve, Step::Serving, SETTLE_MAX).await?;
+    claim.ask(clients, Phase::Serve, None).await?;
+    let seen = await_step(clients, claim, Phase::Serve, Step::Serving, SETTLE_MAX).await?;
     if seen.step != Some(Step::Serving) {
         return Err(failed("the last changes of built-in storage are not here", seen.message));
     }
@@ -138,19 +196,19 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
 
 /// Makes kube-apiserver serve built-in Leases again after a failed takeover. Returns `false` if the takeover has become
 /// complete meanwhile. A complete takeover is not undone, since clients may have acquired locks at this server.
-pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
+pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<bool, SwitchError> {
     // In the phase `import`, clients may still renew. Meanwhile the command waits for the identity Lease of a dead
     // replica to expire. In the next phase, `undo`, no client may write.
-    if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
+    if !claim.ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
-    let seen = await_step(clients, Phase::Import, Step::Imported, COPY_MAX).await?;
+    let seen = await_step(clients, claim, Phase::Import, Step::Imported, COPY_MAX).await?;
     if seen.step != Some(Step::Imported) {
         return Err(failed("the replicas do not follow built-in storage", seen.message));
     }
     hold_signals();
-    ask_for(clients, Phase::Undo, None).await?;
-    let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
+    claim.ask(clients, Phase::Undo, None).await?;
+    let seen = await_step(clients, claim, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
     let why = match seen {
         // The step is `not-ours` if the APIService was never replaced. Then no client has written to this server.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
@@ -159,11 +217,12 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     };
     if let Some(why) = why {
         // The phase `import` permits clients to renew again.
-        ask_for(clients, Phase::Import, None).await?;
+        claim.ask(clients, Phase::Import, None).await?;
         return Err(failed("the renewals that came here are not in built-in storage", why));
     }
     report.line("the renewals that came here are in built-in storage");
     sleep(WATCH_MAX).await;
+    claim.check_if_known(clients).await?;
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
     report.line("every kube-apiserver serves Leases of its own");

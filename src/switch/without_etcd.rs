@@ -15,13 +15,14 @@
 //! former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
-use super::phase::{Claim, Handover, await_step, report_replicas};
+use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
+use super::rollback::give_up_takeover;
 use super::takeover::register;
 use super::write_back::{list, write_back, write_renewals};
 use super::{
-    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
-    hold_signals, make_local, names_service, replace_api_service,
+    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, cancel,
+    failed, hold_signals, make_local, names_service, replace_api_service,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -86,7 +87,7 @@ pub(super) async fn take_over(
         }
         Some(_) | None => {}
     }
-    copy(clients, &mut claim, report).await.map_err(|why| failed("nothing has changed", why))?;
+    copy(clients, &mut claim, report).await?;
     let begun = Instant::now();
     let mut is_replaced = false;
     let switched = switch(clients, wanted, has_shield, &mut claim, &mut is_replaced, report).await;
@@ -138,15 +139,23 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
     }
 }
 
-/// Makes the active replica copy all Leases.
-async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    claim.ask(clients, Phase::Copy, None).await?;
-    let seen = await_step(clients, Phase::Copy, Step::Imported, COPY_MAX).await?;
-    if seen.step != Some(Step::Imported) {
-        let why = if seen.message.is_empty() { NO_CLUSTER } else { &seen.message };
-        return Err(failed("the replicas have not copied the Leases", why));
+/// Makes the active replica copy all Leases. Cancels the takeover if the replica fails.
+pub(super) async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let error = match copy_once(clients, claim, report).await {
+        Err(error) if !claim.is_lost() => error,
+        copied => return copied,
+    };
+    match cancel(clients, claim, Phase::Hold).await {
+        Ok(()) => Err(failed("nothing has changed", error)),
+        Err(uncancelled) => Err(failed(&error.to_string(), uncancelled)),
     }
-    report.line(seen.message);
+}
+
+/// Makes the active replica copy all Leases.
+async fn copy_once(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    claim.ask(clients, Phase::Copy, None).await?;
+    let copied = await_copy(clients, claim, Phase::Copy, NO_CLUSTER, report).await;
+    report.line(copied.map_err(|why| failed("the replicas have not copied the Leases", why))?);
     Ok(())
 }
 
@@ -169,7 +178,7 @@ async fn switch(
     // A request that passed admission before the policy took effect may still change a Lease. The copy finds this
     // change.
     sleep(IN_FLIGHT_MAX).await;
-    copy(clients, claim, report).await?;
+    copy_once(clients, claim, report).await?;
     if has_shield {
         let end = policy::install_shield(clients.cluster()).await?;
         report.line(format_args!("kube-controller-manager cannot mark nodes as not ready until {end}"));
@@ -217,7 +226,7 @@ async fn undo(
 
 /// Cancels a takeover that has not replaced the APIService yet.
 async fn give_up(clients: &Clients, claim: &mut Claim) -> Result<(), SwitchError> {
-    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    cancel(clients, claim, Phase::Hold).await?;
     policy::remove_leftovers(clients.cluster()).await
 }
 
@@ -238,15 +247,9 @@ pub(super) async fn roll_back(
     let service = match found.as_ref().and_then(|found| found.api_service.clone()) {
         _ if is_registered => present,
         Some(service) => service,
-        None => {
-            if !args.cluster.dry_run {
-                policy::remove_leftovers(cluster.server()).await?;
-            }
-            report.line("kube-apiserver has the Leases already");
-            return Ok(());
-        }
+        None => return give_up_takeover(args, cluster, report).await,
     };
-    let clients = Clients::new(cluster, &args.cluster, &service).await?;
+    let clients = Clients::new(cluster, &args.cluster, Some(&service)).await?;
     _ = report_replicas(&clients, report).await;
     policy::check(clients.cluster(), Permitted::ThisCommand).await?;
     report.line("kube-apiserver takes the admission policy in a dry run");
@@ -395,7 +398,7 @@ async fn try_hold(
     report: &mut Report<'_>,
 ) -> Result<Vec<Lease>, SwitchError> {
     claim.ask(clients, Phase::Hold, None).await?;
-    let seen = await_step(clients, Phase::Hold, Step::Held, SWITCH_MAX).await?;
+    let seen = await_step(clients, claim, Phase::Hold, Step::Held, SWITCH_MAX).await?;
     if seen.step != Some(Step::Held) {
         return Err(failed("a replica has not stopped accepting writes", seen.message));
     }

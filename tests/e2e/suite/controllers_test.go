@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	leasecontroller "k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/utils/clock"
 )
@@ -150,10 +151,19 @@ func TestNodeHeartbeat(t *testing.T) {
 
 // report sets a node Ready, as its kubelet does.
 func report(ctx context.Context, node *corev1.Node) error {
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-	_, err := admin().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-	return err
+	nodes := admin().CoreV1().Nodes()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		_, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			// kube-controller-manager has changed the taints of the new node.
+			if now, err := nodes.Get(ctx, node.Name, metav1.GetOptions{}); err == nil {
+				node = now
+			}
+		}
+		return err
+	})
 }
 
 func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, error), name string, want corev1.ConditionStatus) func(context.Context) error {

@@ -1,11 +1,9 @@
 package suite
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,8 +12,8 @@ import (
 )
 
 const (
-	// The line of a takeover just before it copies the Leases and replaces the APIService.
-	checkedLine = "takes the APIService in a dry run"
+	// Text in the line of a takeover just before it replaces the APIService.
+	copiedLine = "changes follow"
 	// A takeover is undone if a kube-apiserver has not switched after 3 s.
 	undoneAfter = 3 * time.Second
 )
@@ -28,31 +26,21 @@ func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 	if err != nil {
 		return err
 	}
-	words := strings.Fields(os.Getenv("E2E_TAKEOVER"))
-	run := exec.CommandContext(ctx, words[0], words[1:]...)
-	output, err := run.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	run.Stderr = run.Stdout
-	if err := run.Start(); err != nil {
-		return err
-	}
-	var printed strings.Builder
-	for lines := bufio.NewScanner(output); lines.Scan(); {
-		fmt.Fprintln(&printed, lines.Text())
-		if strings.Contains(lines.Text(), checkedLine) {
-			if err := second.Signal(syscall.SIGSTOP); err != nil {
-				return err
-			}
+	isPaused := false
+	var stopped error
+	_, err = follow(ctx, os.Getenv("E2E_TAKEOVER"), func(_ int, text string, _ *os.Process) {
+		if strings.Contains(text, copiedLine) && !isPaused {
+			isPaused, stopped = true, second.Signal(syscall.SIGSTOP)
 			time.AfterFunc(pause, func() { _ = second.Signal(syscall.SIGCONT) })
 		}
+	})
+	if stopped != nil {
+		return stopped
 	}
-	err = run.Wait()
 	s.t.Logf("a takeover with kube-apiserver-2 paused for %s has succeeded: %t", pause, err == nil)
 	// On a slow machine a short pause is too long too.
-	if isLong := pause > undoneAfter; !strings.Contains(printed.String(), checkedLine) || isLong && err == nil {
-		return fmt.Errorf("a takeover with kube-apiserver-2 paused for %s: %v: %s", pause, err, printed.String())
+	if isLong := pause > undoneAfter; !isPaused || isLong && err == nil {
+		return fmt.Errorf("a takeover with kube-apiserver-2 paused for %s: paused: %t, error: %v", pause, isPaused, err)
 	}
 	return s.run(ctx, "E2E_ROLLBACK")
 }

@@ -80,6 +80,39 @@ func (f *foreignInformers) read(lines *bufio.Scanner) {
 	}
 }
 
+// each returns a function for each informer, and for each process of informers, by its name. The function compares its
+// Leases with the wanted ones.
+func (i informersOf) each() map[string]func(wanted map[string]string) error {
+	all := map[string]func(map[string]string) error{"own": i.ownAgrees}
+	for _, foreign := range i.foreign {
+		all[foreign.name] = foreign.agree
+	}
+	return all
+}
+
+// ownAgrees compares the wanted Leases with those of the informer in this process, which has others too.
+func (i informersOf) ownAgrees(wanted map[string]string) error {
+	stored := map[string]string{}
+	for _, object := range i.own.GetStore().List() {
+		if held := object.(*coordinationv1.Lease); wanted[held.Name] != "" {
+			stored[held.Name] = shown(held)
+		}
+	}
+	if !maps.Equal(stored, wanted) {
+		return fmt.Errorf("listed %v, stored %v", wanted, stored)
+	}
+	return nil
+}
+
+// shownOf returns what is compared of some Leases, by their names.
+func shownOf(leases map[string]coordinationv1.Lease) map[string]string {
+	all := map[string]string{}
+	for name, held := range leases {
+		all[name] = shown(&held)
+	}
+	return all
+}
+
 // shown returns what is compared of a Lease, as ../informers writes it.
 func shown(held *coordinationv1.Lease) string {
 	return fmt.Sprint(*held.Spec.HolderIdentity, " ", held.Spec.RenewTime.UTC())
@@ -90,11 +123,11 @@ func (f *foreignInformers) agree(wanted map[string]string) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if len(f.contents) == 0 {
-		return fmt.Errorf("%s: nothing was received", f.name)
+		return fmt.Errorf("nothing was received")
 	}
 	for informer, stored := range f.contents {
 		if !maps.Equal(stored, wanted) {
-			return fmt.Errorf("%s, %s: listed %v, stored %v", f.name, informer, wanted, stored)
+			return fmt.Errorf("%s: listed %v, stored %v", informer, wanted, stored)
 		}
 	}
 	return nil

@@ -3,8 +3,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"strconv"
@@ -34,8 +32,6 @@ const (
 	fedMax = 25 * time.Second
 	// Maximum time until a watch that is opened after the takeover has the present state.
 	newWatchMax = 5 * time.Second
-	// Range of the times after which a command is killed.
-	killMin, killMax = 30 * time.Millisecond, 400 * time.Millisecond
 	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
 	notReadyMax = 75 * time.Second
 	// Number of nodes that fall silent one after the other. The others stay Ready.
@@ -50,10 +46,16 @@ const (
 //	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, if necessary
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
 //	E2E_ROLLBACK_SECONDS        time from the rollback to the end (as long as a silent kubelet is not noticed)
-//	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
+//	E2E_CANCEL                  command that cancels or rolls back a takeover in any state
+//	E2E_TAKEOVER_KILLS          N kills each command at every N-th line that it prints first (3); 0 kills none
 //	E2E_TAKEOVER_NODES          number of nodes with kubelets (10)
 //	E2E_TAKEOVER_ELECTIONS      number of elections with three candidates each (4)
 //	E2E_TAKEOVER_LOCKS          number of locks for which workers compete (5)
+//	E2E_TAKEOVER_LEASES         number of further Leases, which nobody renews (0)
+//
+// The commands are killed in a series of runs. The first run is killed at its N-th line, the second one at its line 2 N,
+// and so on, until a run ends before its line. A run continues where a killed one has stopped. In a second series, each
+// killed takeover is cancelled.
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
@@ -61,15 +63,13 @@ func TestTakeover(t *testing.T) {
 	between := time.Duration(number("E2E_TAKEOVER_SECONDS", 80)) * time.Second
 	after := time.Duration(number("E2E_ROLLBACK_SECONDS", 0)) * time.Second
 	space := namespace(t)
-	check(t, between+after+5*time.Minute, func(ctx context.Context) error {
-		scene, err := newScene(ctx, t, space, killMax, renewalLateMax)
+	check(t, between+after+12*time.Minute, func(ctx context.Context) error {
+		scene, err := newScene(ctx, t, space, renewalLateMax)
 		if err != nil {
 			return err
 		}
 		defer scene.end()
-		scene.kill(ctx, "E2E_TAKEOVER")
-		// A rollback undoes a takeover that was killed.
-		if err := scene.run(ctx, "E2E_ROLLBACK"); err != nil {
+		if err := scene.killTakeovers(ctx); err != nil {
 			return err
 		}
 		for _, pause := range []time.Duration{time.Second, undoneAfter + time.Second} {
@@ -129,9 +129,8 @@ type scene struct {
 	space   string
 	configs []*rest.Config
 	leases  coordinationclient.LeaseInterface
-	// Number of times that a command is killed before it may complete, and the longest time until then.
-	kills   int
-	killMax time.Duration
+	// A command is killed at every line whose number is a multiple of this one. 0 kills no command.
+	kills int
 	// Maximum delay of a renewal.
 	lateMax time.Duration
 	nodes   []string
@@ -139,8 +138,11 @@ type scene struct {
 	owner   metav1.OwnerReference
 	leaders [][]*candidate
 	churn   *churn
-	beats   *renewals
-	old     watch.Interface
+	// Namespace and number of the further Leases.
+	manySpace string
+	many      int
+	beats     *renewals
+	old       watch.Interface
 	// Informers from before and after the takeover.
 	informers []informersOf
 	// Functions that end the kubelet of a node, to make the node silent.
@@ -162,15 +164,15 @@ func number(variable string, otherwise int) int {
 	return otherwise
 }
 
-func newScene(ctx context.Context, t *testing.T, space string, killMax, lateMax time.Duration) (*scene, error) {
+func newScene(ctx context.Context, t *testing.T, space string, lateMax time.Duration) (*scene, error) {
 	second := user("admin")
 	second.Host = os.Getenv("E2E_SECOND")
-	s := &scene{t: t, space: space, kills: number("E2E_TAKEOVER_KILLS", 2), killMax: killMax, lateMax: lateMax}
+	s := &scene{t: t, space: space, kills: number("E2E_TAKEOVER_KILLS", 3), lateMax: lateMax}
 	s.configs = []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}
 	s.leases = clientset(s.configs[0]).CoordinationV1().Leases(space)
 	s.alive, s.stop = context.WithCancel(ctx)
 	ctx = s.alive
-	for _, begin := range []func(context.Context) error{s.beginNodes, s.beginElections, s.beginChurn, s.beginFixed} {
+	for _, begin := range []func(context.Context) error{s.beginMany, s.beginNodes, s.beginElections, s.beginChurn, s.beginFixed} {
 		if err := begin(ctx); err != nil {
 			s.end()
 			return nil, err
@@ -187,6 +189,7 @@ func (s *scene) end() {
 	for _, node := range s.nodes {
 		_ = admin().CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})
 	}
+	s.endMany()
 }
 
 func (s *scene) begin(run func()) {
@@ -387,35 +390,42 @@ func (s *scene) compareSet(ctx context.Context, name string, before map[string]c
 	return nil
 }
 
-// kill runs a command of the switch and kills it at random moments.
-func (s *scene) kill(ctx context.Context, variable string) {
-	for range s.kills {
-		killed, cancel := context.WithTimeout(ctx, killMin+rand.N(s.killMax-killMin))
-		err := command(killed, os.Getenv(variable))
-		s.t.Logf("%s was killed: %t", variable, killed.Err() != nil && err != nil)
-		cancel()
+// killTakeovers kills takeovers at their lines, and completes the last one. Then it kills takeovers, and cancels each.
+func (s *scene) killTakeovers(ctx context.Context) error {
+	before, err := s.fixed(ctx)
+	if err != nil {
+		return err
 	}
+	if err := s.kill(ctx, "E2E_TAKEOVER"); err != nil {
+		return err
+	}
+	for _, variable := range []string{"E2E_TAKEOVER", "E2E_ROLLBACK"} {
+		if err := s.run(ctx, variable); err != nil {
+			return err
+		}
+	}
+	if err := s.compare(ctx, before); err != nil {
+		return err
+	}
+	if err := s.cancel(ctx); err != nil {
+		return err
+	}
+	if err := s.compare(ctx, before); err != nil {
+		return err
+	}
+	return s.checkCanary(ctx)
 }
 
 // run runs a command of the switch: as a dry run, to its end, and once more.
 func (s *scene) run(ctx context.Context, variable string) error {
-	line := os.Getenv(variable)
-	if err := command(ctx, line+" --dry-run"); err != nil {
+	if err := command(ctx, os.Getenv(variable)+" --dry-run"); err != nil {
 		return err
 	}
 	for range 2 {
-		began := time.Now()
-		printed, err := outputOf(ctx, line)
-		for attempt := 1; err != nil && attempt < 3; attempt++ {
-			// A switch that takes too long on a slow machine is undone. Clients must not notice that either.
-			s.t.Logf("%s, attempt %d: %v", variable, attempt, err)
-			began = time.Now()
-			printed, err = outputOf(ctx, line)
-		}
+		printed, took, err := s.succeed(ctx, variable)
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
 		s.t.Logf("%s took %s:\n%s", variable, took.Round(time.Millisecond), printed)
 		if took > switchMax {
 			return fmt.Errorf("%s took %s", variable, took)
@@ -435,8 +445,17 @@ func (s *scene) takeOver(ctx context.Context) error {
 }
 
 func (s *scene) rollBack(ctx context.Context) error {
-	s.kill(ctx, "E2E_ROLLBACK")
-	return s.run(ctx, "E2E_ROLLBACK")
+	if err := s.kill(ctx, "E2E_ROLLBACK"); err != nil {
+		return err
+	}
+	// A run that is killed while nobody can write adds its time to that of the next run.
+	if s.kills > 0 {
+		s.lateMax += frozenMax
+	}
+	if err := s.run(ctx, "E2E_ROLLBACK"); err != nil {
+		return err
+	}
+	return s.checkCanary(ctx)
 }
 
 // afterTakeover checks versions that clients know from before.
@@ -508,23 +527,11 @@ func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 	if err != nil {
 		return err
 	}
-	wanted := map[string]string{}
-	for name, held := range listed {
-		wanted[name] = shown(&held)
-	}
+	wanted := shownOf(listed)
 	for start, some := range informers {
-		stored := map[string]string{}
-		for _, object := range some.own.GetStore().List() {
-			if held := object.(*coordinationv1.Lease); wanted[held.Name] != "" {
-				stored[held.Name] = shown(held)
-			}
-		}
-		if !maps.Equal(stored, wanted) {
-			return fmt.Errorf("informer of start %d: listed %v, stored %v", start, wanted, stored)
-		}
-		for _, foreign := range some.foreign {
-			if err := foreign.agree(wanted); err != nil {
-				return err
+		for name, compare := range some.each() {
+			if err := compare(wanted); err != nil {
+				return fmt.Errorf("start %d, %s: %w", start, name, err)
 			}
 		}
 	}

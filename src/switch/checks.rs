@@ -1,0 +1,127 @@
+//! Checks before a takeover that change nothing: the clocks of the servers, the rights of the user, and the shortest
+//! lock.
+
+use super::clients::{Clients, Server};
+use super::{CONFLICT, Report, SwitchError, failed};
+use crate::handover::{NAME, NAMESPACE};
+use crate::resource::NODE_LEASE_NAMESPACE;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use std::time::Duration;
+
+/// Maximum difference between the clocks of two servers. It includes the resolution of the field `Date`, one second.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(4);
+
+/// Checks that the clocks of all kube-apiservers and replicas agree.
+///
+/// # Errors
+/// If a server does not respond, or if two clocks differ by more than [`CLOCKS_DIFFER_MAX`].
+pub(super) async fn check_clocks(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let mut clocks = Vec::new();
+    for server in clients.apiservers().iter().chain(clients.replicas()) {
+        let asked = Timestamp::now();
+        let date = server.date().await?;
+        let ahead_ms = date.as_millisecond() - asked.as_millisecond();
+        clocks.push((ahead_ms, server.url()));
+    }
+    let (Some(first), Some(last)) = (clocks.iter().min(), clocks.iter().max()) else { return Ok(()) };
+    let differ = Duration::from_millis(last.0.abs_diff(first.0));
+    if differ > CLOCKS_DIFFER_MAX {
+        let why = format!("the clock of {} is {} s ahead of the clock of {}", last.1, differ.as_secs(), first.1);
+        return Err(SwitchError(why));
+    }
+    report.line(format_args!("the clocks of all servers agree within {} s", differ.as_secs() + 1));
+    Ok(())
+}
+
+/// Checks that the user may write the Lease of the hand-over at each replica.
+///
+/// # Errors
+/// If a replica refuses the write.
+pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    };
+    for replica in clients.replicas() {
+        let leases = replica.leases();
+        let done = match leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))? {
+            Some(found) => leases.replace(NAME, &dry, &found).await,
+            None => leases.create(&dry, &lease).await,
+        };
+        match done {
+            Ok(_) => {}
+            // The active replica has written the Lease meanwhile.
+            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
+            Err(error) => return Err(replica.failed(&error)),
+        }
+    }
+    Ok(())
+}
+
+/// Reports the shortest lock, which is a Lease with a holder that is not the heartbeat of a node. A holder may lose a
+/// lock that is shorter than a pause of writes.
+///
+/// # Errors
+/// If kube-apiserver does not return the Leases.
+pub(super) async fn report_shortest_lock(cluster: &Server, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let not_of_nodes = format!("metadata.namespace!={NODE_LEASE_NAMESPACE}");
+    let parameters = ListParams::default().match_any().fields(&not_of_nodes);
+    let found = cluster.all_leases().list(&parameters).await.map_err(|error| cluster.failed(&error))?;
+    let shortest = found.items.iter().filter_map(duration_of_lock).min();
+    report.line(match shortest {
+        Some((seconds, namespace, name)) => format!("the shortest lock is {namespace}/{name} with {seconds} s"),
+        None => "there are no locks".to_owned(),
+    });
+    Ok(())
+}
+
+/// Returns the duration of a lock in seconds, its namespace and its name; `None` if nobody holds the Lease.
+fn duration_of_lock(lease: &Lease) -> Option<(i32, &str, &str)> {
+    let spec = lease.spec.as_ref()?;
+    spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    let (namespace, name) = (lease.metadata.namespace.as_deref()?, lease.metadata.name.as_deref()?);
+    Some((spec.lease_duration_seconds?, namespace, name))
+}
+
+/// Parses the date of a response (RFC 9110, section 5.6.7).
+///
+/// # Errors
+/// If the text is no date.
+pub(super) fn parse_date(text: &str) -> Result<Timestamp, SwitchError> {
+    k8s_openapi::jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .map_err(|error| failed(&format!("Date: {text}"), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lease(spec: serde_json::Value) -> Lease {
+        serde_json::from_value(json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec})).expect("a Lease")
+    }
+
+    #[test]
+    fn only_a_held_lease_with_a_duration_is_a_lock() {
+        let duration = |spec| duration_of_lock(&lease(spec)).map(|(seconds, ..)| seconds);
+        assert_eq!(duration(json!({"holderIdentity": "x", "leaseDurationSeconds": 15})), Some(15));
+        assert_eq!(duration(json!({"holderIdentity": "", "leaseDurationSeconds": 15})), None);
+        assert_eq!(duration(json!({"leaseDurationSeconds": 15})), None);
+        assert_eq!(duration(json!({"holderIdentity": "x"})), None);
+    }
+
+    #[test]
+    fn the_date_of_a_response_is_read() {
+        let date = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").expect("a date");
+        assert_eq!(date.as_second(), 784_111_777);
+        assert!(parse_date("yesterday").is_err());
+    }
+}
