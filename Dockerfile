@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # The server only, on an image without a shell or a package manager:
 #
-#     docker build --build-arg GIT_COMMIT=$(git rev-parse HEAD) -t coordination-apiserver:0.1.0 .
+#     docker build --build-arg GIT_COMMIT="$(git diff --quiet HEAD && git rev-parse HEAD)" -t coordination-apiserver:0.1.0 .
 #
 # Both stages are Debian 12, so the binary finds the C library that it was linked with. The compiler's version is that of
 # rust-toolchain.toml. That file is not copied, since it also requires clippy and rustfmt. tests/toolchain.rs compares the

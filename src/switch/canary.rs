@@ -21,7 +21,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Priorities of the canary's group and version, which no client uses.
 const PRIORITY: i32 = 1;
 
-/// Checks that every kube-apiserver reaches this server through the Service of `wanted`, the APIService of the takeover.
+/// Checks that every kube-apiserver reaches this server through the Service of `wanted`, the APIService of the
+/// takeover.
 ///
 /// # Errors
 /// If a kube-apiserver does not reach this server. The error has the reason.

@@ -59,7 +59,8 @@ const RERUN_TIME: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum time without progress of a copy after the first message of the replicas.
 const FAILING_MAX: Duration = Duration::from_secs(15);
-/// Maximum time until the first message of the replicas about a copy. After 30 s, they report that etcd does not answer.
+/// Maximum time until the first message of the replicas about a copy. After 30 s, they report that etcd does not
+/// answer.
 const SILENT_MAX: Duration = Duration::from_secs(40);
 /// Time for which the command tries to cancel a takeover.
 const CANCEL_MAX: Duration = Duration::from_secs(10);
@@ -203,8 +204,9 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
     Ok(())
 }
 
-/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. If another
-/// command has replaced the APIService meanwhile, makes it local again, since the replicas refuse all writes now.
+/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. If
+/// another command has replaced the APIService meanwhile, makes it local again, since the replicas refuse all writes
+/// now.
 ///
 /// # Errors
 /// If another command has requested a phase, or if no replica accepts the request within [`CANCEL_MAX`].
