@@ -387,7 +387,12 @@ impl Api {
         let Some(identity) = &mut self.identity else { return };
         let own = table.find(NAMESPACE, &identity.name).filter(|(_, object)| identity.holds(object));
         let own = own.map(|(slot, _)| table.target(slot));
+        let is_in_flight = self.storage.in_flight(NAMESPACE, &identity.name).is_some();
         let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
+        if now.ms >= leaving.end_ms {
+            // The wait is over, and needs no further turn.
+            *leaving = Leaving { ticket: Some(0), end_ms: u64::MAX };
+        }
         if leaving.ticket.is_some() {
             return;
         }
@@ -395,6 +400,8 @@ impl Api {
         leaving.ticket = match deleted {
             Some(Ok(Written::Submitted(ticket))) => Some(ticket.number()),
             Some(Ok(Written::Busy(_)) | Err(_)) => None,
+            // The creation of the Lease is in flight.
+            None if is_in_flight => None,
             // There is nothing to wait for.
             Some(Ok(Written::Applied(_))) | None => Some(0),
         };

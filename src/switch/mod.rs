@@ -62,8 +62,6 @@ const FAILING_MAX: Duration = Duration::from_secs(15);
 /// Maximum time until the first message of the replicas about a copy. After 30 s, they report that etcd does not
 /// answer.
 const SILENT_MAX: Duration = Duration::from_secs(40);
-/// Time for which the command tries to cancel a takeover.
-const CANCEL_MAX: Duration = Duration::from_secs(10);
 /// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Name of the APIService for Leases.
@@ -182,10 +180,8 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 /// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
-    let uid = match clients.replicas() {
-        [] => None,
-        _ => Handover::seen(clients).await?.uid,
-    };
+    // Without an answer of a replica, the name of the Lease must do.
+    let uid = Handover::seen(clients).await.ok().and_then(|seen| seen.uid);
     for apiserver in clients.apiservers() {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
@@ -209,24 +205,29 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
 /// now.
 ///
 /// # Errors
-/// If another command has requested a phase, or if no replica accepts the request within [`CANCEL_MAX`].
+/// If another command has requested a phase, or if no replica accepts the request.
 async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<(), SwitchError> {
-    let begun = Instant::now();
-    while let Err(error) = claim.ask(clients, phase, Some(Step::NotOurs)).await {
-        if claim.is_lost() {
-            return Err(error);
-        }
-        if begun.elapsed() > CANCEL_MAX {
-            return Err(failed("the takeover is not cancelled; cancel it with rollback --apiservice", error));
-        }
-        sleep(LOOK_EVERY).await;
+    match claim.insist_unless(clients, phase, Some(Step::NotOurs), |_| false).await {
+        Ok(_) => make_local_if_registered(clients).await,
+        Err(error) if claim.is_lost() => Err(error),
+        Err(error) => Err(failed("the takeover is not cancelled; cancel it with rollback --apiservice", error)),
     }
-    give_back(clients).await
+}
+
+/// Makes the APIService local if another command has cancelled this takeover. The other command may have looked at the
+/// APIService before this takeover replaced it.
+async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<(), SwitchError> {
+    match claim.is_lost() && Handover::seen(clients).await?.is_given_back() {
+        true => make_local_if_registered(clients).await,
+        false => Ok(()),
+    }
 }
 
 /// Makes the APIService local, unless it is local already. Waits until no kube-apiserver forwards Leases.
-async fn give_back(clients: &Clients) -> Result<(), SwitchError> {
+async fn make_local_if_registered(clients: &Clients) -> Result<(), SwitchError> {
     if names_service(&clients.api_service().await?) {
+        // Clients that have just listed Leases at this server begin their watches here.
+        sleep(WATCH_MAX).await;
         replace_api_service(clients, &PostParams::default(), make_local).await?;
         await_switch(clients, false, COPY_MAX).await?;
     }

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+/// Time for which a command repeats a request that no replica accepts.
+const INSIST_MAX: Duration = Duration::from_secs(10);
 /// Time for which the command waits for the end of a copy before it looks for a new message.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time until a replica returns the Lease of the hand-over. Then the command asks the next replica.
@@ -186,8 +188,8 @@ async fn put(
 
 /// The right of a command to request phases. The command loses the right once another command requests a phase.
 pub(super) struct Claim {
-    /// Id of this command's last request, or of the request before the command began. Then the ids of this command's
-    /// requests without an answer, which the replicas may have accepted.
+    /// Id of this command's last accepted request, or of the request before the command began. Then the ids of this
+    /// command's later requests, which the replicas may have accepted without an answer.
     ids: Vec<String>,
     /// Whether this command has found a request of another command.
     is_lost: bool,
@@ -252,6 +254,27 @@ impl Claim {
         if self.is_lost { Err(another_command()) } else { Ok(is_made) }
     }
 
+    /// Requests a phase like [`Claim::ask_unless`], again and again for [`INSIST_MAX`] while no replica accepts it.
+    /// While the replicas refuse writes, a command must not give up at once.
+    ///
+    /// # Errors
+    /// If another command has requested a phase, or if no replica has accepted the request in that time.
+    pub(super) async fn insist_unless(
+        &mut self,
+        clients: &Clients,
+        phase: Phase,
+        step: Option<Step>,
+        is_wrong: impl Fn(&Handover) -> bool,
+    ) -> Result<bool, SwitchError> {
+        let begun = Instant::now();
+        loop {
+            match self.ask_unless(clients, phase, step, &is_wrong).await {
+                Err(_) if !self.is_lost && begun.elapsed() < INSIST_MAX => sleep(LOOK_EVERY).await,
+                asked => return asked,
+            }
+        }
+    }
+
     /// Checks that no other command has requested a phase, if a replica answers.
     ///
     /// # Errors
@@ -308,17 +331,19 @@ pub(super) async fn await_copy(
     let begun = Instant::now();
     let (mut message, mut progress, mut progress_at) = (String::new(), None, None);
     loop {
-        match await_step(clients, claim, phase, Step::Imported, PROGRESS_EVERY).await {
+        let silent = match await_step(clients, claim, phase, Step::Imported, PROGRESS_EVERY).await {
             Ok(seen) if seen.step == Some(Step::Imported) => return Ok(seen.message),
-            Ok(seen) if seen.message != message => {
-                message = seen.message;
-                report.progress(&message);
+            Ok(seen) => {
+                if seen.message != message && !seen.message.is_empty() {
+                    message = seen.message;
+                    report.progress(&message);
+                }
+                None
             }
-            Ok(_) => {}
             Err(error) if claim.is_lost() => return Err(error),
             // A single server may restart meanwhile.
-            Err(error) => message = error.to_string(),
-        }
+            Err(error) => Some(error),
+        };
         let counts = counts_of(&message);
         if counts > progress || progress_at.is_none() && !message.is_empty() {
             (progress, progress_at) = (counts, Some(Instant::now()));
@@ -328,7 +353,8 @@ pub(super) async fn await_copy(
             None => begun.elapsed() > SILENT_MAX,
         };
         if is_stuck || begun.elapsed() > COPY_MAX {
-            return Err(SwitchError(if message.is_empty() { otherwise.to_owned() } else { message }));
+            let message = if message.is_empty() { otherwise.to_owned() } else { message };
+            return Err(silent.unwrap_or(SwitchError(message)));
         }
     }
 }

@@ -28,7 +28,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return roll_back(args, cluster, present, report).await;
     }
     if !names_service(&present) {
-        if policy::find(cluster.server()).await?.is_some_and(|found| found.is_of_rollback) {
+        // A takeover or a rollback without etcd is at work, or was killed.
+        if policy::find(cluster.server()).await?.is_some() {
             return Err(SwitchError(WITHOUT_ETCD.to_owned()));
         }
         return give_up_takeover(args, cluster, report).await;
@@ -95,6 +96,9 @@ pub(super) async fn give_up_takeover(
     if service.is_some() {
         _ = report_replicas(&clients, report).await;
         let seen = Handover::seen(&clients).await?;
+        if names_service(&clients.api_service().await?) {
+            return Err(SwitchError("another command is at work: try again".to_owned()));
+        }
         let back = match seen.phase {
             Some(Phase::Import) => Some(Phase::Undo),
             Some(Phase::Copy) => Some(Phase::Hold),
@@ -105,7 +109,7 @@ pub(super) async fn give_up_takeover(
             report.line("a takeover has not come to its end; it is cancelled");
         }
     }
-    if !args.cluster.dry_run {
+    if args.cluster.without_etcd && !args.cluster.dry_run {
         policy::remove_leftovers(clients.cluster()).await?;
     }
     // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
@@ -140,9 +144,15 @@ async fn write_back(
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
     hold_signals();
-    claim.ask(clients, Phase::Freeze, None).await?;
+    let asked = claim.ask(clients, Phase::Freeze, None).await;
     let begun = Instant::now();
-    let why = match await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await {
+    let seen = match asked {
+        // The replicas may have accepted the request without an answer.
+        Err(error) => Err(error),
+        Ok(()) => await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await,
+    };
+    let why = match seen {
+        Err(error) if claim.is_lost() => return Err(error),
         Ok(seen) if seen.step == Some(Step::WrittenBack) => {
             // The server has refused lists since the beginning of the phase.
             sleep(WATCH_MAX.saturating_sub(begun.elapsed())).await;
@@ -159,7 +169,7 @@ async fn write_back(
         return Err(failed("the Leases are not in built-in storage; run rollback again", why));
     }
     let is_given_back = |seen: &Handover| seen.step == Some(Step::NotOurs);
-    match claim.ask_unless(clients, Phase::Serve, Some(Step::Serving), is_given_back).await {
+    match claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), is_given_back).await {
         Ok(true) => Err(failed("the Leases are not in built-in storage, and this server goes on with them", why)),
         Ok(false) => Ok(()),
         Err(error) if claim.is_lost() => Err(error),

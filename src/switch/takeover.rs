@@ -8,8 +8,8 @@ use super::policy::{self, Permitted};
 use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
-    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, failed, give_back, hold_signals, is_forwarded, make_local,
-    names_service, replace_api_service,
+    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, failed, give_back_if_cancelled, hold_signals, is_forwarded,
+    make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -64,16 +64,15 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     }
     let begun = Instant::now();
     if let Err(error) = switch(&clients, &wanted, &mut claim, report).await {
-        // Another command has requested a phase, and continues from the state of the cluster. But it may have cancelled
-        // this takeover before it could see the new APIService.
+        // Another command has requested a phase, and continues from the state of the cluster, or has cancelled this
+        // takeover.
         if claim.is_lost() {
-            if Handover::seen(&clients).await?.is_given_back() {
-                give_back(&clients).await?;
-            }
+            give_back_if_cancelled(&clients, &claim).await?;
             return Err(error);
         }
         report.line(format_args!("the switch takes too long and is undone: {error}"));
         let undone = undo(&clients, &mut claim, report).await;
+        give_back_if_cancelled(&clients, &claim).await?;
         if undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))? {
             return Err(failed("kube-apiserver has the Leases again", error));
         }
@@ -111,8 +110,8 @@ async fn rehearse(
     cancel(clients, &mut claim, Phase::Undo).await
 }
 
-/// Makes all checks of a takeover that change nothing. Returns whether the APIService already names the Service of
-/// this server.
+/// Makes all checks of a takeover that leave the cluster as it is. Returns whether the APIService already names the
+/// Service of this server.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -207,17 +206,23 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
         return Err(failed("the replicas do not follow built-in storage", seen.message));
     }
     hold_signals();
-    claim.ask(clients, Phase::Undo, None).await?;
-    let seen = await_step(clients, claim, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
+    // The replicas may have accepted a request without an answer.
+    let seen = match claim.ask(clients, Phase::Undo, None).await {
+        Err(error) => Err(error),
+        Ok(()) => await_step(clients, claim, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await,
+    };
     let why = match seen {
-        // The step is `not-ours` if the APIService was never replaced. Then no client has written to this server.
+        // The step is `not-ours` if the APIService names no Service: it was never replaced, or an administrator has
+        // made it local.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
         Ok(seen) => Some(SwitchError(seen.message)),
+        Err(error) if claim.is_lost() => return Err(error),
         Err(error) => Some(error),
     };
     if let Some(why) = why {
         // The phase `import` permits clients to renew again.
-        claim.ask(clients, Phase::Import, None).await?;
+        let renews = claim.insist_unless(clients, Phase::Import, None, |_| false).await;
+        renews.map_err(|error| failed(&format!("{why}; no client can write until takeover is run again"), error))?;
         return Err(failed("the renewals that came here are not in built-in storage", why));
     }
     report.line("the renewals that came here are in built-in storage");

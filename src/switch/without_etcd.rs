@@ -22,7 +22,7 @@ use super::takeover::register;
 use super::write_back::{list, write_back, write_renewals};
 use super::{
     COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, cancel,
-    failed, hold_signals, make_local, names_service, replace_api_service,
+    failed, give_back_if_cancelled, hold_signals, make_local, names_service, replace_api_service,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -93,8 +93,15 @@ pub(super) async fn take_over(
     let switched = switch(clients, wanted, has_shield, &mut claim, &mut is_replaced, report).await;
     let policy = match switched {
         Ok(policy) => policy,
-        // Another command has requested a phase, and continues from the state of the cluster.
-        Err(error) if claim.is_lost() => return Err(error),
+        // Another command has requested a phase, and continues from the state of the cluster, or has cancelled this
+        // takeover. Nobody needs the policy of a cancelled takeover.
+        Err(error) if claim.is_lost() => {
+            give_back_if_cancelled(clients, &claim).await?;
+            if Handover::seen(clients).await?.is_given_back() {
+                policy::remove_leftovers(clients.cluster()).await?;
+            }
+            return Err(error);
+        }
         Err(error) => {
             report.line(format_args!("the switch has failed and is undone: {error}"));
             let undone = match is_replaced {
@@ -145,7 +152,7 @@ pub(super) async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Repo
         Err(error) if !claim.is_lost() => error,
         copied => return copied,
     };
-    match cancel(clients, claim, Phase::Hold).await {
+    match give_up(clients, claim).await {
         Ok(()) => Err(failed("nothing has changed", error)),
         Err(uncancelled) => Err(failed(&error.to_string(), uncancelled)),
     }
@@ -217,7 +224,7 @@ async fn undo(
     // Some leaders have renewed only at this server since the APIService was replaced. They need time to renew in
     // built-in storage.
     sleep(RENEWED_MAX).await;
-    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    cancel(clients, claim, Phase::Hold).await?;
     policy::remove_shield(clients.cluster()).await?;
     policy.remove(clients.cluster()).await?;
     report.line("every kube-apiserver serves Leases of its own");

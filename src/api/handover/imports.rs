@@ -52,6 +52,7 @@ impl Imports {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
             let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
+            unreadable.retain(|key, _| present.contains(key.as_str()));
             for object in leases(table).filter(|object| !present.contains(object.key().as_str())) {
                 incoming.insert(object.key().as_str().to_owned(), Incoming::Gone);
             }

@@ -103,8 +103,8 @@ impl Handover {
     }
 
     /// Forgets the state and all work in progress. Call this function once the journal has loaded the table. The
-    /// changes that an earlier journal had in flight have no outcome. And the table had its last version before it had
-    /// the Leases of the hand-over.
+    /// changes that an earlier journal had in flight have no outcome. And while the table loads, it may have its final
+    /// version before it has the Leases of the hand-over. [`Handover::read_state`] would not read them again.
     pub fn begin_again(&mut self) {
         self.stand_by();
         (self.looked_at, self.state, self.mode) = Default::default();

@@ -265,7 +265,7 @@ impl Worker {
                 if takes_in(state) {
                     self.imports.put(table, changed, deleted, is_complete);
                 } else if is_complete && state.step == Some(Step::Serving) {
-                    // The replica that deleted these Leases may have died before it fed the deletions.
+                    // The former active replica may have died before it deleted these Leases in built-in storage.
                     let unknown = changed.iter().filter_map(|lease| lease.key.split_once('/'));
                     let unknown = unknown.filter(|(namespace, name)| table.find(namespace, name).is_none());
                     unknown.for_each(|(namespace, name)| self.feed.put(&Key::new(namespace, name), now.ms));
@@ -438,7 +438,8 @@ fn may_only_renew(state: &HandoverState) -> bool {
 /// Whether the worker imports the Leases that it reads. In the other phases, this server has the newer Leases.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
-        Some(Phase::Import | Phase::Undo) => true,
+        Some(Phase::Import) => true,
+        Some(Phase::Undo) => state.step != Some(Step::NotOurs),
         Some(Phase::Serve) => state.step != Some(Step::Serving),
         Some(Phase::Freeze | Phase::Copy | Phase::Hold) | None => false,
     }
