@@ -271,6 +271,8 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
     // Existing Leases can be read, changed and deleted.
     let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "an existing Lease").json();
     client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "an existing Lease");
+    let renewed = r#"{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}"#;
+    client.call("PATCH", &path("gone", "a"), renewed).expect_status(200, "an existing Lease");
     client.call("DELETE", &path("gone", "a"), "").expect_status(200, "an existing Lease");
 }
 
