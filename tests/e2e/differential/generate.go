@@ -253,8 +253,7 @@ func (g *gen) deleting() (body, [][2]string, []string) {
 		options = append(options, option{g.one("unknown", "kind"), g.one("1", "true", `"x"`, "null"), "true"})
 	}
 	if g.odds(20) {
-		// Kubernetes 1.34 ignores true; 1.37 and this server do not.
-		options = append(options, option{"ignoreStoreReadErrorWithClusterBreakingPotential", g.one("1", "false", `"x"`, "null"), "false"})
+		options = append(options, option{breaking, g.one("true", "true", "1", "false", `"x"`, "null"), g.one("true", "false")})
 	}
 	if g.odds(3) {
 		var parameters []string
@@ -355,7 +354,7 @@ func (g *gen) selecting() []string {
 	var parameters []string
 	if g.odds(2) {
 		parameters = append(parameters, "labelSelector="+url.QueryEscape(g.mostly(6, g.one("app=a", "app=b", "app", "!app", "app in (a,b)", "app notin (a)", "app!=a", "tier=b,app=a", ""),
-			"app=a,", "=", "app==a", "app in a", "app in ()", "app in (a", "a b", "x/y/z=1", "app>1", "app<x", "app=a b", "!", "app=,tier", "app in (,a)", "app in (a,a)", ",", "((", "app notin ()", "é=1", "app="+strings.Repeat("v", 64))))
+			"app=a,", "=", "app==a", "app in a", "app in ()", "app in (a", "a b", "x/y/z=1", "app>1", "app<x", "app=a b", "!", "app=,tier", "app in (,a)", "app in (a,,)", "app in (a,a)", ",", "((", "app notin ()", "é=1", "app="+strings.Repeat("v", 64))))
 	}
 	if g.odds(3) {
 		parameters = append(parameters, "fieldSelector="+url.QueryEscape(g.mostly(6, g.one("metadata.name=l0", "metadata.name!=l0", "metadata.namespace=${ns}", "metadata.name=l1,metadata.namespace=${ns}", ""),

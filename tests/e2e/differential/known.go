@@ -32,7 +32,7 @@ var known = []knownDifference{
 	{
 		"a dry run of a creation does not show a resourceVersion that is not a number",
 		func(d *difference) bool {
-			return strings.Contains(d.asked[1].target, "dryRun=All") && strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"") || strings.Contains(d.said[0], "resourceVersion: x")
+			return strings.Contains(d.asked[1].target, "dryRun=All") && (strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"") || strings.Contains(d.said[0], "resourceVersion: x"))
 		},
 	},
 	{

@@ -63,7 +63,7 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps i
 	if err := makeNamespaces(ctx, both, parallel); err != nil {
 		return nil, err
 	}
-	known, err := knownOf(ctx, both[0])
+	known, is134, err := knownOf(ctx, both[0])
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,9 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps i
 					return
 				}
 				sequence := generate(seed+at, steps, shards)
+				if is134 {
+					sequence = without134(sequence)
+				}
 				run := &execution{both: both, known: known, place: number, verbose: verbose}
 				if err := run.check(ctx, sequence, found); err != nil {
 					broken <- fmt.Errorf("sequence %d: %w", sequence.seed, err)
