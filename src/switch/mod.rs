@@ -215,11 +215,20 @@ async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<()
 }
 
 /// Makes the APIService local if another command has cancelled this takeover. The other command may have looked at the
-/// APIService before this takeover replaced it.
-async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<(), SwitchError> {
-    match claim.is_lost() && Handover::seen(clients).await?.is_given_back() {
-        true => make_local_if_registered(clients).await,
-        false => Ok(()),
+/// APIService before this takeover replaced it. Returns whether the takeover was cancelled.
+async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<bool, SwitchError> {
+    let is_cancelled = claim.is_lost() && Handover::seen(clients).await?.is_given_back();
+    if is_cancelled {
+        make_local_if_registered(clients).await?;
+    }
+    Ok(is_cancelled)
+}
+
+/// Returns the error of a copy that has failed. `cancelled` is the outcome of the cancellation of the takeover.
+fn copy_failed(error: &SwitchError, cancelled: Result<(), SwitchError>) -> SwitchError {
+    match cancelled {
+        Ok(()) => failed("nothing has changed", error),
+        Err(uncancelled) => failed(&error.to_string(), uncancelled),
     }
 }
 

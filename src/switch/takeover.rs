@@ -8,8 +8,8 @@ use super::policy::{self, Permitted};
 use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
-    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, failed, give_back_if_cancelled, hold_signals, is_forwarded,
-    make_local, names_service, replace_api_service,
+    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals,
+    is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     policy::remove_leftovers(clients.cluster()).await
 }
 
-fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
+pub(super) fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     report.line("this server has the Leases already");
     Ok(())
 }
@@ -162,10 +162,7 @@ async fn import(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -
         Err(error) if claim.is_lost() => Err(error),
         Err(error) => {
             let error = failed("the replicas have not copied the Leases", error);
-            match cancel(clients, claim, Phase::Undo).await {
-                Ok(()) => Err(failed("nothing has changed", error)),
-                Err(uncancelled) => Err(failed(&error.to_string(), uncancelled)),
-            }
+            Err(copy_failed(&error, cancel(clients, claim, Phase::Undo).await))
         }
     }
 }

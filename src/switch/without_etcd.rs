@@ -18,11 +18,11 @@ use super::clients::{Clients, Cluster};
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::rollback::give_up_takeover;
-use super::takeover::register;
+use super::takeover::{already, register};
 use super::write_back::{list, write_back, write_renewals};
 use super::{
     COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, cancel,
-    failed, give_back_if_cancelled, hold_signals, make_local, names_service, replace_api_service,
+    copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, replace_api_service,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -96,8 +96,7 @@ pub(super) async fn take_over(
         // Another command has requested a phase, and continues from the state of the cluster, or has cancelled this
         // takeover. Nobody needs the policy of a cancelled takeover.
         Err(error) if claim.is_lost() => {
-            give_back_if_cancelled(clients, &claim).await?;
-            if Handover::seen(clients).await?.is_given_back() {
+            if give_back_if_cancelled(clients, &claim).await? {
                 policy::remove_leftovers(clients.cluster()).await?;
             }
             return Err(error);
@@ -119,11 +118,6 @@ pub(super) async fn take_over(
     }
     report.line("open watches of Leases get no more events: restart their clients, or wait for 10 minutes");
     policy.remove(clients.cluster()).await
-}
-
-fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
-    report.line("this server has the Leases already");
-    Ok(())
 }
 
 /// Checks that there is no incomplete rollback: one that has made the APIService local, but has not written all Leases
@@ -152,10 +146,7 @@ pub(super) async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Repo
         Err(error) if !claim.is_lost() => error,
         copied => return copied,
     };
-    match give_up(clients, claim).await {
-        Ok(()) => Err(failed("nothing has changed", error)),
-        Err(uncancelled) => Err(failed(&error.to_string(), uncancelled)),
-    }
+    Err(copy_failed(&error, give_up(clients, claim).await))
 }
 
 /// Makes the active replica copy all Leases.
