@@ -103,6 +103,10 @@ define() {
 define_apiserver() {
   local gates=CoordinatedLeaderElection=true
   [[ -z ${E2E_SHARDS:-} ]] || gates+=,ShardedListAndWatch=true
+  # With the authority of their certificates, kube-apiservers forward requests to each other (since 1.36).
+  local peers=()
+  ! "$bin/kube-apiserver" --help | grep 'UnknownVersionInteroperabilityProxy=.*default=true' >/dev/null ||
+    peers=(--peer-ca-file "$pki/ca.crt")
   define "$1" ${prefix[@]+"${prefix[@]}"} "$bin/kube-apiserver" "${@:2}" \
     --service-cluster-ip-range 10.96.0.0/16 --cert-dir "$state/$1" \
     --tls-cert-file "$pki/kube-apiserver.crt" --tls-private-key-file "$pki/kube-apiserver.key" \
@@ -112,7 +116,7 @@ define_apiserver() {
     --service-account-signing-key-file "$pki/service-accounts.key" \
     --requestheader-client-ca-file "$pki/front-proxy-ca.crt" --requestheader-allowed-names front-proxy-client \
     --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
-    --requestheader-extra-headers-prefix X-Remote-Extra- \
+    --requestheader-extra-headers-prefix X-Remote-Extra- ${peers[@]+"${peers[@]}"} \
     --proxy-client-cert-file "$pki/front-proxy-client.crt" --proxy-client-key-file "$pki/front-proxy-client.key"
 }
 

@@ -58,7 +58,9 @@ func TestKubelets(t *testing.T) {
 			marked []string
 		}{
 			{"the Deployment", c.deploy, nil},
+			{"peers before the takeover", c.peers, nil},
 			{"the takeover", c.takeOver, nil},
+			{"peers after the takeover", c.peers, nil},
 			{"a rolling update", c.update, nil},
 			{"a kill of the replica", c.signalReplica("KILL"), nil},
 			{"a second kill", c.signalReplica("KILL"), nil},
@@ -67,8 +69,11 @@ func TestKubelets(t *testing.T) {
 			{"a restart of the node", c.restartNode, []string{c.node}},
 			{"a drain", c.drain, nil},
 			{"a restart of all nodes", c.restartAll, c.nodes},
+			{"peers after the restart", c.peers, nil},
 			{"a restart of all nodes after the death of all replicas", c.restartWithout, c.nodes},
+			{"peers after the second restart", c.peers, nil},
 			{"the rollback", c.rollBack, nil},
+			{"peers after the rollback", c.peers, nil},
 		} {
 			began := time.Now()
 			if err := step.run(ctx); err != nil {
@@ -272,6 +277,18 @@ func (c *cluster) takeOver(ctx context.Context) error {
 		}
 	}
 	return c.restartControllers(ctx)
+}
+
+// peers checks that every kube-apiserver forwards requests for an API that only the first one serves. It finds the first
+// one by its identity Lease.
+func (c *cluster) peers(ctx context.Context) error {
+	for _, url := range strings.Fields(os.Getenv("E2E_SERVERS")) {
+		get := clientset(at(user("admin"), url)).CoreV1().RESTClient().Get().AbsPath("/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies")
+		if err := eventually(ctx, worksWithin, func(ctx context.Context) error { return get.Do(ctx).Error() }); err != nil {
+			return fmt.Errorf("through %s: %w", url, err)
+		}
+	}
+	return nil
 }
 
 func (c *cluster) rollBack(ctx context.Context) error {
