@@ -2,13 +2,20 @@ package suite
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -17,11 +24,13 @@ import (
 //	E2E_REGISTER, E2E_UNREGISTER   commands that switch to our server and back
 //	E2E_RESTART_APISERVER          command that restarts kube-apiserver
 //	E2E_STOP, E2E_START            commands that stop and start our server
+//	E2E_STOP_APISERVER, E2E_START_APISERVER   the same for kube-apiserver
+//	E2E_PROBE_VERIFIES             set if the probe of kube-apiserver verifies certificates
 func TestSwitch(t *testing.T) {
 	if os.Getenv("E2E_REGISTER") == "" {
 		t.Skip("tests/e2e/run runs this test between the two rounds of the suite")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	client, space := admin(), namespace(t)
 	leases := client.CoordinationV1().Leases(space)
@@ -114,6 +123,94 @@ func TestSwitch(t *testing.T) {
 	}
 	do("E2E_START")
 	do("E2E_REGISTER")
+	if err := deletesIdentity(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("E2E_PROBE_VERIFIES") != "" {
+		if err := refusesBundle(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// deletesIdentity checks that kube-apiserver deletes its identity Lease at our server when it stops, and creates it again.
+func deletesIdentity(ctx context.Context) error {
+	exists := func(want bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			list, err := clientset(direct("admin")).CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
+				metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+			if err == nil && (len(list.Items) > 0) != want {
+				err = fmt.Errorf("identity Leases of kube-apiserver: %d", len(list.Items))
+			}
+			return err
+		}
+	}
+	if err := eventually(ctx, 20*time.Second, exists(true)); err != nil {
+		return fmt.Errorf("before the stop: %w", err)
+	}
+	if err := command(ctx, os.Getenv("E2E_STOP_APISERVER")); err != nil {
+		return err
+	}
+	if err := exists(false)(ctx); err != nil {
+		return fmt.Errorf("after the stop: %w", err)
+	}
+	if err := command(ctx, os.Getenv("E2E_START_APISERVER")); err != nil {
+		return err
+	}
+	return eventually(ctx, 20*time.Second, exists(true))
+}
+
+// refusesBundle checks that kube-apiserver's probe verifies our certificate. With the certificate of another authority in
+// the APIService, it is unavailable.
+func refusesBundle(ctx context.Context) error {
+	state := os.Getenv("E2E_STATE")
+	foreign, err := os.ReadFile(filepath.Join(state, "pki", "front-proxy-ca.crt"))
+	if err != nil {
+		return err
+	}
+	path := "/apis/apiregistration.k8s.io/v1/apiservices/v1.coordination.k8s.io"
+	services := admin().CoreV1().RESTClient()
+	read := func(ctx context.Context) (service unstructured.Unstructured, err error) {
+		text, err := services.Get().AbsPath(path).DoRaw(ctx)
+		if err == nil {
+			err = service.UnmarshalJSON(text)
+		}
+		return service, err
+	}
+	before, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	bundle, _, _ := unstructured.NestedString(before.Object, "spec", "caBundle")
+	// The probe runs every 30 s, and at once after a change.
+	turn := func(bundle, reason, message string) error {
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": bundle}})
+		if err != nil {
+			return err
+		}
+		if err := services.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error(); err != nil {
+			return err
+		}
+		return eventually(ctx, 35*time.Second, func(ctx context.Context) error {
+			now, err := read(ctx)
+			if err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
+			for _, condition := range conditions {
+				c, _ := condition.(map[string]any)
+				said, _ := c["message"].(string)
+				if c["type"] == "Available" && c["reason"] == reason && strings.Contains(said, message) {
+					return nil
+				}
+			}
+			return fmt.Errorf("want reason %s with %q, got %v", reason, message, conditions)
+		})
+	}
+	if err := turn(base64.StdEncoding.EncodeToString(foreign), "FailedDiscoveryCheck", "x509: certificate signed by unknown authority"); err != nil {
+		return errors.Join(err, turn(bundle, "Passed", ""))
+	}
+	return turn(bundle, "Passed", "")
 }
 
 // expired checks that a watch is refused with 410, before its stream or in it.
