@@ -172,13 +172,17 @@ func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, e
 		if err != nil {
 			return err
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == want {
-				return nil
-			}
-		}
-		return fmt.Errorf("Ready is not %s: %v", want, node.Status.Conditions)
+		return hasReady(node, want)
 	}
+}
+
+func hasReady(node *corev1.Node, want corev1.ConditionStatus) error {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("Ready is not %s: %v", want, node.Status.Conditions)
 }
 
 // A Lease cannot be created in a namespace that does not exist or is being deleted.

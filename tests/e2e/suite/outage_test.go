@@ -28,14 +28,14 @@ const (
 // After the outage, nodes that have not renewed yet are marked. Their kubelets report them as Ready again.
 //
 //	E2E_STOP, E2E_START    commands that stop and start our server
-//	E2E_OUTAGE_SECONDS     seconds between the two (60)
+//	E2E_OUTAGE_SECONDS     seconds between the two (120)
 //	E2E_GRACE_SECONDS      grace period for nodes, in seconds
 //	E2E_KEEP_CONTROLLERS   command that starts kube-controller-manager unless it runs, as a kubelet does, or nothing
 func TestOutage(t *testing.T) {
 	if os.Getenv("E2E_STOP") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
 	}
-	outage := time.Duration(number("E2E_OUTAGE_SECONDS", 60)) * time.Second
+	outage := time.Duration(number("E2E_OUTAGE_SECONDS", 120)) * time.Second
 	grace := time.Duration(number("E2E_GRACE_SECONDS", 20)) * time.Second
 	space := namespace(t)
 	check(t, outage+4*time.Minute, func(ctx context.Context) error {

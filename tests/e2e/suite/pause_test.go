@@ -19,7 +19,8 @@ type pause struct {
 	name string
 	// Who has the Leases before: our server, or built-in storage.
 	ours bool
-	// Begins and ends what it waits for. Nodes are not marked in between.
+	// Commands that begin and end an outage, in which Leases cannot be read. Without them the pause is a first switch, in
+	// the other direction.
 	begin, end string
 	// Switches then, by one of these commands, while `end` may not have been run yet.
 	change string
@@ -47,6 +48,7 @@ func TestPause(t *testing.T) {
 		{name: "server fails, rollback", ours: true, begin: "E2E_STOP", end: "E2E_START", change: "E2E_ROLLBACK"},
 		{name: "server fails, rollback by hand", ours: true, begin: "E2E_STOP", end: "E2E_START", change: "E2E_BY_HAND", late: true},
 		{name: "takeover, rollback", change: "E2E_ROLLBACK"},
+		{name: "rollback, takeover", ours: true, change: "E2E_TAKEOVER"},
 	} {
 		t.Run(p.name, func(t *testing.T) { check(t, 12*time.Minute, func(ctx context.Context) error { return p.run(ctx, t) }) })
 	}
@@ -57,9 +59,9 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		return time.Duration(number(variable, otherwise)) * time.Second
 	}
 	grace, length, unrestarted := seconds("E2E_GRACE_SECONDS", 50), seconds("E2E_PAUSE_SECONDS", 90), seconds("E2E_UNRESTARTED_SECONDS", 90)
-	side := "E2E_ROLLBACK"
+	side, other := "E2E_ROLLBACK", "E2E_TAKEOVER"
 	if p.ours {
-		side = "E2E_TAKEOVER"
+		side, other = other, side
 	}
 	if err := command(ctx, os.Getenv(side)); err != nil {
 		return err
@@ -83,22 +85,23 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 
 	if p.begin == "" {
 		// A switch changes the versions, and the first silent node shows it.
-		if err := command(ctx, os.Getenv("E2E_TAKEOVER")); err != nil {
+		if err := command(ctx, os.Getenv(other)); err != nil {
 			return err
 		}
-		s.silence[0]()
+		s.silence(0)
 		time.Sleep(grace + 3*lookMax)
 		if err := s.complaint(); err != nil {
 			return fmt.Errorf("in the pause: %w", err)
 		}
 	} else {
+		// Without etcd no node can be read, nor marked.
+		s.isUnreadable.Store(!p.ours)
 		if err := command(ctx, os.Getenv(p.begin)); err != nil {
 			return err
 		}
-		s.silence[0]()
+		s.silence(0)
 		time.Sleep(length)
-		// Without etcd nobody knows.
-		if err := s.complaint(); err != nil && p.ours {
+		if err := s.complaint(); err != nil {
 			return fmt.Errorf("in the pause: %w", err)
 		}
 		if !p.late {
@@ -125,12 +128,16 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	t.Logf("healthy nodes had renewed %s after the switch", time.Since(switched).Round(100*time.Millisecond))
-	if err := s.reportAll(ctx, s.nodes[1:]); err != nil {
-		return err
+	s.isUnreadable.Store(false)
+	if p.begin != "" {
+		// After an outage kube-controller-manager marks nodes that have not renewed yet.
+		if err := s.reportAll(ctx, s.nodes[1:]); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+		_ = s.complaint()
 	}
-	time.Sleep(time.Second)
-	_ = s.complaint()
-	s.silence[1]()
+	s.silence(1)
 	time.Sleep(time.Until(switched.Add(unrestarted)))
 	t.Logf("before the restart, since the switch: %s", marks.since(switched))
 	if err := s.complaint(); err != nil {

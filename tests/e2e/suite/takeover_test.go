@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,8 +146,11 @@ type scene struct {
 	old       watch.Interface
 	// Informers from before and after the takeover.
 	informers []informersOf
-	// Functions that end the kubelet of a node, to make the node silent.
-	silence []context.CancelFunc
+	// Functions that end the kubelet of a node, to make the node silent, and the nodes that are silent.
+	stopKubelet []context.CancelFunc
+	isSilent    []atomic.Bool
+	// A failure to read a node is no complaint while this is set.
+	isUnreadable atomic.Bool
 
 	running sync.WaitGroup
 	// Context until the end of the scene.
@@ -203,7 +207,8 @@ func (s *scene) fail(err error) {
 	s.errors = append(s.errors, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
 }
 
-// beginNodes starts nodes with kubelets, half of them at each kube-apiserver, and checks that they stay Ready.
+// beginNodes starts nodes with kubelets, half of them at each kube-apiserver. It checks that each node stays Ready until it
+// is silenced.
 func (s *scene) beginNodes(ctx context.Context) error {
 	nodes := admin().CoreV1().Nodes()
 	count := number("E2E_TAKEOVER_NODES", 10)
@@ -220,15 +225,23 @@ func (s *scene) beginNodes(ctx context.Context) error {
 		kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
 			name, corev1.NamespaceNodeLease, nil)
 		alive, cancel := context.WithCancel(ctx)
-		s.silence = append(s.silence, cancel)
+		s.stopKubelet = append(s.stopKubelet, cancel)
 		s.begin(func() { defer cancel(); kubelet.Run(alive) })
 	}
+	s.isSilent = make([]atomic.Bool, count)
 	s.beats = newRenewals()
 	s.begin(func() { s.beats.follow(ctx, s.heartbeats()) })
 	s.begin(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
-			for _, node := range s.nodes[silent:] {
-				if err := ready(nodes.Get, node, corev1.ConditionTrue)(ctx); err != nil && ctx.Err() == nil {
+			for number, node := range s.nodes {
+				object, err := nodes.Get(ctx, node, metav1.GetOptions{})
+				isExcused := s.isSilent[number].Load()
+				if err != nil {
+					isExcused = isExcused || s.isUnreadable.Load()
+				} else {
+					err = hasReady(object, corev1.ConditionTrue)
+				}
+				if err != nil && !isExcused && ctx.Err() == nil {
 					s.fail(fmt.Errorf("%s: %w", node, err))
 				}
 			}
@@ -237,10 +250,16 @@ func (s *scene) beginNodes(ctx context.Context) error {
 	return nil
 }
 
+// silence ends the kubelet of a node. From then on the node may be marked.
+func (s *scene) silence(number int) {
+	s.isSilent[number].Store(true)
+	s.stopKubelet[number]()
+}
+
 // noticed ends the kubelet of a node, and waits until the node is marked.
 func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) error {
 	silenced := time.Now()
-	s.silence[number]()
+	s.silence(number)
 	if err := eventually(ctx, limit, ready(admin().CoreV1().Nodes().Get, s.nodes[number], corev1.ConditionUnknown)); err != nil {
 		return fmt.Errorf("the silent kubelet %d: %w", number, err)
 	}
