@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What kube-apiserver adds to the duration of a Lease: it looks every 5 s, gives the candidates 5 s to answer, and the next
-// one looks after 2.2 retry periods at the latest.
+// What kube-apiserver adds to the duration of a Lease: it looks every 5 s, and gives the candidates 5 s to answer. The next
+// leader looks after 2.2 retry periods at the latest, but rarely so late. The sum is 20 s with a Lease of 8 s.
 const lookAndAskMax = 10 * time.Second
 
 // Maximum time of a hand-over by a leader that releases its Lease.
@@ -119,7 +119,7 @@ func (e *managers) handOver(ctx context.Context, leader *manager, how string, en
 	over := held.Spec.RenewTime.Add(time.Duration(*held.Spec.LeaseDurationSeconds) * time.Second)
 	next := e.alive()[0]
 	var asked, elected time.Time
-	if err := eventually(ctx, e.pace.duration+lookAndAskMax+3*e.pace.retry, func(ctx context.Context) error {
+	if err := eventually(ctx, e.pace.duration+lookAndAskMax+2*e.pace.retry, func(ctx context.Context) error {
 		holder, err := holderOf(ctx, controllerManager)
 		if err != nil {
 			return err
@@ -138,9 +138,13 @@ func (e *managers) handOver(ctx context.Context, leader *manager, how string, en
 		return err
 	}
 	led := time.Now()
+	old, err := oldWatches(ctx)
+	if err != nil {
+		return err
+	}
 	e.t.Logf("%s; the Lease was over after %.1f s, candidates were last asked %.1f s "+
-		"later, the next one was elected %.1f s after the end of the Lease, and led %.1f s after that: %.1f s in all",
+		"later, the next one was elected %.1f s after the end of the Lease, and led %.1f s after that: %.1f s in all; watches of all built-in Leases: %d",
 		how, over.Sub(killed).Seconds(), asked.Sub(over).Seconds(), elected.Sub(over).Seconds(), led.Sub(elected).Seconds(),
-		led.Sub(killed).Seconds())
+		led.Sub(killed).Seconds(), old)
 	return e.says(ctx, next.identity, "")
 }
