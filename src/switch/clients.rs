@@ -15,6 +15,7 @@ use kube::client::Body;
 use kube::{Api, Client, Config, Resource};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use std::cell::Cell;
 use std::time::Duration;
 use tonic::codegen::http::Request;
 
@@ -69,6 +70,8 @@ pub(super) struct Clients {
     cluster: Server,
     apiservers: Vec<Server>,
     replicas: Vec<Server>,
+    /// Index of the replica that answered last. The commands ask this replica first.
+    answered: Cell<usize>,
 }
 
 impl Server {
@@ -187,7 +190,7 @@ impl Clients {
             Server::new(url, config)
         });
         let apiservers = apiservers.collect::<Result<_, _>>()?;
-        Ok(Self { cluster, apiservers, replicas })
+        Ok(Self { cluster, apiservers, replicas, answered: Cell::new(0) })
     }
 
     /// Returns every kube-apiserver.
@@ -198,6 +201,27 @@ impl Clients {
     /// Returns every replica.
     pub(super) fn replicas(&self) -> &[Server] {
         &self.replicas
+    }
+
+    /// Asks the replicas one after the other, until one answers. The replica that answered last comes first, so that a
+    /// hung replica delays only one request.
+    ///
+    /// # Errors
+    /// If no replica answers. The error is that of the last replica.
+    pub(super) async fn first_answer<T>(
+        &self,
+        mut ask: impl AsyncFnMut(&Server) -> Result<T, SwitchError>,
+    ) -> Result<T, SwitchError> {
+        let mut answer = Err(SwitchError("no replica is named".to_owned()));
+        let (count, start) = (self.replicas.len(), self.answered.get());
+        for index in (0..count).map(|offset| (start + offset) % count) {
+            answer = ask(&self.replicas[index]).await;
+            if answer.is_ok() {
+                self.answered.set(index);
+                break;
+            }
+        }
+        answer
     }
 
     /// Returns the kube-apiserver at the address in the kubeconfig.

@@ -63,19 +63,12 @@ impl Handover {
         Ok(Self::of(found.map_err(|error| replica.failed(&error))?.as_ref()))
     }
 
-    /// Reads the state of the hand-over from a replica that responds, in the order of the command line.
+    /// Reads the state of the hand-over from a replica that responds.
     ///
     /// # Errors
     /// If no replica responds.
     pub(super) async fn seen(clients: &Clients) -> Result<Self, SwitchError> {
-        let mut seen = Err(SwitchError("no replica is named".to_owned()));
-        for replica in clients.replicas() {
-            seen = Self::at(replica).await;
-            if seen.is_ok() {
-                break;
-            }
-        }
-        seen
+        clients.first_answer(Self::at).await
     }
 
     /// Whether kube-apiserver serves built-in Leases again, after a rollback or the undo of a takeover. If so, this
@@ -139,14 +132,7 @@ async fn request(
         },
         spec: Some(LeaseSpec { renew_time: Some(MicroTime(Timestamp::now())), ..LeaseSpec::default() }),
     };
-    let mut asked = Err(SwitchError("no replica is named".to_owned()));
-    for replica in clients.replicas() {
-        asked = put(replica, &mut wanted, id, &is_wrong).await;
-        if asked.is_ok() {
-            break;
-        }
-    }
-    asked
+    clients.first_answer(async |replica| put(replica, &mut wanted, id, &is_wrong).await).await
 }
 
 /// Writes the request to the Lease of the hand-over at one replica, unless `is_wrong` returns true for the current

@@ -2,6 +2,7 @@
 //! Leases.
 
 use super::clients::{Clients, Cluster};
+use super::live::await_live;
 use super::phase::{Claim, Handover, await_step, report_replicas};
 use super::takeover::{read_api_service, undo};
 use super::without_etcd::roll_back;
@@ -45,6 +46,10 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     if args.cluster.dry_run {
         report.line("a dry run: nothing was changed");
         return Ok(());
+    }
+    if seen.is_serving() {
+        // While writes are stopped, the command must not wait for a dead replica.
+        await_live(&clients, report).await?;
     }
     let mut claim = Claim::of(&seen);
     let begun = Instant::now();

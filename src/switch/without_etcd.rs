@@ -15,6 +15,7 @@
 //! former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
+use super::live::await_live;
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::rollback::give_up_takeover;
@@ -294,6 +295,9 @@ pub(super) async fn roll_back(
         }
     }
     let belief = belief(&leases(&clients, "0").await?);
+    if is_registered {
+        await_live(&clients, report).await?;
+    }
     hold_signals();
     if !is_registered {
         // An earlier command that still runs loses its claim by this request, and so writes no more Leases.
@@ -442,12 +446,5 @@ async fn make_all_local(
 
 /// Returns the Leases of this server at the `resourceVersion` `version` or later, from the first replica that responds.
 async fn leases(clients: &Clients, version: &str) -> Result<Vec<Lease>, SwitchError> {
-    let mut leases = Err(SwitchError("no replica is named".to_owned()));
-    for replica in clients.replicas() {
-        leases = list(replica, version).await;
-        if leases.is_ok() {
-            break;
-        }
-    }
-    leases
+    clients.first_answer(async |replica| list(replica, version).await).await
 }

@@ -67,6 +67,55 @@ func TestTakeoverReplicas(t *testing.T) {
 	})
 }
 
+// A replica is killed right before a rollback, and stays dead. The rollback succeeds at the first attempt, and does not
+// wait for the dead replica while writes are stopped.
+//
+//	E2E_RESTART_REPLICA  as for TestTakeoverReplicas
+func TestTakeoverReplicaKilled(t *testing.T) {
+	if os.Getenv("E2E_RESTART_REPLICA") == "" {
+		t.Skip("tests/e2e/run runs this test over etcd")
+	}
+	space := namespace(t)
+	check(t, 5*time.Minute, func(ctx context.Context) error {
+		scene, err := newScene(ctx, t, space, lostLateMax)
+		if err != nil {
+			return err
+		}
+		defer scene.end()
+		before, err := scene.fixed(ctx)
+		if err != nil {
+			return err
+		}
+		for _, replica := range replicaNames {
+			if _, _, err := scene.succeed(ctx, "E2E_TAKEOVER"); err != nil {
+				return err
+			}
+			process, err := processOf(replica)
+			if err != nil {
+				return err
+			}
+			if err := process.Kill(); err != nil {
+				return err
+			}
+			printed, err := outputOf(ctx, os.Getenv("E2E_ROLLBACK"))
+			if err != nil {
+				return fmt.Errorf("%s is dead: %w", replica, err)
+			}
+			t.Logf("%s is dead:\n%s", replica, printed)
+			if err := command(ctx, os.Getenv("E2E_RESTART_REPLICA")+" "+replica+" KILL"); err != nil {
+				return err
+			}
+			if err := scene.compare(ctx, before); err != nil {
+				return err
+			}
+		}
+		if err := eventually(ctx, 60*time.Second, scene.informersAgree); err != nil {
+			return err
+		}
+		return scene.outcome()
+	})
+}
+
 // loseReplica runs a command to its end, and kills a replica right after line number `count`. Then it starts the replica
 // again. It returns whether the command has printed that line.
 func (s *scene) loseReplica(ctx context.Context, variable string, count int, replica string) (bool, error) {
