@@ -267,6 +267,18 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
         });
         assert_eq!(got["details"], details);
     }
+    // Of repeated owners the client learns only if the Lease is admitted.
+    let owners =
+        r#"[{"apiVersion":"v1","kind":"Node","name":"n","uid":null},{"apiVersion":"v1","kind":"Node","name":"n"}]"#;
+    let object = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
+    let applied = format!(r#"{{{object},"metadata":{{"name":"c","ownerReferences":{owners}}}}}"#);
+    for (namespace, status, warns) in [("gone", 404, false), ("going", 403, false), ("here", 422, true)] {
+        let target = path(namespace, "c") + "?fieldManager=m";
+        let merge = String::from_utf8(request("PATCH", &target, &applied, &[])).expect("text");
+        client.send(merge.replace("application/merge-patch+json", "application/apply-patch+yaml"));
+        let response = client.recv("PATCH").expect_status(status, namespace);
+        assert_eq!(response.head.field("warning").is_some(), warns, "{namespace}");
+    }
     client.call("POST", &collection("here"), &new("b")).expect_status(201, "in an existing namespace");
     // Existing Leases can be read, changed and deleted.
     let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "an existing Lease").json();

@@ -134,7 +134,6 @@ impl Api {
         mut lease: Lease,
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
-        drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // Admission accepts an empty namespace. Validation then refuses the empty namespace.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
@@ -144,6 +143,8 @@ impl Api {
                 admitted => admitted?,
             }
         }
+        // If admission refuses the Lease, kube-apiserver does not warn of its owner references.
+        drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         let named_version = Some(lease.metadata.resource_version.as_str()).filter(|text| !text.is_empty());
         let named_version =
             named_version.and_then(|text| parse_object_resource_version(text).ok()).map(ResourceVersion);
