@@ -95,9 +95,111 @@ func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 		"one that was taken":         {"PATCH", "{", said(200, "", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
 	} {
 		sent := message{method: c.method, body: []byte(c.body)}
-		d := &difference{step: step{method: c.method}, asked: [2]message{sent, sent}, said: [2]string{c.old, c.now}}
+		label := map[string]string{"PATCH": "patch-merge"}[c.method]
+		d := &difference{step: step{label: label, method: c.method}, asked: [2]message{sent, sent}, said: [2]string{c.old, c.now}}
 		if reason, is := knownReason(known134, d); is != c.is {
 			t.Errorf("%s: %t %s", name, is, reason)
+		}
+	}
+}
+
+// A known difference covers what its reason says, and nothing beside it.
+func TestKnownDifferencesAreNarrow(t *testing.T) {
+	const inJSON, inYAML = "\nContent-Type: application/json\n\n", "\nContent-Type: application/yaml\n\n"
+	status := func(code int, reason, message string) string {
+		return fmt.Sprintf(`%d%s{"kind":"Status","status":"Failure","message":%q,"reason":%q,"code":%d}`, code, inJSON, message, reason, code)
+	}
+	event := func(code int, message string) string {
+		return fmt.Sprintf(`{"type":"ERROR","object":{"kind":"Status","message":%q,"reason":"Expired","code":%d}}`, message, code)
+	}
+	noLease := func(why string) string {
+		return status(400, "BadRequest", `Pod in version "v1" cannot be handled as a Lease: `+why)
+	}
+	const added, list = `{"type":"ADDED","object":{"kind":"Lease"}}`, "200" + inJSON + `{"kind":"LeaseList","items":[]}`
+	const otherKind = "converting (v1.Pod) to (coordination.Lease): unknown conversion"
+	tooOld, above := event(410, "too old resource version: 1 (77)"), event(410, "resource version "+future+" is above the newest, 77: list anew")
+	gone := status(410, "Expired", "The resourceVersion for the provided list is too old.")
+	panicked, other := "0\n\n\nkube-apiserver: "+hungUp, "0\n\n\nkube-apiserver: connection refused"
+	invalid := status(422, "Invalid", "the server rejected our request due to an error in our request")
+	const protobuf, yamlType, mergeType = "application/vnd.kubernetes.protobuf", "application/yaml", "application/merge-patch+json"
+	for name, c := range map[string]struct {
+		label, method, target, header, body, theirs, ours string
+		is                                                bool
+	}{
+		"a list at an old version":         {"list", "GET", "?limit=1&resourceVersion=01", "", "", list, gone, true},
+		"a list that we do not refuse":     {"list", "GET", "?resourceVersion=1", "", "", list, strings.Replace(list, "[]", "[{}]", 1), false},
+		"a list that we refuse otherwise":  {"list", "GET", "?resourceVersion=1", "", "", list, status(500, "", "x"), false},
+		"a list at a newer version":        {"list", "GET", "?resourceVersion=7&resourceVersion=1", "", "", list, gone, false},
+		"a write with such an option":      {"update", "PUT", "?resourceVersion=1", "", "", list, gone, false},
+		"a watch from an old version":      {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", added, tooOld, true},
+		"one with other events":            {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", added, added + "\n" + added, false},
+		"one that both refuse":             {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", event(410, "compacted"), tooOld, false},
+		"a watch from a future version":    {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", "", above, true},
+		"one that ends otherwise":          {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", "", tooOld, false},
+		"one with events":                  {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", added, above, false},
+		"one from an existing version":     {"watch events", "GET", "?watch=1&resourceVersion=0&resourceVersion=" + future, "", "", "", above, false},
+		"a dry run":                        {"create", "POST", "?dryRun=All", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x","uid":"u"}}`, "201" + inJSON + `{"metadata":{"name":"a","uid":"u"}}`, true},
+		"a dry run in YAML":                {"create", "POST", "?dryRun=All", "", "", "201" + inYAML + "metadata:\n  resourceVersion: x\nrows: 1\n", "201" + inYAML + "metadata: {}\nrows: 1\n", true},
+		"one with another name":            {"create", "POST", "?dryRun=All", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x"}}`, "201" + inJSON + `{"metadata":{"name":"b"}}`, false},
+		"a creation that is stored":        {"create", "POST", "?dryRun=", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x","uid":"u"}}`, "201" + inJSON + `{"metadata":{"name":"a","uid":"u"}}`, false},
+		"YAML that one parser refuses":     {"update", "PUT", "", yamlType, "a", status(400, "BadRequest", "yaml: x"), "200" + inJSON + "{}", true},
+		"JSON that one server refuses":     {"update", "PUT", "", "", "a", status(400, "BadRequest", "yaml: x"), "200" + inJSON + "{}", false},
+		"YAML that both take":              {"update", "PUT", "", yamlType, "a", "200" + inJSON + "{}", "200" + inJSON + `{"a":1}`, false},
+		"an unknown kind":                  {"create", "POST", "", "", "{}", noLease(`no kind "Pod" is registered`), noLease(otherKind), true},
+		"an unknown kind, another version": {"create", "POST", "", "", "{}", strings.Replace(noLease(`no kind "Pod" is registered`), "v1", "v2", 1), noLease(otherKind), false},
+		"a kind that is refused otherwise": {"create", "POST", "", "", "{}", noLease("json: x"), noLease(otherKind), false},
+		"a kind that we take":              {"create", "POST", "", "", "{}", noLease(`no kind "Pod" is registered`), "201" + inJSON + "{}", false},
+		"protobuf of another kind":         {"create", "POST", "", protobuf, "{}", noLease("proto: wrong wireType = 2"), noLease(otherKind), true},
+		"protobuf refused otherwise":       {"create", "POST", "", protobuf, "{}", noLease("json: x"), noLease(otherKind), false},
+		"protobuf that kube-apiserver has": {"create", "POST", "", protobuf, "{}", "201" + inJSON + "{}", noLease(otherKind), false},
+		"two directives":                   {"patch-strategic", "PATCH", "", mergeType, `{"$patch":"x","spec":{"$patch":"y"}}`, status(500, "", "a"), status(400, "", "b"), true},
+		"a directive beside a symbol":      {"patch-strategic", "PATCH", "", mergeType, `{"$patch":"x","metadata":{"namespace":"${ns}"}}`, status(500, "", "a"), status(400, "", "b"), false},
+		"warnings of a deleted Lease":      {"patch-merge", "PATCH", "", mergeType, "{}", "404\nWarning: a\nWarning: b\n\nx", "404\n\nx", true},
+		"another Lease deleted":            {"patch-merge", "PATCH", "", mergeType, "{}", "404\nWarning: a\n\nx", "404\n\ny", false},
+		"a page that is repeated":          {"list", "GET", "/v1/leases?fieldSelector=metadata.namespace%3Da&continue=eyJ2", "", "", list, strings.Replace(list, "[]", "[{}]", 1), true},
+		"a page that is refused":           {"list", "GET", "/v1/leases?fieldSelector=metadata.namespace%3Da&continue=eyJ2", "", "", gone, list, false},
+		"a panic":                          {"patch-json", "PATCH", "", "", `[{"op":"test","path":""}]`, panicked, invalid, true},
+		"a panic at a list with null":      {"patch-json", "PATCH", "", "", `[{"op":"add","path":"/a/-"},{"op":"test","path":"/a","value":["x"]}]`, panicked, invalid, true},
+		"a panic at a patch without cause": {"patch-json", "PATCH", "", "", `[{"op":"test","path":"/a","value":5}]`, panicked, invalid, false},
+		"a panic at another request":       {"update", "PUT", "", "", `[{"op":"test","path":""}]`, panicked, invalid, false},
+		"a lost connection":                {"patch-json", "PATCH", "", "", `[{"op":"test","path":""}]`, other, invalid, false},
+		"a panic of both servers":          {"patch-json", "PATCH", "", "", `[{"op":"test","path":""}]`, panicked, "0\n\n\nour server: " + hungUp, false},
+		"a control character":              {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "200" + inYAML + `a: "\x7F"`, true},
+		"one that is not there":            {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "200" + inYAML + `a: "b"`, false},
+		"one that we refuse":               {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "404" + inYAML + `a: "\x7F"`, false},
+		"a namespace that is not UTF-8":    {"create", "POST", "/namespaces/%E9/leases", "", "", "404" + inJSON + `{"message":"'\\xe9'","name":"\ufffd"}`, "404" + inJSON + "{\"message\":\"'\ufffd'\",\"name\":\"\ufffd\"}", true},
+		"the same with a warning":          {"create", "POST", "/namespaces/%E9/leases", "", "", `404` + inJSON + `\xe9`, "404\nWarning: x" + inJSON + "\ufffd", false},
+	} {
+		sent := message{method: c.method, target: c.target, body: []byte(c.body)}
+		step := step{label: c.label, method: c.method, target: c.target, body: body{text: c.body}, header: contentType(c.header)}
+		d := &difference{step: step, asked: [2]message{sent, sent}, said: [2]string{c.theirs, c.ours}}
+		if reason, is := knownReason(known, d); is != c.is {
+			t.Errorf("%s: %t %s", name, is, reason)
+		}
+	}
+}
+
+// A few sequences that differ only once do not fail a run. More do.
+func TestARunWithManyFlakesFails(t *testing.T) {
+	for _, c := range []struct {
+		sequences, flaky int
+		fails            bool
+	}{{1, 1, false}, {100, 2, true}, {1000, 2, false}, {1000, 3, true}} {
+		found := newReport(20)
+		for range c.sequences {
+			found.ran(24, 0)
+		}
+		for seed := range int64(c.flaky) {
+			for at := range 3 {
+				found.flaked(sequence{seed: seed}, &difference{at: at, said: [2]string{"200\n", "404\n"}})
+			}
+		}
+		var printed strings.Builder
+		if found.print(&printed); found.failed() != c.fails {
+			t.Errorf("%d of %d: failed is %t", c.flaky, c.sequences, found.failed())
+		}
+		if count := strings.Count(printed.String(), "< 200\n"); count != 3*c.flaky {
+			t.Errorf("%d of %d: %d differences are printed", c.flaky, c.sequences, count)
 		}
 	}
 }

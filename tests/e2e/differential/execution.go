@@ -42,8 +42,8 @@ type difference struct {
 	before []step // the shortest sequence that leads to it
 }
 
-// check runs a sequence, and reports a difference only if it occurs again. The end of a second between two answers, or
-// a cache that lags, does not cause it again.
+// check runs a sequence, and reports its differences. Those that do not occur again are reported as flakes: see
+// perFlake.
 func (x *execution) check(ctx context.Context, sequence sequence, found *report) error {
 	began := time.Now()
 	first, requests, err := x.run(ctx, sequence)
@@ -75,7 +75,7 @@ func (x *execution) check(ctx context.Context, sequence sequence, found *report)
 	for _, difference := range unknown {
 		switch {
 		case !again[difference.signature()]:
-			found.flaked(sequence.seed, difference)
+			found.flaked(sequence, difference)
 		case found.isNew(difference):
 			shortest, err := x.shrink(ctx, sequence, difference)
 			if err != nil {

@@ -62,17 +62,19 @@ var known134 = []knownDifference{
 	{
 		"1.34: a patch that is not JSON is refused when it is applied, after the name and the Lease are checked; in 1.37 at once",
 		func(d *difference) bool {
-			now := statusOf(d.said[1])
-			return refused(d.said[0]) && !json.Valid(d.asked[0].body) && now.Code == 400 && now.Message == "invalid JSON patch"
+			old, now := statusOf(d.said[0]), statusOf(d.said[1])
+			isPatch := strings.HasPrefix(d.step.label, "patch-") && !json.Valid(d.asked[0].body)
+			return isPatch && (old.Code == 400 || old.Code == 404) && now.Code == 400 && now.Message == "invalid JSON patch"
 		},
 	},
 	{
 		"1.34: an applied configuration that does not decode is an error decoding YAML, after the check of the name; in 1.37 one of a patch",
 		func(d *difference) bool {
 			old, now := statusOf(d.said[0]), statusOf(d.said[1])
-			return d.step.label == "apply" && refused(d.said[0]) && now.Code == 400 &&
-				(strings.HasPrefix(now.Message, "error encoding patch: ") ||
-					strings.HasPrefix(now.Message, "error decoding patch: ") && strings.HasPrefix(old.Message, "error decoding YAML: "))
+			isOfYAML := strings.HasPrefix(old.Message, "error decoding YAML: ") &&
+				(strings.HasPrefix(now.Message, "error encoding patch: ") || strings.HasPrefix(now.Message, "error decoding patch: "))
+			isOfName := strings.HasPrefix(old.Message, "Name parameter ") && strings.HasPrefix(now.Message, "error encoding patch: ")
+			return d.step.label == "apply" && old.Code == 400 && now.Code == 400 && (isOfYAML || isOfName)
 		},
 	},
 	{
@@ -96,10 +98,10 @@ var known134 = []knownDifference{
 	{
 		"1.34: a creation by PUT or apply keeps the time and the grace period of a deletion, and selfLink; in 1.37 it drops them",
 		func(d *difference) bool {
-			if d.step.method == http.MethodPost || !strings.HasPrefix(d.said[0], "201\n") || !strings.HasPrefix(d.said[1], "201\n") {
+			if d.step.method == http.MethodPost || !strings.HasPrefix(d.said[0], "201\n") {
 				return false
 			}
-			return dropped.MatchString(d.said[0]) && !dropped.MatchString(d.said[1])
+			return dropped.MatchString(d.said[0]) && dropped.ReplaceAllString(d.said[0], "") == d.said[1]
 		},
 	},
 	{
@@ -108,6 +110,10 @@ var known134 = []knownDifference{
 			code := statusOf(d.said[0]).Code
 			return d.step.method == http.MethodGet && (code == 400 || code == 422) && strings.HasPrefix(d.said[1], "406\n")
 		},
+	},
+	{
+		"1.34: kube-apiserver panics at a JSON patch with a test without a value, or with a path through a null that it sets",
+		func(d *difference) bool { return d.panicsAt(testsNoneOrPassesNull) },
 	},
 	{
 		"1.34: causes are repeated two or three times; in 1.37 they are not",
@@ -127,11 +133,23 @@ var known134 = []knownDifference{
 	},
 }
 
+// testsNoneOrPassesNull returns whether a patch tests for no value, or goes through a value where it may have set a
+// null.
+func testsNoneOrPassesNull(patch []operation) bool {
+	for at, each := range patch {
+		passes := func(later operation) bool { return strings.HasPrefix(later.Path, each.Path+"/") }
+		if each.Op == "test" && each.Value == nil || each.setsNull() && slices.ContainsFunc(patch[at+1:], passes) {
+			return true
+		}
+	}
+	return false
+}
+
 var (
 	// The source line after the scheme's name differs too.
 	scheme = regexp.MustCompile(`in scheme .*`)
-	// In JSON or YAML, but not as `f:deletionTimestamp` in managedFields, which both versions keep.
-	dropped = regexp.MustCompile(`(?m)(?:"|^ +)(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)"?:`)
+	// In JSON or a line of YAML, but not as `f:deletionTimestamp` in managedFields, which both versions keep.
+	dropped = regexp.MustCompile(`"(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)":\s*(?:"[^"]*"|-?\d+),?\s*|(?m)^ +(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink): .*\n`)
 	index   = regexp.MustCompile(`^(metadata\.ownerReferences)\[\d+\]`)
 )
 

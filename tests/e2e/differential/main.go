@@ -10,8 +10,12 @@
 //	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16] [-shards]
 //	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     repeats one sequence
 //
-// The exit status is 1 if there was a difference that neither known.go nor known_1_34.go names. No other client may
-// change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must not run meanwhile.
+// The exit status is 1 if there was a difference that neither known.go nor known_1_34.go names. A sequence that differs
+// is repeated twice. If it does not differ again, the difference is printed as one that occurred only once. The exit
+// status is also 1 if more than one sequence, and more than one in 500, differed only once.
+//
+// No other client may change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must
+// not run meanwhile.
 package main
 
 import (

@@ -73,6 +73,10 @@ type answer struct {
 // patience is the maximum time for an answer. kube-apiserver itself waits 3 s for future versions.
 const patience = 20 * time.Second
 
+// hungUp says that a server ended the connection (HTTP/1.1) or the stream (HTTP/2) instead of answering. kube-apiserver
+// does so if its handler panics.
+const hungUp = "no answer, as after a panic"
+
 // ask sends a request. The body of a started watch remains to be read.
 func (s *server) ask(ctx context.Context, version int, message message, watch bool) (answer, error) {
 	// A watch is read after this function returns.
@@ -94,9 +98,13 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 	}
 	response, err := s.client[version].Do(request)
 	if err != nil && errors.As(err, new(*url.Error)) && ctx.Err() == nil {
-		// A panic in a handler ends the stream or the connection.
 		cancel()
-		return answer{body: []byte("no answer")}, nil
+		why := err.Error()
+		if errors.Is(err, io.EOF) || strings.Contains(why, "INTERNAL_ERROR; received from peer") {
+			why = hungUp
+		}
+		// The name makes a difference of it even if the other server does not answer either.
+		return answer{body: []byte(s.name + ": " + why)}, nil
 	}
 	if err != nil {
 		cancel()
