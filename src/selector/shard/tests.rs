@@ -172,6 +172,28 @@ fn hashes_are_those_of_fnv_1a() {
 }
 
 #[test]
+fn hashes_of_uids_and_namespaces_are_kube_apiservers() {
+    for (uid, hash) in UIDS {
+        let meta = ObjectMeta { uid: uid.into(), namespace: "n".into(), ..ObjectMeta::default() };
+        check_hash(ShardField::Uid, &meta, hash);
+    }
+    for (namespace, hash) in NAMESPACES {
+        let meta = ObjectMeta { uid: "u".into(), namespace: namespace.into(), ..ObjectMeta::default() };
+        check_hash(ShardField::Namespace, &meta, hash);
+    }
+}
+
+/// Checks the hash of a field, and that only a shard with this hash has the object.
+fn check_hash(field: ShardField, meta: &ObjectMeta, hash: u64) {
+    assert_eq!(field.hash(meta), ShardHash(hash), "{field:?} {meta:?}");
+    let shard = |start: u64, end: u64| {
+        parsed(&format!("shardRange({}, '0x{start:016x}', '0x{end:016x}')", field.path())).matches(meta)
+    };
+    let found = [shard(0, hash), shard(hash, hash + 1), shard(hash + 1, u64::MAX)];
+    assert_eq!(found, [false, true, false], "{field:?} {meta:?}");
+}
+
+#[test]
 fn a_range_has_its_start_and_not_its_end() {
     let selector = parsed(&format!(
         "{} || {} || {}",
@@ -267,3 +289,64 @@ fn no_text_panics() {
         _ = ShardSelector::parse(&word.repeat(10_000));
     }
 }
+
+/// UIDs and their hashes, as a Go program printed them with `sharding.HashField` of k8s.io/apimachinery v0.37.2. The
+/// program took each value from a Lease with `sharding.ResolveFieldValue`, as kube-apiserver does.
+const UIDS: [(&str, u64); 36] = [
+    ("343deaf5-7468-4402-bda1-bbf4cb2f66a1", 0x6b12_6cd2_1e7e_5412),
+    ("182ac96f-d690-4c14-bc87-6b285e140e20", 0x6338_c126_c64c_7606),
+    ("ce4cc913-d03e-44f4-9f84-00b7bfa769d5", 0x2d75_cc8d_9dfd_99d6),
+    ("ef175533-b8b5-4397-9542-f915b0f6d83a", 0x2bfe_e6e5_df82_711f),
+    ("a18e9161-2754-46f9-b52e-402efab4ab41", 0xf7ee_62aa_52a5_55a4),
+    ("b4d37387-29a2-4add-9263-e246580e542f", 0x2bd2_51b1_1bf2_cbce),
+    ("fb38008f-f346-4cb9-bac7-9eac563b0bdc", 0xf6ef_b7cc_c3a2_2fe1),
+    ("7b678b38-0a9b-46c2-a242-bd447e92e633", 0x35fc_44e2_1a8a_8052),
+    ("e8542bf9-4ebe-45ea-9682-37f5557a7cdd", 0x9a3e_4ec3_7d69_5707),
+    ("1b53b1e4-5b8c-4949-b342-f021f2d98615", 0x9e0e_6908_6b4a_7caf),
+    ("ed8fb936-4c33-4871-b2a8-3ed35d34412a", 0x2c05_8cf0_a162_e499),
+    ("d061c1f4-1666-4633-931a-5784ef2b0eb2", 0xa43c_bc67_5c18_e8b9),
+    ("4420e2e3-25db-46db-84f1-97661b777d86", 0x0b0f_19b4_c20c_7a66),
+    ("cf05a783-9c30-4dd9-ab7c-32107c4bcbdc", 0x03c0_f898_7ba5_11b7),
+    ("c70546a1-8162-4e4d-8799-0d879c05ad34", 0x89e5_3daf_a810_f2c7),
+    ("bed14a7f-fb16-42c7-a73c-a8b5bc9fdb0e", 0xd05e_978e_4eb5_179b),
+    ("7243e8f3-2c57-4722-a688-dc1b3a82860b", 0x6283_5d63_9186_0d4e),
+    ("669a1831-5a7e-460b-9652-1c7ff51a14f2", 0xc893_884c_2ad8_c7b3),
+    ("6adf0d30-1d1b-4734-ba27-7619115d7d72", 0xfd94_d7c3_a8c7_ac59),
+    ("8412b115-7442-4cd9-98c7-24befa4adc9e", 0x2544_2f00_5a36_333b),
+    ("4b875205-1507-4486-ab02-3ae349255baa", 0xc84d_b606_32ec_230d),
+    ("db160114-a0c3-4bc5-8e69-f870b74e1761", 0xac3c_4504_ade0_0d7f),
+    ("23158f77-10c7-46b2-b427-ee0e3bb670b6", 0x6c3e_1ece_6d3b_03fb),
+    ("b7e575d5-2149-4818-80cc-deea31f93e5b", 0xcd19_b6a5_278e_88fd),
+    ("fc929c51-f9bc-4840-9372-19c1712ad80a", 0x1dff_7dce_13e4_8a82),
+    ("785f2f43-99f0-4ca5-b442-e7ab292f0a34", 0xd95d_c0b2_19c2_6179),
+    ("7e482ff7-92b7-40f6-9d97-db821731dbe6", 0x5880_132c_247c_c23c),
+    ("c1a9b1a4-f70e-433f-8d42-cf0b46df40ce", 0x43c7_f578_946b_769a),
+    ("792ce272-e9dd-4004-af11-c0cd6579ad39", 0xe210_fdab_9d59_42a9),
+    ("e2651f8d-8b70-45c7-b90d-38e0fe8c37b8", 0x299e_5849_6baf_e1a7),
+    ("22b6c18a-5276-492e-9745-af2b8f91c562", 0xc531_cd51_cdd5_d038),
+    ("56c75d5a-93af-4dc1-ac2a-dcfee93c22ff", 0x9fd9_2f09_5af1_9d41),
+    ("f73cef91-7851-4039-8007-d7a7b7ee0726", 0xdaf1_d3de_46d5_a2c8),
+    ("93f356d3-c19f-407c-9d86-313348e9d9cf", 0x6485_3cf4_468a_b654),
+    ("", 0xcbf2_9ce4_8422_2325),
+    ("u1", 0x08c4_7b07_b567_47f3),
+];
+
+/// Namespaces and their hashes, made in the same way.
+const NAMESPACES: [(&str, u64); 16] = [
+    ("", 0xcbf2_9ce4_8422_2325),
+    ("a", 0xaf63_dc4c_8601_ec8c),
+    ("b", 0xaf63_df4c_8601_f1a5),
+    ("default", 0xebad_a516_8620_c5fe),
+    ("kube-system", 0xdf65_c7bc_1d82_b35e),
+    ("kube-node-lease", 0x021f_b6dd_71b8_0174),
+    ("kube-public", 0x917f_b081_f1a6_5f5a),
+    ("team-a", 0xde90_a371_7d12_52d6),
+    ("team-b", 0xde90_a271_7d12_5123),
+    ("tenant-0", 0xc2ef_b028_e3eb_eed8),
+    ("tenant-1", 0xc2ef_b128_e3eb_f08b),
+    ("tenant-2", 0xc2ef_b228_e3eb_f23e),
+    ("0", 0xaf63_ad4c_8601_9caf),
+    ("monitoring", 0x799e_ff3f_a02c_1887),
+    ("x-y-z-0123456789", 0x1d03_1704_655f_b96e),
+    ("n23456789012345678901234567890123456789012345678901234567890123", 0x07dc_f26c_510f_ffc6),
+];
