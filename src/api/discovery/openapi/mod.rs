@@ -106,6 +106,25 @@ mod tests {
         }
     }
 
+    /// Returns whether `value` or a value in it is null.
+    fn has_null(value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Array(items) => items.iter().any(has_null),
+            Value::Object(members) => members.values().any(has_null),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn no_member_of_a_document_is_null() {
+        for document in [v3(ApiVersion::V1), v3(ApiVersion::V1Beta1), v2()] {
+            for (name, member) in document.as_object().expect("a document") {
+                assert!(!has_null(member), "{name}: {member}");
+            }
+        }
+    }
+
     #[test]
     fn kubectl_finds_that_fields_are_validated() {
         let document = v3(ApiVersion::V1);

@@ -15,8 +15,9 @@ pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dia
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
-                let (Some(kinds), Value::Array(mut more)) = (present[KINDS].as_array_mut(), schema[KINDS].clone())
-                else {
+                // A mutable index would add a null to a schema without kinds.
+                let kinds = present.get_mut(KINDS).and_then(Value::as_array_mut);
+                let (Some(kinds), Value::Array(mut more)) = (kinds, schema[KINDS].clone()) else {
                     continue;
                 };
                 more.retain(|kind| !kinds.contains(kind));
