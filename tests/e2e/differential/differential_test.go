@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -200,6 +201,47 @@ func TestARunWithManyFlakesFails(t *testing.T) {
 		}
 		if count := strings.Count(printed.String(), "< 200\n"); count != 3*c.flaky {
 			t.Errorf("%d of %d: %d differences are printed", c.flaky, c.sequences, count)
+		}
+	}
+}
+
+// Documents of OpenAPI may be written in several ways. What they say must be the same.
+func TestOpenAPIDocumentsAreCompared(t *testing.T) {
+	const theirs = `{"info":{"title":"a"},"parameters":{"p-1":{"name":"p","in":"query","type":"string","description":"x"}},
+		"paths":{"/apis/apps/v1/":{},"/apis/coordination.k8s.io/v1/leases":{"parameters":[{"$ref":"#/parameters/p-1"}],"get":{"consumes":["a","b"],"description":"x"}}},
+		"definitions":{"Pod":{},"io.k8s.api.coordination.v1.Lease":{"required":["a","b"],"properties":{"description":{"type":"string"},"a":{"type":"string"}}}}}`
+	const ours = `{"info":{"title":"a"},
+		"paths":{"/apis/coordination.k8s.io/v1/leases":{"get":{"consumes":["b","a"],"parameters":[{"name":"p","in":"query","type":"string","required":false}]}}},
+		"definitions":{"io.k8s.api.coordination.v1.Lease":{"required":["b","a"],"properties":{"description":{"type":"string"},"a":{"type":"string"}}}}}`
+	const get = "/paths//apis/coordination.k8s.io/v1/leases/get"
+	const lease = "/definitions/io.k8s.api.coordination.v1.Lease"
+	for _, c := range []struct{ from, to, differs string }{
+		{"", "", ""},
+		{`"title":"a"`, `"title":"b"`, `/info/title: "a" <> "b"`},
+		{`"name":"p"`, `"name":"q"`, get + `/parameters/query p: {"in":"query","name":"p","type":"string"} <> nothing`},
+		{`"required":false`, `"required":true`, get + `/parameters/query p/required: nothing <> true`},
+		{`["b","a"],"parameters"`, `["b"],"parameters"`, get + `/consumes: ["a","b"] <> ["b"]`},
+		{`"properties":{"description":{"type":"string"},`, `"properties":{`, lease + `/properties/description: {"type":"string"} <> nothing`},
+		{`"required":["b","a"]`, `"x-kind":null,"required":["b","a"]`, lease + `/x-kind: nothing <> null`},
+		{`.v1.Lease"`, `.v1.Other"`, lease + `: {"properties":{"a":{"type":"string"},"description":{"type":"string"}},"required":["a","b"]} <> nothing`},
+		{`/v1/leases"`, `/v1/other"`, `/paths//apis/coordination.k8s.io/v1/leases: {"get":{"consumes":["a","b"],"parameters":{"query p":{"in":"query","name":"p","type":"string"}}}} <> nothing`},
+	} {
+		var documents [2]map[string]any
+		for at, text := range []string{theirs, strings.Replace(ours, c.from, c.to, 1)} {
+			if err := json.Unmarshal([]byte(text), &documents[at]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		differences := differencesOfOpenAPI(documents[0], documents[1])
+		if c.differs == "" && len(differences) > 0 || c.differs != "" && (len(differences) == 0 || differences[0] != c.differs) {
+			t.Errorf("%s for %s: %q", c.to, c.from, differences)
+		}
+		found := newReport(20)
+		for _, difference := range differences {
+			found.differsInOpenAPI(difference)
+		}
+		if found.failed() != (c.differs != "") {
+			t.Errorf("%s for %s: failed is %t", c.to, c.from, found.failed())
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Command differential sends random sequences of requests for Leases to two servers at once, kube-apiserver with its
-// own Leases and ours. It reports where the answers differ.
+// own Leases and ours. It reports where the answers differ. First it compares what both servers publish as OpenAPI.
 //
 // A sequence has two namespaces on both servers. Its requests run in lockstep: both servers answer one before the next is
 // sent. Values that must differ (UIDs, versions, times, generated names, tokens) are replaced by names, numbered in the
@@ -10,9 +10,9 @@
 //	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16] [-shards]
 //	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     repeats one sequence
 //
-// The exit status is 1 if there was a difference that neither known.go nor known_1_34.go names. A sequence that differs
-// is repeated twice. If it does not differ again, the difference is printed as one that occurred only once. The exit
-// status is also 1 if more than one sequence, and more than one in 500, differed only once.
+// The exit status is 1 if there was a difference that none of known.go, known_1_34.go and openapi.go names. A sequence
+// that differs is repeated twice. If it does not differ again, the difference is printed as one that occurred only once.
+// The exit status is also 1 if more than one sequence, and more than one in 500, differed only once.
 //
 // No other client may change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must
 // not run meanwhile.
@@ -72,6 +72,9 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps i
 		return nil, err
 	}
 	found := newReport(examples)
+	if err := compareOpenAPI(ctx, both, is134, found); err != nil {
+		return nil, err
+	}
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	broken := make(chan error, parallel)

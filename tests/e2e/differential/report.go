@@ -23,6 +23,7 @@ type report struct {
 	shown     []string
 	flakes    []string
 	flaky     map[int64]bool // seeds of the sequences with flakes
+	openAPI   []string       // places in the OpenAPI documents
 }
 
 func newReport(examples int) *report {
@@ -51,6 +52,12 @@ func (r *report) flaked(sequence sequence, d *difference) {
 		d.signature(), sequence.seed, min(d.at+1, len(sequence.steps)), d.step.template(), describe(d.asked), indent(d.compared())))
 }
 
+func (r *report) differsInOpenAPI(place string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.openAPI = append(r.openAPI, place)
+}
+
 // isNew counts a difference, and returns whether to show it.
 func (r *report) isNew(d *difference) bool {
 	r.mutex.Lock()
@@ -74,11 +81,14 @@ const perFlake = 500
 func (r *report) isFlaky() bool { return len(r.flaky) > max(1, r.sequences/perFlake) }
 
 // failed returns whether the run fails. The caller has printed the reasons.
-func (r *report) failed() bool { return len(r.seen) > 0 || r.isFlaky() }
+func (r *report) failed() bool { return len(r.seen) > 0 || len(r.openAPI) > 0 || r.isFlaky() }
 
 func (r *report) print(to io.Writer) {
 	for _, text := range r.shown {
 		fmt.Fprintln(to, text)
+	}
+	for _, place := range r.openAPI {
+		fmt.Fprintln(to, "=== OpenAPI:", place)
 	}
 	for _, text := range r.flakes {
 		fmt.Fprintln(to, text)
