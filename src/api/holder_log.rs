@@ -12,7 +12,7 @@ pub(super) struct HolderLog {
     second_ms: u64,
     /// Number of lines logged in the current second.
     lines: u64,
-    /// Number of lines omitted since the last logged change of a holder.
+    /// Number of lines omitted since the last line.
     unlogged: u64,
 }
 
@@ -29,10 +29,7 @@ impl HolderLog {
         let HolderChange { namespace, name, from, to, user, user_agent } = change;
         let [namespace, name, from, to] = [namespace, name, from, to].map(CompactString::as_str);
         let [user, user_agent] = [user, user_agent].map(CompactString::as_str);
-        let unlogged = match std::mem::take(&mut self.unlogged) {
-            0 => None,
-            count => Some(count),
-        };
+        let unlogged = self.take_unlogged();
         tracing::info!(namespace, name, from, to, user, user_agent, unlogged, "holder of a Lease changed");
     }
 
@@ -41,8 +38,14 @@ impl HolderLog {
         if self.count_line(now_ms) {
             let user_agent = String::from_utf8_lossy(user_agent);
             let [namespace, user, user_agent] = [namespace, user, &user_agent].map(cut);
-            tracing::info!(namespace, user, user_agent, "deletion of a collection of Leases requested");
+            let unlogged = self.take_unlogged();
+            tracing::info!(namespace, user, user_agent, unlogged, "deletion of a collection of Leases requested");
         }
+    }
+
+    /// Returns the number of omitted lines for the next line; `None` if no line was omitted.
+    fn take_unlogged(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.unlogged)).filter(|&count| count > 0)
     }
 
     /// Counts a line of the log in the current second. Returns whether the line may be logged.
@@ -68,3 +71,126 @@ pub(super) fn user_name(caller: &Caller) -> &str {
 
 /// Maximum number of lines logged in one second.
 const LINES_PER_SECOND_MAX: u64 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::identity::Identity;
+    use std::io;
+    use std::rc::Rc;
+    use std::sync::{Arc, Mutex};
+
+    /// The output of the log.
+    #[derive(Clone, Default)]
+    struct Output(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Output {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no writer panics").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the lines that a function logs.
+    fn lines_of(log: impl FnOnce()) -> Vec<String> {
+        let output = Output::default();
+        let writer = output.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).without_time().finish();
+        tracing::subscriber::with_default(subscriber, log);
+        let bytes = output.0.lock().expect("no writer panics").clone();
+        String::from_utf8(bytes).expect("text").lines().map(str::to_owned).collect()
+    }
+
+    fn change_in(namespace: &str) -> HolderChange {
+        HolderChange {
+            namespace: namespace.into(),
+            name: "l".into(),
+            from: "a".into(),
+            to: "b".into(),
+            user: "u".into(),
+            user_agent: "m/1".into(),
+        }
+    }
+
+    /// Maximum number of lines in one second, as docs/monitoring.md says.
+    const MAX: usize = 50;
+
+    #[test]
+    fn the_user_is_that_of_the_request_whoever_passes_it_on() {
+        let identity = |user: &str| Rc::new(Identity { user: user.into(), groups: vec!["system:masters".into()] });
+        for (caller, user) in [
+            // kube-apiserver passes on the user's name in a header, and has its own name in its certificate.
+            (Caller::Proxied(identity("system:kube-scheduler")), "system:kube-scheduler"),
+            (Caller::User(identity("system:node:n1")), "system:node:n1"),
+            (Caller::Insecure, "system:unsecured"),
+            (Caller::Anonymous, "system:anonymous"),
+        ] {
+            assert_eq!(user_name(&caller), user, "{caller:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_names_the_holders_and_their_author() {
+        let lines = lines_of(|| HolderLog::default().log(&change_in("n"), 0));
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let (_, fields) = line.split_once(": ").expect("a target");
+        let expected = "holder of a Lease changed namespace=\"n\" name=\"l\" from=\"a\" to=\"b\" user=\"u\" \
+                        user_agent=\"m/1\"";
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn the_next_line_tells_how_many_lines_a_second_had_too_many() {
+        let lines = lines_of(|| {
+            let mut log = HolderLog::default();
+            for _ in 0..MAX + 9 {
+                log.log(&change_in("n"), 5_999);
+            }
+            log.log_collection("n", "u", b"m/1", 6_998);
+            for _ in 0..MAX {
+                log.log(&change_in("n"), 6_999);
+            }
+        });
+        assert_eq!(lines.len(), 2 * MAX);
+        let unlogged: Vec<_> = lines.iter().enumerate().filter(|(_, line)| line.contains("unlogged")).collect();
+        let [(MAX, line)] = unlogged[..] else { panic!("{unlogged:?}") };
+        assert!(line.ends_with(" unlogged=10"), "{line}");
+    }
+
+    #[test]
+    fn a_deletion_of_a_collection_tells_the_omitted_lines_too() {
+        let lines = lines_of(|| {
+            let mut log = HolderLog::default();
+            for now_ms in [0, 1_000, 2_000] {
+                for _ in 0..MAX + 1 {
+                    log.log_collection("n", "u", b"m/1", now_ms);
+                }
+            }
+        });
+        assert_eq!(lines.len(), 3 * MAX);
+        for (at, line) in lines.iter().enumerate() {
+            let (_, fields) = line.split_once(": ").expect("a target");
+            let words = "deletion of a collection of Leases requested namespace=\"n\" user=\"u\" user_agent=\"m/1\"";
+            let unlogged = if at == MAX || at == 2 * MAX { " unlogged=1" } else { "" };
+            assert_eq!(fields, format!("{words}{unlogged}"), "line {at}");
+        }
+    }
+
+    #[test]
+    fn changes_of_nodes_leases_neither_have_lines_nor_count_as_lines() {
+        let lines = lines_of(|| {
+            let mut log = HolderLog::default();
+            for _ in 0..=MAX {
+                log.log(&change_in(NODE_LEASE_NAMESPACE), 0);
+            }
+            log.log(&change_in("n"), 0);
+        });
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.contains("namespace=\"n\"") && !line.contains("unlogged"), "{line}");
+    }
+}
