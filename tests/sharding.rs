@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use support::client::Client;
+use support::eventually;
+use support::exposition::Exposition;
 use support::lease;
 use support::response::Response;
 use support::server::TestServer;
@@ -248,6 +250,33 @@ fn an_object_that_a_label_brings_into_view_is_added_in_its_shard_only() {
     assert_eq!((kind(&event), lease::name(&event["object"])), ("ADDED", lease::name(&other)));
 }
 
+/// Returns the number of open watches with a shard selector, from the metrics.
+fn watches_of_shards(server: &TestServer) -> f64 {
+    let metrics = Exposition::of(server.client().call("GET", "/metrics", ""));
+    metrics.value(r#"apiserver_watch_shards_total{group="coordination.k8s.io",resource="leases"}"#)
+}
+
+#[test]
+fn a_metric_counts_the_open_watches_of_shards() {
+    let server = start();
+    let count = || watches_of_shards(&server);
+    let watching = format!("{ALL}?watch=true");
+    let open = |target: &str| Watch::open(&server.endpoint(), target);
+    let _whole = open(&watching);
+    server.client().call("GET", &sharded(ALL, &selector(UID, 0, 2)), "").expect_status(200, "a list of a shard");
+    server.client().call("GET", &sharded(&watching, "f()"), "").expect_status(500, "a bad selector");
+    assert_eq!(count(), 0.0);
+    let first = open(&sharded(&watching, &selector(UID, 0, 2)));
+    assert_eq!(count(), 1.0);
+    let second = open(&sharded(&watching, &selector(NAMESPACE, 1, 2)));
+    let third = open(&sharded(&watching, &selector(UID, 0, 2)));
+    assert_eq!(count(), 3.0);
+    drop(second);
+    eventually("a watch has ended", || count() == 2.0);
+    drop((first, third));
+    eventually("all watches of shards have ended", || count() == 0.0);
+}
+
 #[test]
 fn pages_have_the_shard_and_do_not_tell_what_remains() {
     let created = create(&mut SERVER.client(), "paged", 0..30);
@@ -359,6 +388,7 @@ fn without_the_gate_nobody_heeds_the_parameter() {
         let target = sharded(&format!("{collection}?watch=true&timeoutSeconds=1"), selector);
         let mut watch = Watch::open(&server.endpoint(), &target);
         created.iter().for_each(|lease| assert_eq!(&watch.next()["object"], lease));
+        assert_eq!(watches_of_shards(&server), 0.0);
     }
     let page = client.call("GET", &sharded(&format!("{collection}?limit=5"), "f()"), "").json();
     assert_eq!(page["metadata"]["remainingItemCount"], 15);
