@@ -81,17 +81,20 @@ pub(super) enum Merge {
 
 use Presence::{Optional, Required};
 
-const fn property(name: &'static str, kind: Type, presence: Presence, description: &'static str) -> Property {
-    Property { name, kind, presence, description, merge: Merge::Unsaid }
+const fn optional(name: &'static str, kind: Type, description: &'static str) -> Property {
+    Property { name, kind, presence: Optional, description, merge: Merge::Unsaid }
+}
+
+const fn required(name: &'static str, kind: Type, description: &'static str) -> Property {
+    Property { presence: Required, ..optional(name, kind, description) }
 }
 
 const fn merged(name: &'static str, kind: Type, merge: Merge, description: &'static str) -> Property {
-    Property { name, kind, presence: Optional, description, merge }
+    Property { merge, ..optional(name, kind, description) }
 }
 
-const API_VERSION: Property =
-    property("apiVersion", Type::String, Optional, "Group and version of this object's schema.");
-const KIND: Property = property("kind", Type::String, Optional, "Name of this object's type.");
+const API_VERSION: Property = optional("apiVersion", Type::String, "Group and version of this object's schema.");
+const KIND: Property = optional("kind", Type::String, "Name of this object's type.");
 
 /// All schemas: first the Lease and its parts, then the schemas of requests and responses.
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -102,8 +105,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         shape: Shape::Object(&[
             API_VERSION,
             KIND,
-            property("metadata", Type::Value("meta.ObjectMeta"), Optional, "Name, labels and history of the Lease."),
-            property("spec", Type::Value("coordination.LeaseSpec"), Optional, "Who holds the Lease, and for how long."),
+            optional("metadata", Type::Value("meta.ObjectMeta"), "Name, labels and history of the Lease."),
+            optional("spec", Type::Value("coordination.LeaseSpec"), "Who holds the Lease, and for how long."),
         ]),
     },
     Definition {
@@ -112,9 +115,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         kind: Kind::Own,
         shape: Shape::Object(&[
             API_VERSION,
-            property("items", Type::List("coordination.Lease"), Required, "The Leases."),
+            required("items", Type::List("coordination.Lease"), "The Leases."),
             KIND,
-            property("metadata", Type::Value("meta.ListMeta"), Optional, "Version of the list, and where it goes on."),
+            optional("metadata", Type::Value("meta.ListMeta"), "Version of the list, and where it goes on."),
         ]),
     },
     Definition {
@@ -122,46 +125,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "LeaseSpec is what the holder of a Lease writes.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property(
-                "acquireTime",
-                Type::Optional("meta.MicroTime"),
-                Optional,
-                "When the present holder took the Lease.",
-            ),
-            property(
+            optional("acquireTime", Type::Optional("meta.MicroTime"), "When the present holder took the Lease."),
+            optional(
                 "holderIdentity",
                 Type::String,
-                Optional,
                 "Who holds the Lease. Not empty, if it is set. With coordinated leader election, the winner of the election.",
             ),
-            property(
+            optional(
                 "leaseDurationSeconds",
                 Type::Int32,
-                Optional,
                 "Seconds after renewTime in which no other candidate may take the Lease.",
             ),
-            property(
-                "leaseTransitions",
-                Type::Int32,
-                Optional,
-                "How often the Lease has gone from one holder to another.",
-            ),
-            property(
+            optional("leaseTransitions", Type::Int32, "How often the Lease has gone from one holder to another."),
+            optional(
                 "preferredHolder",
                 Type::String,
-                Optional,
                 "To whom the present holder should hand over, in coordinated leader election; strategy must be set as well.",
             ),
-            property(
+            optional(
                 "renewTime",
                 Type::Optional("meta.MicroTime"),
-                Optional,
                 "When the present holder last said that it is there.",
             ),
-            property(
+            optional(
                 "strategy",
                 Type::String,
-                Optional,
                 "How the holder is chosen, in coordinated leader election; if it is not set, candidates settle it among themselves.",
             ),
         ]),
@@ -183,28 +171,24 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "ObjectMeta is what all stored objects have: name, labels, history.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property(
+            optional(
                 "annotations",
                 Type::StringMap,
-                Optional,
                 "Notes of any content for tools and people. Objects cannot be selected by them.",
             ),
-            property(
+            optional(
                 "creationTimestamp",
                 Type::Optional("meta.Time"),
-                Optional,
                 "When the server stored the object first. Clients cannot set it.",
             ),
-            property(
+            optional(
                 "deletionGracePeriodSeconds",
                 Type::Int64,
-                Optional,
                 "Seconds given to the object to end in good order, once its deletion was asked for. Clients cannot set it.",
             ),
-            property(
+            optional(
                 "deletionTimestamp",
                 Type::Optional("meta.Time"),
-                Optional,
                 "When the object is to be gone, once its deletion was asked for; it stays while finalizers hold it. Clients cannot set it.",
             ),
             merged(
@@ -213,49 +197,36 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 Merge::Set,
                 "Who has work to do before the object may be removed. Once deletion was asked for, names can be taken out and not added.",
             ),
-            property(
+            optional(
                 "generateName",
                 Type::String,
-                Optional,
                 "Beginning of a name that the server completes with a random end, if the object is created without a name.",
             ),
-            property(
-                "generation",
-                Type::Int64,
-                Optional,
-                "Number of a state that its author wanted. Leases do not count it up.",
-            ),
-            property("labels", Type::StringMap, Optional, "Keys and values by which objects can be selected."),
+            optional("generation", Type::Int64, "Number of a state that its author wanted. Leases do not count it up."),
+            optional("labels", Type::StringMap, "Keys and values by which objects can be selected."),
             merged(
                 "managedFields",
                 Type::List("meta.ManagedFieldsEntry"),
                 Merge::Atomic,
                 "Which manager has set which fields. The server keeps it.",
             ),
-            property(
-                "name",
-                Type::String,
-                Optional,
-                "Name of the object, unique in its namespace. It cannot be changed.",
-            ),
-            property("namespace", Type::String, Optional, "Namespace of the object. It cannot be changed."),
+            optional("name", Type::String, "Name of the object, unique in its namespace. It cannot be changed."),
+            optional("namespace", Type::String, "Namespace of the object. It cannot be changed."),
             merged(
                 "ownerReferences",
                 Type::List("meta.OwnerReference"),
                 Merge::ByUid,
                 "Objects that this one belongs to. When all of them are gone the garbage collector deletes it. At most one may be its controller.",
             ),
-            property(
+            optional(
                 "resourceVersion",
                 Type::String,
-                Optional,
                 "Version of the object, of no meaning but to be compared. An update that names another version than the stored one is refused.",
             ),
-            property("selfLink", Type::String, Optional, "Of no use any more; the server leaves it out."),
-            property(
+            optional("selfLink", Type::String, "Of no use any more; the server leaves it out."),
+            optional(
                 "uid",
                 Type::String,
-                Optional,
                 "Tells the object from all others that have had or will have its name. The server sets it.",
             ),
         ]),
@@ -265,17 +236,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "OwnerReference names an object that owns this one, in the same namespace or in none.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property("apiVersion", Type::String, Required, "Group and version of the owner."),
-            property(
+            required("apiVersion", Type::String, "Group and version of the owner."),
+            optional(
                 "blockOwnerDeletion",
                 Type::Boolean,
-                Optional,
                 "Whether a deletion of the owner in the foreground waits until this object is gone.",
             ),
-            property("controller", Type::Boolean, Optional, "Whether the owner is the one that manages this object."),
-            property("kind", Type::String, Required, "Kind of the owner."),
-            property("name", Type::String, Required, "Name of the owner."),
-            property("uid", Type::String, Required, "UID of the owner."),
+            optional("controller", Type::Boolean, "Whether the owner is the one that manages this object."),
+            required("kind", Type::String, "Kind of the owner."),
+            required("name", Type::String, "Name of the owner."),
+            required("uid", Type::String, "UID of the owner."),
         ]),
     },
     Definition {
@@ -283,18 +253,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "ManagedFieldsEntry says which fields one manager has set by one kind of operation.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property("apiVersion", Type::String, Optional, "Version of the schema that the fields are of."),
-            property("fieldsType", Type::String, Optional, "Format of the fields; FieldsV1 is the only one."),
-            property("fieldsV1", Type::Optional("meta.FieldsV1"), Optional, "The fields."),
-            property("manager", Type::String, Optional, "Name of the manager."),
-            property("operation", Type::String, Optional, "How it set them: Apply or Update."),
-            property(
-                "subresource",
-                Type::String,
-                Optional,
-                "The subresource by which it set them; empty is the object itself.",
-            ),
-            property("time", Type::Optional("meta.Time"), Optional, "When the manager last changed what it manages."),
+            optional("apiVersion", Type::String, "Version of the schema that the fields are of."),
+            optional("fieldsType", Type::String, "Format of the fields; FieldsV1 is the only one."),
+            optional("fieldsV1", Type::Optional("meta.FieldsV1"), "The fields."),
+            optional("manager", Type::String, "Name of the manager."),
+            optional("operation", Type::String, "How it set them: Apply or Update."),
+            optional("subresource", Type::String, "The subresource by which it set them; empty is the object itself."),
+            optional("time", Type::Optional("meta.Time"), "When the manager last changed what it manages."),
         ]),
     },
     Definition {
@@ -308,24 +273,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "ListMeta says of which version a list is, and whether there is more.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property(
+            optional(
                 "continue",
                 Type::String,
-                Optional,
                 "If there is more: the token to ask for it with. Its content is the server's own.",
             ),
-            property(
+            optional(
                 "remainingItemCount",
                 Type::Int64,
-                Optional,
                 "How many items come after these, if that is known; lists with selectors do not tell.",
             ),
-            property("resourceVersion", Type::String, Optional, "Version of the list, from which a watch can go on."),
-            property("selfLink", Type::String, Optional, "Of no use any more; the server leaves it out."),
-            property(
+            optional("resourceVersion", Type::String, "Version of the list, from which a watch can go on."),
+            optional("selfLink", Type::String, "Of no use any more; the server leaves it out."),
+            optional(
                 "shardInfo",
                 Type::Optional("meta.ShardInfo"),
-                Optional,
                 "Which part of the objects the list has, by the shardSelector of the request. Alpha.",
             ),
         ]),
@@ -334,10 +296,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "meta.ShardInfo",
         description: "ShardInfo says that a list has a part of the objects, and which.",
         kind: Kind::Part,
-        shape: Shape::Object(&[property(
+        shape: Shape::Object(&[required(
             "selector",
             Type::String,
-            Required,
             "The shardSelector of the request, in the server's spelling.",
         )]),
     },
@@ -348,35 +309,30 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         shape: Shape::Object(&[
             API_VERSION,
             merged("dryRun", Type::Strings, Merge::Atomic, "All does everything but the deletion itself."),
-            property(
+            optional(
                 "gracePeriodSeconds",
                 Type::Int64,
-                Optional,
                 "Seconds given to the object to end in good order. Leases go at once.",
             ),
-            property(
+            optional(
                 "ignoreStoreReadErrorWithClusterBreakingPotential",
                 Type::Boolean,
-                Optional,
                 "Deletes even what the store cannot read. Of no effect here.",
             ),
             KIND,
-            property(
+            optional(
                 "orphanDependents",
                 Type::Boolean,
-                Optional,
                 "Older form of propagationPolicy: true is Orphan, false is Background. Not both may be set.",
             ),
-            property(
+            optional(
                 "preconditions",
                 Type::Optional("meta.Preconditions"),
-                Optional,
                 "What must hold, or the deletion is refused with a conflict.",
             ),
-            property(
+            optional(
                 "propagationPolicy",
                 Type::String,
-                Optional,
                 "What becomes of the objects that this one owns: Orphan keeps them, Background deletes them afterwards, Foreground before.",
             ),
         ]),
@@ -386,8 +342,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "Preconditions must hold for an operation to be done.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property("resourceVersion", Type::String, Optional, "The version that the object must have."),
-            property("uid", Type::String, Optional, "The UID that the object must have."),
+            optional("resourceVersion", Type::String, "The version that the object must have."),
+            optional("uid", Type::String, "The UID that the object must have."),
         ]),
     },
     Definition {
@@ -402,18 +358,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         kind: Kind::Meta,
         shape: Shape::Object(&[
             API_VERSION,
-            property("code", Type::Int32, Optional, "HTTP status code that goes with the outcome."),
-            property(
-                "details",
-                Type::Optional("meta.StatusDetails"),
-                Optional,
-                "More for programs, as the reason has it.",
-            ),
+            optional("code", Type::Int32, "HTTP status code that goes with the outcome."),
+            optional("details", Type::Optional("meta.StatusDetails"), "More for programs, as the reason has it."),
             KIND,
-            property("message", Type::String, Optional, "The outcome in words, for people."),
-            property("metadata", Type::Value("meta.ListMeta"), Optional, "Metadata, as of a list."),
-            property("reason", Type::String, Optional, "Why it failed, in one word for programs."),
-            property("status", Type::String, Optional, "Success or Failure."),
+            optional("message", Type::String, "The outcome in words, for people."),
+            optional("metadata", Type::Value("meta.ListMeta"), "Metadata, as of a list."),
+            optional("reason", Type::String, "Why it failed, in one word for programs."),
+            optional("status", Type::String, "Success or Failure."),
         ]),
     },
     Definition {
@@ -422,11 +373,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         kind: Kind::Part,
         shape: Shape::Object(&[
             merged("causes", Type::List("meta.StatusCause"), Merge::Atomic, "All that was wrong."),
-            property("group", Type::String, Optional, "Group of the object."),
-            property("kind", Type::String, Optional, "Kind or resource of the object."),
-            property("name", Type::String, Optional, "Name of the object."),
-            property("retryAfterSeconds", Type::Int32, Optional, "Seconds after which to try again, if that may help."),
-            property("uid", Type::String, Optional, "UID of the object."),
+            optional("group", Type::String, "Group of the object."),
+            optional("kind", Type::String, "Kind or resource of the object."),
+            optional("name", Type::String, "Name of the object."),
+            optional("retryAfterSeconds", Type::Int32, "Seconds after which to try again, if that may help."),
+            optional("uid", Type::String, "UID of the object."),
         ]),
     },
     Definition {
@@ -434,14 +385,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "StatusCause is one thing that was wrong.",
         kind: Kind::Part,
         shape: Shape::Object(&[
-            property(
-                "field",
-                Type::String,
-                Optional,
-                "The field it is about, as a path: spec.renewTime, items[0].name.",
-            ),
-            property("message", Type::String, Optional, "What was wrong, for people."),
-            property("reason", Type::String, Optional, "What was wrong, in one word for programs."),
+            optional("field", Type::String, "The field it is about, as a path: spec.renewTime, items[0].name."),
+            optional("message", Type::String, "What was wrong, for people."),
+            optional("reason", Type::String, "What was wrong, in one word for programs."),
         ]),
     },
     Definition {
@@ -449,13 +395,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         description: "WatchEvent is one change, as a watch tells it.",
         kind: Kind::Both,
         shape: Shape::Object(&[
-            property(
+            required(
                 "object",
                 Type::Optional("runtime.RawExtension"),
-                Required,
                 "The object after the change; before it, if it was deleted; a Status if the watch failed; only a version in a bookmark.",
             ),
-            property("type", Type::String, Required, "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."),
+            required("type", Type::String, "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."),
         ]),
     },
     Definition {
@@ -470,14 +415,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         kind: Kind::Meta,
         shape: Shape::Object(&[
             API_VERSION,
-            property("groupVersion", Type::String, Required, "The group and version that the resources are of."),
+            required("groupVersion", Type::String, "The group and version that the resources are of."),
             KIND,
             Property {
-                name: "resources",
-                kind: Type::List("meta.APIResource"),
                 presence: Required,
-                description: "The resources.",
-                merge: Merge::Atomic,
+                ..merged("resources", Type::List("meta.APIResource"), Merge::Atomic, "The resources.")
             },
         ]),
     },
@@ -492,20 +434,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 Merge::Atomic,
                 "Names of groups of resources that it belongs to, such as all.",
             ),
-            property("group", Type::String, Optional, "Group of its objects, if it is another than the list's."),
-            property("kind", Type::String, Required, "Kind of its objects."),
-            property("name", Type::String, Required, "Its name in paths, in the plural."),
-            property("namespaced", Type::Boolean, Required, "Whether its objects are in namespaces."),
+            optional("group", Type::String, "Group of its objects, if it is another than the list's."),
+            required("kind", Type::String, "Kind of its objects."),
+            required("name", Type::String, "Its name in paths, in the plural."),
+            required("namespaced", Type::Boolean, "Whether its objects are in namespaces."),
             merged("shortNames", Type::Strings, Merge::Atomic, "Shorter names for the command line."),
-            property("singularName", Type::String, Required, "Its name in the singular."),
-            property(
+            required("singularName", Type::String, "Its name in the singular."),
+            optional(
                 "storageVersionHash",
                 Type::String,
-                Optional,
                 "Changes when objects are stored in another version; of no further meaning.",
             ),
-            property("verbs", Type::Strings, Required, "What can be done with it."),
-            property("version", Type::String, Optional, "Version of its objects, if it is another than the list's."),
+            required("verbs", Type::Strings, "What can be done with it."),
+            optional("version", Type::String, "Version of its objects, if it is another than the list's."),
         ]),
     },
 ];
