@@ -4,18 +4,15 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[allow(dead_code, reason = "a part of it is for other tests")]
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
-use process::Process;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use support::client::Client;
 use support::lease;
+use support::process::Process;
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, admin_client_config, anonymous_client_config};
 

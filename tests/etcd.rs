@@ -2,16 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/etcd.rs"]
-mod etcd;
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use coordination_apiserver::limits::OBJECT_BYTES_MAX;
 use coordination_apiserver::pki::{CertDir, serving_names};
-use etcd::{Etcd, free_port};
-use process::Process;
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,8 +14,10 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
+use support::etcd::{Etcd, free_port};
 use support::eventually;
 use support::lease::{collection, new, path};
+use support::process::Process;
 use support::watch::Watch;
 
 const FILES_MAX: u32 = 1024;

@@ -6,13 +6,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use coordination_apiserver::limits::{JOB_KEYS_PER_STEP, JOBS_CHECK_MS, LONG_JOBS_MAX};
-use process::Process;
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +20,7 @@ use support::exposition::Exposition;
 use support::frames::{DATA, Frames, HEADERS, INITIAL_WINDOW_SIZE, frame, request as head_of};
 use support::http2::{Http2Client, Message};
 use support::lease;
+use support::process::Process;
 use support::response::Response;
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, Authority};

@@ -5,16 +5,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/etcd.rs"]
-mod etcd;
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use etcd::Etcd;
-use process::Process;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::env;
@@ -24,8 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
+use support::etcd::Etcd;
 use support::eventually;
 use support::lease::{collection, path};
+use support::process::Process;
 use support::stream::Endpoint;
 use support::watch::{Watch, expect_expired, kind};
 

@@ -3,9 +3,6 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use coordination_apiserver::api::Api;
@@ -26,7 +23,6 @@ use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
 use mio::Token;
-use process::Process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -37,6 +33,7 @@ use support::frames::{
 };
 use support::http2::{Http2Client, Message};
 use support::lease;
+use support::process::Process;
 
 const CALM: u32 = ErrorCode::ENHANCE_YOUR_CALM.0;
 const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;

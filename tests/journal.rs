@@ -2,11 +2,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
-use process::Process;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,6 +12,7 @@ use std::process::{Command, Output};
 use support::client::Client;
 use support::eventually;
 use support::lease::{collection, new, path};
+use support::process::Process;
 use support::watch::Watch;
 use tempfile::TempDir;
 

@@ -2,13 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use coordination_apiserver::limits::{ANONYMOUS_BODY_BYTES_MAX, SHUTDOWN_MS_MAX};
 use coordination_apiserver::server::Config;
-use process::Process;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read as _, Write as _};
@@ -20,6 +17,7 @@ use std::time::{Duration, Instant};
 use support::client::{Client, is_timeout, request};
 use support::exposition::Exposition;
 use support::frames::{self, Frames};
+use support::process::Process;
 use support::server::{TestServer, is_durable};
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, Authority, anonymous_client_config};

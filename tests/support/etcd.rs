@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A running etcd. Dropping it kills the process.
-#[allow(dead_code, reason = "only some of the tests restart it")]
 pub(crate) struct Etcd {
     child: Child,
     binary: PathBuf,
@@ -70,7 +69,6 @@ impl Etcd {
     ///
     /// # Panics
     /// If etcd refuses the request.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn put(&self, key: &str, value: &[u8]) -> u64 {
         let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
         let answer = self.call("kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#)).expect("an answer");
@@ -83,7 +81,6 @@ impl Etcd {
     ///
     /// # Panics
     /// If etcd does not answer in time.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart(&mut self, pause: Duration) {
         self.restart_after(|_| thread::sleep(pause));
     }
@@ -92,7 +89,6 @@ impl Etcd {
     ///
     /// # Panics
     /// If etcd does not answer in time.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart_after(&mut self, act: impl FnOnce(&Path)) {
         self.child.kill().expect("the child can be killed");
         self.child.wait().expect("the child can be waited for");
@@ -109,7 +105,6 @@ impl Etcd {
     ///
     /// # Panics
     /// If the signal cannot be sent.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");

@@ -7,10 +7,12 @@
 
 pub(crate) mod aggregated;
 pub(crate) mod client;
+pub(crate) mod etcd;
 pub(crate) mod exposition;
 pub(crate) mod frames;
 pub(crate) mod http2;
 pub(crate) mod lease;
+pub(crate) mod process;
 pub(crate) mod response;
 pub(crate) mod server;
 pub(crate) mod stream;

@@ -57,14 +57,12 @@ impl Process {
     ///
     /// # Panics
     /// If the server does not answer in time.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart(&mut self) {
         self.respawn();
         eventually("the process answers", || self.answers());
     }
 
     /// Restarts a server that has ended, without waiting for it.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn respawn(&mut self) {
         self.child = spawn(&self.words, self.folder.path());
     }
@@ -73,7 +71,6 @@ impl Process {
     ///
     /// # Panics
     /// If that fails.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the child can be killed");
         self.child.wait().expect("the child can be waited for");
@@ -83,25 +80,21 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not report it.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
     /// Process id.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Folder of the server's store.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.folder.path().join("certs/data")
     }
 
     /// Returns the server's log since its first start.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -112,7 +105,6 @@ impl Process {
     }
 
     /// Returns the address of the TLS port.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn secure_address(&self) -> SocketAddr {
         self.secure
     }
@@ -129,7 +121,6 @@ impl Process {
     ///
     /// # Panics
     /// If that fails.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn limit_files(&self, files_max: u32) {
         let limit = format!("--nofile={files_max}");
         let done = Command::new("prlimit").args(["--pid", &self.child.id().to_string(), &limit]).status();
@@ -140,7 +131,6 @@ impl Process {
     ///
     /// # Panics
     /// If the signal cannot be sent.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
@@ -150,7 +140,6 @@ impl Process {
     ///
     /// # Panics
     /// If it does not end in time.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -166,7 +155,6 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not report it.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_share_over(&self, span: Duration) -> f64 {
         let (before, begun) = (self.cpu_seconds(), Instant::now());
         thread::sleep(span);
@@ -177,7 +165,6 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not report it.
-    #[allow(dead_code, reason = "only some of the tests measure it")]
     pub(crate) fn memory_peak_bytes(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has the peak");
@@ -189,7 +176,6 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not report it.
-    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_seconds(&self) -> f64 {
         /// `USER_HZ`, the unit of these fields on every Linux.
         const TICKS_PER_SECOND: f64 = 100.0;
