@@ -14,10 +14,10 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
-use support::etcd::{Etcd, free_port};
+use support::etcd::Etcd;
 use support::eventually;
-use support::lease::{collection, new, path};
-use support::process::Process;
+use support::lease::{collection, new, path, version};
+use support::process::{self, Process, free_port};
 use support::watch::Watch;
 
 const FILES_MAX: u32 = 1024;
@@ -33,10 +33,6 @@ fn client(replica: &Process) -> Client {
 
 fn create(client: &mut Client, name: &str) -> Value {
     client.call("POST", &collection(NAMESPACE), &new(name)).expect_status(201, name).json()
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
 }
 
 fn items(replica: &Process) -> Value {
@@ -489,20 +485,11 @@ fn put(key: &str, value: &[u8]) -> String {
     format!(r#"{{"key":"{}","value":"{}"}}"#, encode(key.as_bytes()), encode(value))
 }
 
-/// Starts the program with these flags, expects it to fail, and returns its last line.
+/// Starts the program with storage in etcd and these flags, expects it to fail, and returns its last line.
 #[track_caller]
 fn failure(args: &[&str]) -> String {
     let port = format!("--insecure-port={}", free_port().port());
-    let common = ["--secure-port=0", &port, "--storage=etcd"];
-    let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_coordination-apiserver"))
-        .args(common)
-        .args(args)
-        .output()
-        .expect("the program runs");
-    let stderr = String::from_utf8(stderr).expect("UTF-8");
-    assert_eq!(status.code(), Some(1), "{args:?}: {stderr}");
-    let line = stderr.lines().last().unwrap_or_default();
-    line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
+    process::failure(&[&["--secure-port=0", &port, "--storage=etcd"], args].concat())
 }
 
 #[test]

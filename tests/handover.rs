@@ -253,17 +253,20 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
     rig.register(true);
-    let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
     let lease = rig.lease("a");
-    assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 429);
-    assert_eq!(rig.update(lease.clone(), &version(&lease), |spec| spec["holderIdentity"] = "".into()), 429, "release");
+    assert_eq!(rig.update(lease.clone(), &version_of(&lease), acquire), 429);
+    assert_eq!(
+        rig.update(lease.clone(), &version_of(&lease), |spec| spec["holderIdentity"] = "".into()),
+        429,
+        "release"
+    );
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
     assert_eq!(rig.call("PUT", &path(NAMESPACE, "b"), &new("b")).0, 429, "a creation by PUT");
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
     assert_eq!(rig.call("DELETE", &collection(NAMESPACE), "").0, 429);
     let answer = rig.client().call("POST", &collection(NAMESPACE), &new("b"));
     assert_eq!(answer.head.field("retry-after"), Some("1"));
-    assert_eq!(rig.update(lease.clone(), &version(&lease), renew), 200);
+    assert_eq!(rig.update(lease.clone(), &version_of(&lease), renew), 200);
 
     // Meanwhile other clients write to built-in storage: an acquisition, a creation, a deletion, and an older renewal.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
@@ -281,7 +284,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(rig.holder("late"), "h");
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
     let lease = rig.lease("a");
-    assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 200);
+    assert_eq!(rig.update(lease.clone(), &version_of(&lease), acquire), 200);
 }
 
 #[test]

@@ -8,27 +8,16 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use support::client::Client;
 use support::eventually;
-use support::lease::{collection, new, path};
-use support::process::Process;
+use support::lease::{collection, new, path, version};
+use support::process::{Process, failure};
 use support::watch::Watch;
 use tempfile::TempDir;
 
 const FILES_MAX: u32 = 1024;
 const NAMESPACE: &str = "kept";
-
-/// Starts the program with these flags, expects it to fail, and returns its only line.
-#[track_caller]
-fn failure(args: &[&str]) -> String {
-    let Output { status, stderr, .. } =
-        Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
-    let stderr = String::from_utf8(stderr).expect("UTF-8");
-    assert_eq!(status.code(), Some(1), "{args:?}: {stderr}");
-    let line = stderr.lines().last().unwrap_or_default();
-    line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
-}
 
 /// Flags of a server that uses only the folder `data`.
 fn flags(data: &Path) -> [String; 4] {
@@ -41,10 +30,6 @@ fn failure_with(data: &Path) -> String {
 
 fn create(client: &mut Client, name: &str) -> Value {
     client.call("POST", &collection(NAMESPACE), &new(name)).expect_status(201, name).json()
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
 }
 
 #[test]

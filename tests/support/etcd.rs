@@ -1,15 +1,17 @@
 //! A real etcd of one member, as a process.
 
-use crate::support::client::Client;
-use crate::support::{PATIENCE, eventually};
+use crate::support::client::{Client, request};
+use crate::support::eventually;
+use crate::support::process::{free_port, signal};
+use crate::support::stream::Endpoint;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A running etcd. Dropping it kills the process.
@@ -58,9 +60,9 @@ impl Etcd {
 
     /// Sends a request to the gateway (etcd's API as JSON).
     pub(crate) fn call(&self, path: &str, body: &str) -> Option<String> {
-        let endpoint = crate::support::stream::Endpoint { address: self.client, tls: None };
+        let endpoint = Endpoint { address: self.client, tls: None };
         let mut client = Client::try_open(&endpoint).ok()?;
-        client.try_send(&crate::support::client::request("POST", &format!("/v3/{path}"), body)).ok()?;
+        client.try_send(&request("POST", &format!("/v3/{path}"), body)).ok()?;
         let answer = client.try_recv("POST").ok()?;
         Some(String::from_utf8_lossy(&answer.body).into_owned())
     }
@@ -94,11 +96,7 @@ impl Etcd {
         self.child.wait().expect("the child can be waited for");
         act(&self.folder.path().join("etcd"));
         self.child = spawn(&self.binary, self.folder.path(), self.client, self.peer, &self.flags);
-        let deadline = Instant::now() + PATIENCE;
-        while !self.answers() {
-            assert!(Instant::now() < deadline, "etcd does not answer");
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("etcd answers", || self.answers());
     }
 
     /// Sends a signal by its name.
@@ -106,8 +104,7 @@ impl Etcd {
     /// # Panics
     /// If the signal cannot be sent.
     pub(crate) fn signal(&self, name: &str) {
-        let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
-        assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+        signal(&self.child, name);
     }
 }
 
@@ -146,10 +143,4 @@ fn spawn(binary: &Path, folder: &Path, client: SocketAddr, peer: SocketAddr, fla
         .stderr(Stdio::null())
         .spawn()
         .expect("etcd can be started")
-}
-
-/// Returns an address that was free a moment ago.
-pub(crate) fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("the listener has an address")
 }

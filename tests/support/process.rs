@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -132,8 +132,7 @@ impl Process {
     /// # Panics
     /// If the signal cannot be sent.
     pub(crate) fn signal(&self, name: &str) {
-        let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
-        assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+        signal(&self.child, name);
     }
 
     /// Waits until the process ends.
@@ -213,8 +212,34 @@ fn spawn(words: &[OsString], folder: &Path) -> Child {
         .expect("sh can be started")
 }
 
-/// Returns a port that was free a moment ago.
-fn free_port() -> SocketAddr {
+/// Starts the program with these flags, expects it to fail, and returns its last line.
+///
+/// # Panics
+/// If it does not end with the status 1 and such a line.
+#[track_caller]
+pub(crate) fn failure(args: &[&str]) -> String {
+    let Output { status, stderr, .. } =
+        Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
+    let stderr = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(1), "{args:?}: {stderr}");
+    let line = stderr.lines().last().unwrap_or_default();
+    line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
+}
+
+/// Sends a signal by its name.
+///
+/// # Panics
+/// If the signal cannot be sent.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let done = Command::new("kill").args(["-s", name, &child.id().to_string()]).status();
+    assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+}
+
+/// Returns an address that was free a moment ago.
+///
+/// # Panics
+/// If no port is free.
+pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("the listener has an address")
 }
