@@ -53,8 +53,8 @@ fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Removes null members at any depth. Null elements of arrays remain.
-fn prune_nulls(value: &mut Value) {
+/// Removes null members at any depth, even from objects within arrays. Null elements of arrays remain.
+pub(super) fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|_, member| !member.is_null());

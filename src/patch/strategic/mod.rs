@@ -6,6 +6,7 @@
 //! `$setElementOrder/…`.
 
 use super::decode::{bad_type_words, decode_current, decode_json};
+use super::merge_patch::prune_nulls;
 use crate::api_error::ApiError;
 use crate::go::print::{self, go_value};
 use crate::go::quote::go_quoted;
@@ -158,7 +159,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
             (own, _) if deletes => own,
             (_, new) => {
                 value = new;
-                discard_nulls(&mut value);
+                prune_nulls(&mut value);
                 without_directives(value)
             }
         };
@@ -397,18 +398,6 @@ fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     }
     let go_type_of_first = go_type(first);
     Ok(elements.all(|element| go_type(element) == go_type_of_first))
-}
-
-/// Removes null members at any depth, even from objects within lists.
-fn discard_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(discard_nulls);
-        }
-        Value::Array(elements) => elements.iter_mut().for_each(discard_nulls),
-        _ => {}
-    }
 }
 
 /// Returns a value of the patch without its directives, for a place where the object has no value to merge with.
