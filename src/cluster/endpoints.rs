@@ -8,6 +8,7 @@
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
+use crate::lease::validation::format::is_dns_label;
 use crate::updates::UpdateSender;
 use compact_str::CompactString;
 use k8s_openapi::api::discovery::v1::{
@@ -48,16 +49,8 @@ impl FromStr for ServiceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_label = |part: &str| {
-            let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !part.is_empty()
-                && part.len() <= 63
-                && part.bytes().all(is_inner)
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-        };
         match text.split_once('/') {
-            Some((namespace, name)) if is_label(namespace) && is_label(name) => {
+            Some((namespace, name)) if is_dns_label(namespace.as_bytes()) && is_dns_label(name.as_bytes()) => {
                 Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
             }
             _ => Err("NAMESPACE/NAME is wanted, such as kube-system/coordination-apiserver".to_owned()),
