@@ -14,7 +14,7 @@ use coordination_apiserver::offline::Store;
 use coordination_apiserver::pki::{self, AdminKubeconfig, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::switch::{self, SwitchError};
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
+use coordination_apiserver::tls::config::{Secure, TlsConfigError};
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -264,7 +264,6 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
         key: key.to_owned(),
         client_ca,
         front_proxy: front_proxy.clone(),
-        alpn: [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into(),
     };
     let (own_serving, own_ca) = (args.serving_files(), args.client_ca_file.as_deref());
     let is_ca_elsewhere = own_ca.is_some() || matches!(front_proxy, FrontProxySource::Cluster { with_clients: true });

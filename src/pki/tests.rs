@@ -116,7 +116,6 @@ fn what_is_made_serves_and_is_the_admin() {
         key: certs.serving_key(),
         client_ca: Some(certs.ca_cert()),
         front_proxy: FrontProxySource::None,
-        alpn: Vec::new(),
     };
     Reloader::new(sources).expect("a configuration");
 

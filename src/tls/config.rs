@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// ALPN protocol ID of HTTP/2 over TLS (RFC 9113 §3.1).
 pub const ALPN_HTTP_2: &[u8] = b"h2";
 /// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
-pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
+const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 
 /// TLS configuration and trust in client certificates. They are built together and replaced together.
 #[derive(Clone, Debug)]
@@ -105,19 +105,14 @@ impl std::error::Error for TlsConfigError {}
 
 /// Builds the configuration of a server that requests a client certificate. Clients without a certificate are
 /// accepted: each request is authorized separately, and health checks need no certificate. A certificate that `trust`
-/// rejects is refused.
-pub(super) fn rustls_config(
-    serving: Arc<CertifiedKey>,
-    trust: Arc<Trust>,
-    alpn: Vec<Vec<u8>>,
-    resumption: &Resumption,
-) -> ServerConfig {
+/// rejects is refused. The server prefers HTTP/2.
+pub(super) fn rustls_config(serving: Arc<CertifiedKey>, trust: Arc<Trust>, resumption: &Resumption) -> ServerConfig {
     let mut config = ServerConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("the provider has cipher suites of both versions")
         .with_client_cert_verifier(trust)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
-    config.alpn_protocols = alpn;
+    config.alpn_protocols = [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into();
     config.ticketer = Arc::clone(&resumption.tickets);
     config.session_storage = Arc::clone(&resumption.sessions);
     // RFC 8446 §8: early data can be replayed, and a renewal is not idempotent.
@@ -203,7 +198,6 @@ mod tests {
                 key: self.path(key),
                 client_ca: Some(self.path(client_ca)),
                 front_proxy: FrontProxySource::None,
-                alpn: vec![ALPN_HTTP_1_1.to_vec()],
             };
             Reloader::new(sources).map(|(_, secure)| secure.config).map_err(|e| {
                 let message = e.to_string();
@@ -228,7 +222,7 @@ mod tests {
                     builder.with_client_auth_cert(chain, key).expect("a client configuration")
                 }
             };
-            config.alpn_protocols = vec![b"h2".to_vec(), ALPN_HTTP_1_1.to_vec()];
+            config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec(), ALPN_HTTP_2.to_vec()];
             config
         }
     }
@@ -270,7 +264,7 @@ mod tests {
                 for expected in [rustls::HandshakeKind::Full, rustls::HandshakeKind::Resumed] {
                     let (server, _client) = handshake(&server, &client).expect("a handshake");
                     assert_eq!(server.handshake_kind(), Some(expected), "{version:?} {own:?}");
-                    assert_eq!(server.alpn_protocol(), Some(ALPN_HTTP_1_1));
+                    assert_eq!(server.alpn_protocol(), Some(ALPN_HTTP_2), "the server prefers HTTP/2");
                     // A resumed session has the identity of the first.
                     let user =
                         server.peer_certificates().and_then(<[_]>::first).and_then(super::super::identity::identity_of);

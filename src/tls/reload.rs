@@ -218,7 +218,7 @@ impl Reloader {
             );
         }
         let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
-        let config = rustls_config(serving, Arc::clone(&trust), self.sources.alpn.clone(), &self.resumption);
+        let config = rustls_config(serving, Arc::clone(&trust), &self.resumption);
         Some(Secure { config: Arc::new(config), trust, serving_last: self.serving_validity().map(|of| *of.end()) })
     }
 
@@ -295,7 +295,7 @@ mod tests {
             FrontProxySource::None | FrontProxySource::File(..) => Some(dir.path().join("ca.crt")),
         };
         let (cert, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-        TlsSources { cert, key, client_ca, front_proxy, alpn: Vec::new() }
+        TlsSources { cert, key, client_ca, front_proxy }
     }
 
     /// Evaluates the certificate at a time at which rcgen's default certificates are valid.

@@ -23,8 +23,6 @@ pub struct TlsSources {
     pub client_ca: Option<PathBuf>,
     /// The source of the front-proxy CAs.
     pub front_proxy: FrontProxySource,
-    /// ALPN protocol IDs, the preferred one first.
-    pub alpn: Vec<Vec<u8>>,
 }
 
 /// Source of the front-proxy CAs.

@@ -5,7 +5,7 @@ use super::server::TestServer;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, Authority};
 use coordination_apiserver::server::Config;
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure};
+use coordination_apiserver::tls::config::Secure;
 use coordination_apiserver::tls::reload::Reloader;
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use coordination_apiserver::tls::trust::{FrontProxy, HeaderNames};
@@ -51,7 +51,6 @@ impl Aggregated {
             key: path("tls.key"),
             client_ca: Some(path("ca.crt")),
             front_proxy: FrontProxySource::File(path("proxy.crt"), front_proxy),
-            alpn: [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into(),
         };
         let (reloader, secure): (Reloader, Secure) = Reloader::new(sources).expect("the files fit");
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));

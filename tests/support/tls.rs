@@ -1,6 +1,6 @@
 //! Certificates for tests, new in each process: an authority, a serving certificate, and client certificates.
 
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure};
+use coordination_apiserver::tls::config::Secure;
 use coordination_apiserver::tls::reload::Reloader;
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rcgen::{
@@ -48,7 +48,6 @@ impl Authority {
             key: key_file,
             client_ca: Some(ca_file),
             front_proxy: FrontProxySource::None,
-            alpn: [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into(),
         };
         Reloader::new(sources).expect("the files fit").1
     }
