@@ -41,16 +41,9 @@ const SHUTDOWN: &str = "shutdown";
 /// HTTP status of the report if a check fails. Load balancers treat this status as unhealthy.
 const STATUS_UNHEALTHY: u16 = 503;
 
-impl Default for HealthChecks {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl HealthChecks {
     /// Creates the health checks `ping` and `shutdown`.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { checks: vec![Check { name: "ping", probes: ALL, state: Ok(()) }], is_stopping: false }
     }
 
