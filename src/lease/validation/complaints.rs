@@ -51,7 +51,6 @@ impl Complaints {
     }
 
     /// Adds one complaint `Invalid value` for each of `details`.
-    #[cold]
     pub(crate) fn push_invalid(&mut self, field: &str, value: &str, details: Vec<String>) {
         for detail in details {
             if self.is_full() {

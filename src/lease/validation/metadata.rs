@@ -2,8 +2,7 @@
 
 use super::complaints::Complaints;
 use super::format::{
-    annotation_key_complaints, dns_label_complaints, dns_subdomain_complaints, is_annotation_key, is_dns_label,
-    is_dns_subdomain, is_label_value, is_path_segment, is_qualified_name, label_value_complaints,
+    annotation_key_complaints, dns_label_complaints, dns_subdomain_complaints, label_value_complaints,
     path_segment_complaints, qualified_name_complaints,
 };
 use super::render::{json_owner, json_owners, json_time};
@@ -23,14 +22,6 @@ pub(super) enum NameRule {
 }
 
 impl NameRule {
-    fn accepts(self, name: &str) -> bool {
-        match self {
-            Self::DnsSubdomain => is_dns_subdomain(name.as_bytes()),
-            Self::PathSegment => is_path_segment(name, false),
-        }
-    }
-
-    #[cold]
     fn complaints(self, name: &str) -> Vec<String> {
         match self {
             Self::DnsSubdomain => dns_subdomain_complaints(name.as_bytes()),
@@ -42,7 +33,6 @@ impl NameRule {
     fn prefix_complaints(self, prefix: &str) -> Vec<String> {
         match self {
             Self::DnsSubdomain => dns_subdomain_complaints(&with_trailing_dash_masked(prefix)),
-            Self::PathSegment if is_path_segment(prefix, true) => Vec::new(),
             Self::PathSegment => path_segment_complaints(prefix, true),
         }
     }
@@ -67,12 +57,12 @@ pub(super) fn validate_metadata(metadata: &ObjectMeta, rule: NameRule, complaint
     }
     if metadata.name.is_empty() {
         complaints.push(FieldError::required("metadata.name", "name or generateName is required"));
-    } else if !rule.accepts(&metadata.name) {
+    } else {
         complaints.push_invalid("metadata.name", &metadata.name, rule.complaints(&metadata.name));
     }
     if metadata.namespace.is_empty() {
         complaints.push(FieldError::required("metadata.namespace", ""));
-    } else if !is_dns_label(metadata.namespace.as_bytes()) {
+    } else {
         let details = dns_label_complaints(metadata.namespace.as_bytes());
         complaints.push_invalid("metadata.namespace", &metadata.namespace, details);
     }
@@ -163,12 +153,8 @@ pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mu
 /// Checks labels in the order of their keys. In kube-apiserver this order is random.
 fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     for (key, value) in labels.iter() {
-        if !is_qualified_name(key) {
-            complaints.push_invalid("metadata.labels", key, qualified_name_complaints(key));
-        }
-        if !is_label_value(value) {
-            complaints.push_invalid("metadata.labels", value, label_value_complaints(value));
-        }
+        complaints.push_invalid("metadata.labels", key, qualified_name_complaints(key));
+        complaints.push_invalid("metadata.labels", value, label_value_complaints(value));
         if complaints.is_full() {
             return;
         }
@@ -182,9 +168,7 @@ fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
     let mut bytes: usize = 0;
     for (key, value) in annotations.iter() {
         bytes = bytes.saturating_add(key.len()).saturating_add(value.len());
-        if !is_annotation_key(key) {
-            complaints.push_invalid("metadata.annotations", key, annotation_key_complaints(key));
-        }
+        complaints.push_invalid("metadata.annotations", key, annotation_key_complaints(key));
     }
     if bytes > ANNOTATION_BYTES_MAX {
         let kind = FieldErrorKind::TooLong { bytes_max: ANNOTATION_BYTES_MAX };
@@ -242,9 +226,7 @@ fn validate_finalizers(metadata: &ObjectMeta, complaints: &mut Complaints) {
     const FIELD: &str = "metadata.finalizers";
     let (mut orphan, mut foreground) = (false, false);
     for finalizer in &metadata.finalizers {
-        if !is_qualified_name(finalizer) {
-            complaints.push_invalid(FIELD, finalizer, qualified_name_complaints(finalizer));
-        }
+        complaints.push_invalid(FIELD, finalizer, qualified_name_complaints(finalizer));
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
     }

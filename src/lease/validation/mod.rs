@@ -15,7 +15,7 @@ use crate::api_error::{FieldError, FieldErrorKind};
 use crate::go::json::json_quoted;
 use crate::limits::METADATA_ENTRIES_MAX;
 use complaints::Complaints;
-use format::{is_qualified_name, qualified_name_complaints};
+use format::qualified_name_complaints;
 pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validate_field_manager};
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
 pub(crate) use render::push_json_owner;
@@ -95,10 +95,8 @@ fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
     const FIELD: &str = "spec.strategy.strategy";
     const DEFINED: &str = "OldestEmulationVersion";
     if strategy.contains('/') {
-        if !is_qualified_name(strategy) {
-            for detail in qualified_name_complaints(strategy) {
-                complaints.push(FieldError::invalid_unquoted(FIELD, json_quoted(strategy), detail));
-            }
+        for detail in qualified_name_complaints(strategy) {
+            complaints.push(FieldError::invalid_unquoted(FIELD, json_quoted(strategy), detail));
         }
     } else if strategy != DEFINED {
         let kind = FieldErrorKind::NotSupported { value: json_quoted(strategy), supported: vec![DEFINED.to_owned()] };
