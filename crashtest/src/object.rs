@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
+use uuid::Uuid;
 
 /// A Kubernetes object whose `metadata` and `spec` are not parsed yet.
 #[derive(Deserialize)]
@@ -126,7 +127,7 @@ fn seen(object: &Object<'_>) -> Result<Seen, String> {
         key: Key::parse(&meta.namespace, &meta.name)
             .ok_or_else(|| wrong(raw.as_bytes(), "a name of another program"))?,
         version: version(&meta)?,
-        uid: parse_uid(&meta.uid).ok_or_else(|| wrong(raw.as_bytes(), "no uid"))?,
+        uid: Uuid::parse_str(&meta.uid).map_err(|_| wrong(raw.as_bytes(), "no uid"))?.as_u128(),
         op: part(parse_time(&spec.renew_time), &format!("renewTime {}", spec.renew_time))?,
         holder: holder.ok_or_else(|| wrong(spec_raw.as_bytes(), "a holder that is not a client"))?,
         hash: foldhash::fast::FixedState::default().hash_one((raw, spec_raw)),
@@ -135,17 +136,6 @@ fn seen(object: &Object<'_>) -> Result<Seen, String> {
 
 fn version(meta: &Meta<'_>) -> Result<u64, String> {
     meta.resource_version.parse().map_err(|_| format!("resourceVersion {:?}", meta.resource_version))
-}
-
-fn parse_uid(text: &str) -> Option<u128> {
-    u128::from_str_radix(&text.replace('-', ""), 16).ok()
-}
-
-/// Formats a uid as the server does.
-pub(crate) fn uid_text(uid: u128) -> String {
-    let digits = format!("{uid:032x}");
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| digits.get(range).unwrap_or_default());
-    parts.join("-")
 }
 
 /// Formats the `renewTime` of an operation: the operation's number as microseconds since the start of 2030, modulo 28
@@ -167,7 +157,7 @@ fn parse_time(text: &str) -> Option<u64> {
 /// Builds the body of a POST or of a PUT. For a PUT, `from` is the state that it replaces.
 pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> String {
     let owned = from.map_or_else(String::new, |seen| {
-        format!(r#","uid":"{}","resourceVersion":"{}""#, uid_text(seen.uid), seen.version)
+        format!(r#","uid":"{}","resourceVersion":"{}""#, Uuid::from_u128(seen.uid), seen.version)
     });
     format!(
         concat!(
@@ -189,8 +179,9 @@ pub(crate) fn patch(op: u64) -> String {
 
 /// Builds `DeleteOptions` with the uid, and optionally the resourceVersion, as preconditions.
 pub(crate) fn delete_options(uid: u128, from: Option<u64>) -> String {
+    let uid = Uuid::from_u128(uid);
     let version = from.map_or_else(String::new, |version| format!(r#","resourceVersion":"{version}""#));
-    format!(r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"{}"{version}}}}}"#, uid_text(uid))
+    format!(r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"{uid}"{version}}}}}"#)
 }
 
 fn wrong(body: &[u8], why: &str) -> String {

@@ -143,7 +143,7 @@ impl Fleet {
         }
         self.body.clear();
         if flight.step == Step::Post {
-            let owner_uid = self.rng.u128(..) & !UUID_VERSION_MASK | UUID_VERSION_4;
+            let owner_uid = uuid::Builder::from_random_bytes(self.rng.u128(..).to_be_bytes()).into_uuid().as_u128();
             object::push_new(&mut self.body, &self.namespace, name, owner_uid, node.sent_renewed);
             return Some(Request { method: "POST", target: &self.path, body: Some(&self.body) });
         }
@@ -419,9 +419,6 @@ const WORDS_BYTES_MAX: usize = 300;
 const TEMPLATES_MAX: usize = 16;
 /// Maximum number of times that a request is sent again after a refusal to process it. One more refusal is an error.
 pub(crate) const REFUSALS_MAX: u8 = 6;
-/// Bits of a UUID that hold its version and variant (RFC 9562 §5.4).
-const UUID_VERSION_MASK: u128 = 0xf << 76 | 0x3 << 62;
-const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,8 @@
 use crate::time_text;
 use memchr::memmem;
 use serde::Deserialize;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 /// Values that differ between the Leases of different nodes, besides the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +108,7 @@ impl Template {
             let width = match slot {
                 Slot::Created | Slot::Managed => time_text::SECONDS_LEN,
                 Slot::Name => name.len(),
-                Slot::OwnerUid | Slot::Uid => UUID_LEN,
+                Slot::OwnerUid | Slot::Uid => Hyphenated::LENGTH,
                 Slot::Renewed => time_text::MICROS_LEN,
                 Slot::Version => memchr::memchr(b'"', rest)?,
             };
@@ -213,38 +215,15 @@ pub(crate) fn parse_version(text: &[u8]) -> Option<u64> {
 
 /// Parses a UUID in lower case with its dashes: `8-4-4-4-12`.
 fn parse_uuid(text: &[u8]) -> Option<u128> {
-    if text.len() != UUID_LEN {
-        return None;
-    }
-    let mut value = 0;
-    for (at, &byte) in text.iter().enumerate() {
-        let digit = match byte {
-            b'-' if UUID_DASHES.contains(&at) => continue,
-            _ if UUID_DASHES.contains(&at) => return None,
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u128::from(digit);
-    }
-    Some(value)
+    let uuid = Uuid::try_parse_ascii(text).ok()?;
+    (uuid.hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]).as_bytes() == text).then_some(uuid.as_u128())
 }
 
 /// Appends a UUID in lower case with its dashes.
 pub(crate) fn push_uuid(out: &mut Vec<u8>, uuid: u128) {
-    let bytes = uuid.to_be_bytes();
-    for (at, byte) in bytes.into_iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            out.push(b'-');
-        }
-        out.push(HEX_DIGITS[usize::from(byte >> 4)]);
-        out.push(HEX_DIGITS[usize::from(byte & 0xf)]);
-    }
+    let text = Uuid::from_u128(uuid).hyphenated();
+    out.extend_from_slice(text.encode_lower(&mut [0; Hyphenated::LENGTH]).as_bytes());
 }
-
-const UUID_LEN: usize = 36;
-const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
-const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// The fields of a Lease that this module reads.
 #[derive(Deserialize)]
