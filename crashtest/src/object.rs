@@ -4,6 +4,7 @@
 //! operation that wrote it.
 
 use crate::history::{Event, EventKind, Key, Nanos, Seen};
+use coordination_apiserver::timestamp::{MicroTime, parse_canonical_micro_time, push_micro_time};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -138,20 +139,19 @@ fn version(meta: &Meta<'_>) -> Result<u64, String> {
     meta.resource_version.parse().map_err(|_| format!("resourceVersion {:?}", meta.resource_version))
 }
 
-/// Formats the `renewTime` of an operation: the operation's number as microseconds since the start of 2030, modulo 28
-/// days.
+/// The `renewTime` of operation 0: the start of 2030. Each operation adds a microsecond.
+const RENEW_TIME_0: i64 = 1_893_456_000_000_000;
+
+/// Formats the `renewTime` of an operation.
 fn time_text(op: u64) -> String {
-    let (seconds, micros) = (op / 1_000_000, op % 1_000_000);
-    let (day, second) = (seconds / 86_400 % 28 + 1, seconds % 86_400);
-    format!("2030-01-{day:02}T{:02}:{:02}:{:02}.{micros:06}Z", second / 3_600, second / 60 % 60, second % 60)
+    let mut text = Vec::new();
+    push_micro_time(&mut text, MicroTime(RENEW_TIME_0 + op.cast_signed()));
+    String::from_utf8(text).expect("ASCII")
 }
 
 fn parse_time(text: &str) -> Option<u64> {
-    let rest = text.strip_prefix("2030-01-")?.strip_suffix('Z')?;
-    let number = |range: std::ops::Range<usize>| rest.get(range)?.parse::<u64>().ok();
-    let seconds =
-        (number(0..2)?.checked_sub(1)?) * 86_400 + number(3..5)? * 3_600 + number(6..8)? * 60 + number(9..11)?;
-    Some(seconds * 1_000_000 + number(12..18)?)
+    let MicroTime(micros) = parse_canonical_micro_time(text.as_bytes().try_into().ok()?)?;
+    u64::try_from(micros - RENEW_TIME_0).ok()
 }
 
 /// Builds the body of a POST or of a PUT. For a PUT, `from` is the state that it replaces.

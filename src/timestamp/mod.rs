@@ -27,8 +27,8 @@ pub struct MicroTime(pub i64);
 /// Go's error message.
 #[inline]
 pub fn parse_micro_time(text: &str) -> Result<MicroTime, String> {
-    if let Ok(bytes) = <&[u8; 27]>::try_from(text.as_bytes())
-        && let Some(time) = canonical_micro_time(bytes)
+    if let Ok(bytes) = text.as_bytes().try_into()
+        && let Some(time) = parse_canonical_micro_time(bytes)
     {
         return Ok(time);
     }
@@ -55,7 +55,11 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
 #[inline]
 #[must_use]
 pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
-    canonical_micro_time(text)
+    if text[19] != b'.' || text[26] != b'Z' {
+        return None;
+    }
+    let micros = number([text[20], text[21], text[22], text[23], text[24], text[25]])?;
+    Some(MicroTime(canonical_seconds(text)? * MICROS_PER_SECOND + micros))
 }
 
 /// Parses a `metav1.Time` in the form that [`push_time`] appends; `None` for any other form.
@@ -250,15 +254,6 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 
 // ---- Reading the form that servers and Go clients write ----
 
-#[inline]
-fn canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
-    if text[19] != b'.' || text[26] != b'Z' {
-        return None;
-    }
-    let micros = number([text[20], text[21], text[22], text[23], text[24], text[25]])?;
-    Some(MicroTime(canonical_seconds(text)? * MICROS_PER_SECOND + micros))
-}
-
 /// Parses the first 19 bytes, `2006-01-02T15:04:05`, to seconds since the epoch. Returns `None` if they are malformed
 /// or out of range.
 #[inline]
@@ -331,7 +326,19 @@ mod tests {
             assert_eq!(time_text(parse_time(&whole).expect(text)), whole);
         }
         assert_eq!(parse_micro_time("1970-01-01T00:00:00.000000Z"), Ok(MicroTime(0)));
+        assert_eq!(parse_micro_time("2000-02-29T00:00:00.000000Z"), Ok(MicroTime(951_782_400_000_000)));
         assert_eq!(parse_time("2001-09-09T01:46:40Z"), Ok(Time(1_000_000_000)));
+    }
+
+    #[test]
+    fn the_canonical_parsers_refuse_every_other_form() {
+        for text in [b"2026-02-30T00:00:00Z", b"2026-13-01T00:00:00Z", b"2026-01-02T24:00:00Z", b"2026-01-02 00:00:00Z"]
+        {
+            assert_eq!(parse_canonical_time(text), None, "{}", text.escape_ascii());
+        }
+        for text in [b"2026-01-02 03:04:05.123456Z", b"2026-01-02T03:04:05,123456Z", b"2026-01-02T03:04:05.12345+Z"] {
+            assert_eq!(parse_canonical_micro_time(text), None, "{}", text.escape_ascii());
+        }
     }
 
     #[test]
