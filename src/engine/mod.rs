@@ -10,6 +10,7 @@ pub mod disk;
 
 use std::fmt;
 use std::io;
+use thiserror::Error;
 
 /// Position of an entry in the order of the journal. Positions are greater than 0 and increase, possibly with gaps. No
 /// position is used twice, even after a restart. The journal never deletes the last entry, and the engine continues
@@ -108,9 +109,13 @@ pub trait Engine: fmt::Debug + Send {
 }
 
 /// The reason why a store of the journal cannot be used.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum EngineError {
     /// Another process uses the store.
+    #[error(
+        "{store} is in use by {}; only one server can use a data folder",
+        .holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
     Busy {
         /// Name of the store.
         store: String,
@@ -118,6 +123,10 @@ pub enum EngineError {
         holder: Option<u32>,
     },
     /// The store holds bytes that were never written to it.
+    #[error(
+        "{place} is damaged: {what}; `coordination-apiserver inspect` shows what is left; to start with a new store, \
+         move the data folder away, or delete the prefix in etcd"
+    )]
     Damaged {
         /// Name of the store, and of the damaged place in it.
         place: String,
@@ -125,19 +134,23 @@ pub enum EngineError {
         what: String,
     },
     /// The operating system refused an operation.
+    #[error("{what}: {cause}")]
     Io {
         /// The operation and its file.
         what: String,
         /// The operating system's error.
+        #[source]
         cause: io::Error,
     },
     /// The store must be new, but holds data.
+    #[error("{store} holds Leases already; only a new store can be filled")]
     InUse {
         /// Name of the store.
         store: String,
     },
     /// What this process knows contradicts a store with several writers. The store is intact, and the process must load
     /// it again.
+    #[error("{store} must be loaded again: {what}")]
     Lost {
         /// Name of the store.
         store: String,
@@ -145,6 +158,7 @@ pub enum EngineError {
         what: String,
     },
     /// A newer release wrote the store.
+    #[error("{store} has format {found}, and this release reads formats up to {known}; run the release that wrote it")]
     NewerFormat {
         /// Name of the store.
         store: String,
@@ -154,17 +168,21 @@ pub enum EngineError {
         known: u32,
     },
     /// The disk is full, or a quota is exhausted.
+    #[error("{store} has no room: {cause}")]
     NoSpace {
         /// Name of the store.
         store: String,
         /// The operating system's error.
+        #[source]
         cause: io::Error,
     },
     /// A commit is larger than the store allows. The commit had no effect.
+    #[error("{store} refuses a large commit: {cause}")]
     TooLarge {
         /// The store.
         store: String,
         /// The store's error.
+        #[source]
         cause: io::Error,
     },
 }
@@ -174,45 +192,5 @@ impl EngineError {
     #[must_use]
     pub fn leaves_store_usable(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::TooLarge { .. })
-    }
-}
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy { store, holder: Some(pid) } => {
-                write!(f, "{store} is in use by process {pid}; only one server can use a data folder")
-            }
-            Self::Busy { store, holder: None } => {
-                write!(f, "{store} is in use by another process; only one server can use a data folder")
-            }
-            Self::Damaged { place, what } => write!(
-                f,
-                "{place} is damaged: {what}; `coordination-apiserver inspect` shows what is left; to start with a new \
-                 store, move the data folder away, or delete the prefix in etcd"
-            ),
-            Self::InUse { store } => write!(f, "{store} holds Leases already; only a new store can be filled"),
-            Self::Io { what, cause } => write!(f, "{what}: {cause}"),
-            Self::Lost { store, what } => write!(f, "{store} must be loaded again: {what}"),
-            Self::NewerFormat { store, found, known } => write!(
-                f,
-                "{store} has format {found}, and this release reads formats up to {known}; run the release that wrote it"
-            ),
-            Self::NoSpace { store, cause } => write!(f, "{store} has no room: {cause}"),
-            Self::TooLarge { store, cause } => write!(f, "{store} refuses a large commit: {cause}"),
-        }
-    }
-}
-
-impl std::error::Error for EngineError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { cause, .. } | Self::NoSpace { cause, .. } | Self::TooLarge { cause, .. } => Some(cause),
-            Self::Busy { .. }
-            | Self::Damaged { .. }
-            | Self::InUse { .. }
-            | Self::Lost { .. }
-            | Self::NewerFormat { .. } => None,
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::dynamic_table::DynamicTable;
 use super::field_buf::Traits;
 use super::{FIELD_OVERHEAD, FieldBuf, NameId, huffman, integer, static_table};
-use std::fmt;
+use thiserror::Error;
 
 /// The decoder of one direction of a connection.
 #[derive(Debug)]
@@ -36,23 +36,31 @@ pub enum Decoded {
 
 /// Why a field block cannot be decoded. All are connection errors, since the dynamic tables of the two sides then
 /// differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
     /// A Huffman string contains EOS (RFC 7541 §5.2).
+    #[error("EOS inside a Huffman string")]
     HuffmanEos,
     /// A Huffman string ends with wrong padding or within a code (RFC 7541 §5.2).
+    #[error("a Huffman string with a wrong end")]
     HuffmanPadding,
     /// An index refers to no entry (RFC 7541 §2.3.3).
+    #[error("an index that points at nothing")]
     Index,
     /// An integer exceeds any meaningful value (RFC 7541 §5.1).
+    #[error("an integer that is too large")]
     IntegerOverflow,
     /// The list exceeds `list_size_abort`.
+    #[error("a field list that is far too large")]
     ListSize,
     /// A size update exceeds the allowed size (RFC 7541 §6.3).
+    #[error("a dynamic table size above what was allowed")]
     TableSize,
     /// A size update follows a field (RFC 7541 §4.2).
+    #[error("a dynamic table size update after a field")]
     TableSizeLate,
     /// The block ends within a representation.
+    #[error("a field block that ends too early")]
     Truncated,
 }
 
@@ -252,23 +260,6 @@ static NAME_OCTETS: [bool; 256] = {
     }
     table
 };
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::HuffmanEos => "EOS inside a Huffman string",
-            Self::HuffmanPadding => "a Huffman string with a wrong end",
-            Self::Index => "an index that points at nothing",
-            Self::IntegerOverflow => "an integer that is too large",
-            Self::ListSize => "a field list that is far too large",
-            Self::TableSize => "a dynamic table size above what was allowed",
-            Self::TableSizeLate => "a dynamic table size update after a field",
-            Self::Truncated => "a field block that ends too early",
-        })
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! The decoder checks the form of trailer fields and drops the fields, as RFC 9110 §6.5.1 allows.
 
 use crate::http::is_token_byte;
-use std::fmt;
+use thiserror::Error;
 
 /// Decodes one body. Do not use the decoder after an error, or after it has reported [`Progress::done`].
 #[derive(Debug)]
@@ -36,11 +36,13 @@ pub struct Progress {
 }
 
 /// Why a body cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ChunkError {
     /// The coding is malformed: respond 400 and close, since the start of the next message is unknown.
+    #[error("malformed chunked body")]
     Malformed,
     /// The payload exceeds the limit: respond 413 and close.
+    #[error("chunked body too large")]
     TooLarge,
 }
 
@@ -184,17 +186,6 @@ impl ChunkedDecoder {
         }
     }
 }
-
-impl fmt::Display for ChunkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "malformed chunked body",
-            Self::TooLarge => "chunked body too large",
-        })
-    }
-}
-
-impl std::error::Error for ChunkError {}
 
 /// Appends the line that opens a chunk of `bytes_len` bytes. The writer puts [`CRLF`] after the data and
 /// [`LAST_CHUNK`] after the last chunk. A chunk of size 0 would end the body. So for 0 this function writes nothing,

@@ -5,8 +5,8 @@
 //! also knows which request a response belongs to: responses come in the order of the requests (RFC 9112 §9.3.2).
 
 use super::chunked::{ChunkError, ChunkedDecoder};
-use std::fmt;
 use std::ops::Range;
+use thiserror::Error;
 
 /// Parses the responses of one connection from a buffer that the caller owns.
 ///
@@ -79,13 +79,16 @@ pub enum Piece {
 }
 
 /// Why the stream of responses cannot be parsed. The connection is unusable afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ResponseError {
     /// The stream ended within a response.
+    #[error("connection closed inside a response")]
     EndedEarly,
     /// The bytes are not a response, or are a response whose end is ambiguous.
+    #[error("malformed response")]
     Malformed,
     /// The head or the body exceeds its limit.
+    #[error("response too large")]
     TooLarge,
 }
 
@@ -291,18 +294,6 @@ impl From<ChunkError> for ResponseError {
         }
     }
 }
-
-impl fmt::Display for ResponseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::EndedEarly => "connection closed inside a response",
-            Self::Malformed => "malformed response",
-            Self::TooLarge => "response too large",
-        })
-    }
-}
-
-impl std::error::Error for ResponseError {}
 
 /// Parses a decimal number of digits only (RFC 9110 §8.6).
 fn decimal(digits: &[u8]) -> Option<usize> {

@@ -4,7 +4,7 @@ use super::connection::{Connection, SendField};
 use super::frame::headers::{begin_headers_into, finish_headers};
 use super::streams::StreamKey;
 use crate::hpack::{FieldName, Indexing};
-use std::fmt;
+use thiserror::Error;
 
 /// The pseudo-header fields of a request (RFC 9113 §8.3.1).
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +22,13 @@ pub struct RequestLine<'r> {
 }
 
 /// Why no stream can be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// The peer allows no more streams at once; a later attempt may succeed.
+    #[error("the peer allows no more streams at once")]
     Concurrency,
     /// The connection is shutting down; a new connection is needed.
+    #[error("the connection is coming to its end")]
     GoingAway,
 }
 
@@ -60,17 +62,6 @@ impl Connection {
         Ok(key)
     }
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Concurrency => "the peer allows no more streams at once",
-            Self::GoingAway => "the connection is coming to its end",
-        })
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 const METHOD: FieldName<'static> = FieldName::new(b":method");
 const SCHEME: FieldName<'static> = FieldName::new(b":scheme");

@@ -5,6 +5,7 @@
 
 use crate::hpack::DecodeError;
 use std::fmt;
+use thiserror::Error;
 
 /// An error code (RFC 9113 §7). An unknown code has no meaning, but its value must be preserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -261,16 +262,9 @@ impl Malformed {
 
 /// Error of a call for a closed stream: the stream was reset, or both sides have ended it. The caller can drop unsent
 /// data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the stream is over")]
 pub struct StreamGone;
-
-impl fmt::Display for StreamGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the stream is over")
-    }
-}
-
-impl std::error::Error for StreamGone {}
 
 /// The errors of handling one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,13 @@
 //! negative numbers are short too. Numbers of fixed width are little-endian.
 
 use compact_str::CompactString;
-use std::fmt;
+use thiserror::Error;
 
 /// The reason why bytes cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum FormError {
     /// No release has written such bytes.
+    #[error("{what} at byte {offset}")]
     Damaged {
         /// Offset of the damage, in bytes.
         offset: usize,
@@ -18,19 +19,11 @@ pub(super) enum FormError {
         what: &'static str,
     },
     /// A newer release wrote the bytes.
+    #[error("it has format {found}, which this release cannot read")]
     Newer {
         /// Number of the format of the bytes.
         found: u32,
     },
-}
-
-impl fmt::Display for FormError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged { offset, what } => write!(f, "{what} at byte {offset}"),
-            Self::Newer { found } => write!(f, "it has format {found}, which this release cannot read"),
-        }
-    }
 }
 
 /// Appends an unsigned number.

@@ -25,10 +25,10 @@ use files::{FileClaim, FolderLock};
 use issue::{Authority, Leaf, Verdict};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
@@ -312,28 +312,46 @@ fn file_name_of(addr: SocketAddr) -> String {
 }
 
 /// An error about a file of the certificate folder.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{path}: {cause}")]
 pub struct PkiError {
     path: PathBuf,
     cause: Cause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Error)]
 enum Cause {
+    #[error("the key is missing that is needed to issue {0}")]
     AuthorityKeyMissing(PathBuf),
+    #[error("a certificate issued with this authority does not verify: {0}")]
     CannotIssue(rustls::Error),
+    #[error("the certificate authority expired on {}; move its folder away to start with a new one", .0.date())]
     Expired(OffsetDateTime),
+    #[error("cannot use this folder for certificates: {0}")]
     Folder(io::Error),
+    #[error("its private key {0} is missing; put it back, or move the certificate away to have both made anew")]
     KeyMissing(PathBuf),
+    #[error("cannot lock this folder: {0}")]
     Lock(io::Error),
+    #[error("not an X.509 certificate")]
     NotACertificate,
+    #[error("not a usable private key: {0}")]
     NotAKey(rcgen::Error),
+    #[error("not the certificate of a certificate authority")]
     NotAnAuthority,
+    #[error(
+        "not issued by the ca.crt beside it ({0}); name your own certificate with --tls-cert-file, or move this one away"
+    )]
     NotIssuedHere(rustls::Error),
+    #[error("the certificate does not belong to {0}")]
     OtherKey(&'static str),
+    #[error("{}", pem_words(.0))]
     Pem(pem::Error),
+    #[error("{0}")]
     Read(io::Error),
+    #[error("cannot issue: {0}")]
     Sign(rcgen::Error),
+    #[error("cannot write: {0}")]
     Write(io::Error),
 }
 
@@ -349,46 +367,13 @@ impl PkiError {
     }
 }
 
-impl fmt::Display for PkiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.cause {
-            Cause::AuthorityKeyMissing(cert) => {
-                write!(f, "the key is missing that is needed to issue {}", cert.display())
-            }
-            Cause::CannotIssue(e) => write!(f, "a certificate issued with this authority does not verify: {e}"),
-            Cause::Expired(at) => {
-                write!(
-                    f,
-                    "the certificate authority expired on {}; move its folder away to start with a new one",
-                    at.date()
-                )
-            }
-            Cause::Folder(e) => write!(f, "cannot use this folder for certificates: {e}"),
-            Cause::KeyMissing(key) => write!(
-                f,
-                "its private key {} is missing; put it back, or move the certificate away to have both made anew",
-                key.display()
-            ),
-            Cause::Lock(e) => write!(f, "cannot lock this folder: {e}"),
-            Cause::NotACertificate => f.write_str("not an X.509 certificate"),
-            Cause::NotAKey(e) => write!(f, "not a usable private key: {e}"),
-            Cause::NotAnAuthority => f.write_str("not the certificate of a certificate authority"),
-            Cause::NotIssuedHere(e) => write!(
-                f,
-                "not issued by the ca.crt beside it ({e}); name your own certificate with --tls-cert-file, or move this one away"
-            ),
-            Cause::OtherKey(key) => write!(f, "the certificate does not belong to {key}"),
-            Cause::Pem(pem::Error::Io(e)) | Cause::Read(e) => e.fmt(f),
-            Cause::Pem(pem::Error::NoItemsFound) => f.write_str("holds nothing in PEM that is of use here"),
-            Cause::Pem(e) => write!(f, "not PEM: {e}"),
-            Cause::Sign(e) => write!(f, "cannot issue: {e}"),
-            Cause::Write(e) => write!(f, "cannot write: {e}"),
-        }
+fn pem_words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(e) => e.to_string(),
+        pem::Error::NoItemsFound => "holds nothing in PEM that is of use here".to_owned(),
+        e => format!("not PEM: {e}"),
     }
 }
-
-impl std::error::Error for PkiError {}
 
 fn present(path: &Path) -> Result<bool, PkiError> {
     path.try_exists().map_err(|e| PkiError::new(path, Cause::Read(e)))

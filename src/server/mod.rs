@@ -47,13 +47,13 @@ use mio::{Events, Poll, Token, Waker};
 use queues::Queues;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use storage::TableLimits;
+use thiserror::Error;
 use uuid::Uuid;
 
 /// Stops a server from another thread.
@@ -114,30 +114,14 @@ struct Awaited {
 }
 
 /// Why a server cannot continue.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum RunError {
     /// The server cannot read or write the journal.
-    Journal(EngineError),
+    #[error("the journal cannot go on: {0}")]
+    Journal(#[source] EngineError),
     /// The poll failed. This is not expected to happen.
-    Poll(io::Error),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Journal(error) => write!(f, "the journal cannot go on: {error}"),
-            Self::Poll(error) => write!(f, "the event loop failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Journal(error) => Some(error),
-            Self::Poll(error) => Some(error),
-        }
-    }
+    #[error("the event loop failed: {0}")]
+    Poll(#[source] io::Error),
 }
 
 /// Puts a connection in the run queue, if the connection still exists.

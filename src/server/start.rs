@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use thiserror::Error;
 
 /// Configuration of a server.
 #[derive(Clone, Debug)]
@@ -105,22 +106,12 @@ impl Default for Config {
 }
 
 /// Why a server could not start: the failed action and its cause.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{what}: {cause}")]
 pub struct ServerError {
     what: String,
+    #[source]
     cause: Box<dyn std::error::Error + Send + Sync>,
-}
-
-impl std::fmt::Display for ServerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)
-    }
-}
-
-impl std::error::Error for ServerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.cause)
-    }
 }
 
 impl Server {

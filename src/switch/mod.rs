@@ -34,6 +34,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thiserror::Error;
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
@@ -81,16 +82,9 @@ const RESTART: &str =
 const WITHOUT_ETCD: &str = "a switch without etcd has begun: run the command with --without-etcd";
 
 /// The reason why a switch is not complete.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub struct SwitchError(String);
-
-impl fmt::Display for SwitchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SwitchError {}
 
 /// Creates an error. `what` is the operation that failed, or the server.
 fn failed(what: &str, why: impl fmt::Display) -> SwitchError {

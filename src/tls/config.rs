@@ -12,10 +12,10 @@ use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSess
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thiserror::Error;
 
 /// ALPN protocol ID of HTTP/2 over TLS (RFC 9113 §3.1).
 pub const ALPN_HTTP_2: &[u8] = b"h2";
@@ -56,19 +56,26 @@ impl Resumption {
 }
 
 /// An error of the TLS configuration, with the file or the other source that it concerns.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{path}: {cause}")]
 pub struct TlsConfigError {
     path: PathBuf,
     cause: TlsConfigErrorCause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(super) enum TlsConfigErrorCause {
+    #[error("{0}")]
     Io(io::Error),
+    #[error("not PEM: {0}")]
     Pem(pem::Error),
+    #[error("holds no PEM certificate")]
     NoCertificate,
+    #[error("holds no PEM private key")]
     NoPrivateKey,
+    #[error("no list of strings: {0}")]
     NoList(serde_json::Error),
+    #[error("{}", rustls_words(.0))]
     Rustls(rustls::Error),
 }
 
@@ -84,24 +91,12 @@ impl TlsConfigError {
     }
 }
 
-impl fmt::Display for TlsConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.cause {
-            TlsConfigErrorCause::Io(e) => e.fmt(f),
-            TlsConfigErrorCause::Pem(e) => write!(f, "not PEM: {e}"),
-            TlsConfigErrorCause::NoCertificate => f.write_str("holds no PEM certificate"),
-            TlsConfigErrorCause::NoPrivateKey => f.write_str("holds no PEM private key"),
-            TlsConfigErrorCause::NoList(e) => write!(f, "no list of strings: {e}"),
-            TlsConfigErrorCause::Rustls(rustls::Error::InconsistentKeys(_)) => {
-                f.write_str("the private key does not belong to the certificate")
-            }
-            TlsConfigErrorCause::Rustls(e) => e.fmt(f),
-        }
+fn rustls_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the private key does not belong to the certificate".to_owned(),
+        e => e.to_string(),
     }
 }
-
-impl std::error::Error for TlsConfigError {}
 
 /// Builds the configuration of a server that requests a client certificate. Clients without a certificate are
 /// accepted: each request is authorized separately, and health checks need no certificate. A certificate that `trust`

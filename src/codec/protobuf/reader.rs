@@ -7,41 +7,30 @@
 //! refuses invalid UTF-8 in an object. In text that is only for error messages, the reader replaces invalid UTF-8.
 
 use compact_str::CompactString;
-use std::fmt;
+use thiserror::Error;
 
 /// The reason why a message is malformed, in Go's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum WireError {
+    #[error("proto: {message}: wiretype end group for non-group")]
     EndOfGroup { message: &'static str },
+    #[error("proto: {message}: illegal tag {field} (wire type {tag})")]
     IllegalTag { message: &'static str, field: i32, tag: u64 },
+    #[error("proto: illegal wireType {wire_type}")]
     IllegalWireType { wire_type: u8 },
+    #[error("proto: integer overflow")]
     IntegerOverflow,
+    #[error("proto: negative length found during unmarshaling")]
     NegativeLength,
+    // gogo-protobuf does not validate UTF-8. So this message is that of Go's proto3, which does.
+    #[error("proto: field {field} contains invalid UTF-8")]
     NotUtf8 { field: &'static str },
+    #[error("proto: unexpected end of group")]
     UnexpectedEndOfGroup,
+    #[error("unexpected EOF")]
     UnexpectedEof,
+    #[error("proto: wrong wireType = {wire_type} for field {field}")]
     WrongWireType { wire_type: u8, field: &'static str },
-}
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EndOfGroup { message } => write!(f, "proto: {message}: wiretype end group for non-group"),
-            Self::IllegalTag { message, field, tag } => {
-                write!(f, "proto: {message}: illegal tag {field} (wire type {tag})")
-            }
-            Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
-            Self::IntegerOverflow => f.write_str("proto: integer overflow"),
-            Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
-            // gogo-protobuf does not validate UTF-8. So this message is that of Go's proto3, which does.
-            Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
-            Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
-            Self::UnexpectedEof => f.write_str("unexpected EOF"),
-            Self::WrongWireType { wire_type, field } => {
-                write!(f, "proto: wrong wireType = {wire_type} for field {field}")
-            }
-        }
-    }
 }
 
 /// Iterates over the fields of one message. After each [`Reader::next`], the caller must call exactly one other method,
