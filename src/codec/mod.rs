@@ -13,6 +13,7 @@ pub mod json;
 pub mod list_meta;
 pub mod partial;
 pub mod protobuf;
+mod refusal;
 pub mod table;
 pub mod template;
 pub mod values;
@@ -21,4 +22,5 @@ pub mod yaml;
 
 pub use decoded::{DecodedLease, DeleteOptions, Preconditions};
 pub use format::Format;
+pub use refusal::unrecognized;
 pub use warnings::FieldWarnings;

@@ -2,7 +2,8 @@
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
-use super::type_meta::{TypeMeta, not_registered};
+use super::type_meta::TypeMeta;
+use crate::codec::refusal::not_registered;
 use crate::codec::{DeleteOptions, Preconditions};
 
 const KIND: Field = Field::new(0, "kind", "string");

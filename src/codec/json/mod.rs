@@ -23,4 +23,3 @@ pub use marks::Marks;
 pub use pretty::{Pretty, push_pretty};
 pub use syntax::{Repaired, repaired};
 pub(crate) use type_meta::other_version;
-pub use type_meta::unrecognized;

@@ -2,6 +2,7 @@
 
 use super::tape::Value;
 use crate::api_error::ApiError;
+use crate::codec::refusal::{Refusal, not_registered};
 use crate::go::quote::go_quoted;
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
@@ -114,11 +115,6 @@ pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
-pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
-    format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
-}
-
 /// Returns the error for a kind without an API version. kube-apiserver then searches for the kind in the internal
 /// version of the group.
 pub(super) fn not_registered_internally(kind: &str) -> String {
@@ -142,65 +138,6 @@ fn unread(what: &str) -> String {
 const GO_STRUCT: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// The reason why a body is refused as a Lease.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// The type of the body is known, but the body cannot be decoded to an object of this type.
-    Unhandled { kind: String, version: String, words: String },
-    /// The type of the body is unknown.
-    Unrecognized { words: String },
-}
-
-impl Refusal {
-    #[cold]
-    pub(super) fn unhandled(kind: &str, version: &str, words: String) -> Self {
-        Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
-    }
-
-    /// Converts the refusal to the error for the client that has sent `body`.
-    #[cold]
-    pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
-        let message = match self {
-            Self::Unhandled { kind, version, words } => {
-                format!("{kind} in version {} cannot be handled as a {KIND}: {words}", go_quoted(&version))
-            }
-            Self::Unrecognized { words } => {
-                format!("the object provided is unrecognized (must be of type {KIND}): {words} ({})", summary(body))
-            }
-        };
-        ApiError::BadRequest { message }
-    }
-
-    /// Returns the message, without the prefix that kube-apiserver adds.
-    #[cold]
-    pub(super) fn into_words(self) -> String {
-        let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
-        words
-    }
-}
-
-/// Returns the error 400 for a body that cannot be decoded as an object. `words` is the reason.
-#[cold]
-#[must_use]
-pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
-    Refusal::Unrecognized { words }.into_api_error(body)
-}
-
-/// Returns the first bytes of a body for a message: as text if the body looks like JSON, otherwise in hexadecimal.
-fn summary(body: &[u8]) -> String {
-    const BYTES_MAX: usize = 30;
-    let start = body.get(..BYTES_MAX).unwrap_or(body);
-    let dots = if start.len() < body.len() { " ..." } else { "" };
-    match body.first() {
-        None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(start)),
-        Some(_) => {
-            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{hex}{dots}")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,14 +147,6 @@ mod tests {
         assert!(is_folded("KIND", "kind") && is_folded("\u{212a}inD", "kind"));
         assert!(is_folded("APIver\u{17f}ion", "apiVersion"));
         assert!(!is_folded("kínd", "kind") && !is_folded("\u{212a}", "kind") && !is_folded("kinds", "kind"));
-    }
-
-    #[test]
-    fn long_bodies_are_summarized() {
-        assert_eq!(summary(b""), "<empty>");
-        assert_eq!(summary(b"{"), "{");
-        assert_eq!(summary(b"\"x\""), "227822");
-        assert_eq!(summary(&[b'{'; 31]), format!("{} ...", "{".repeat(30)));
     }
 
     #[test]

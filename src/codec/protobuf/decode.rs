@@ -4,8 +4,8 @@ use super::envelope::PREFIX;
 use super::meta::{Repeated, read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
+use crate::codec::refusal::{Refusal, not_registered};
 use crate::codec::{DecodedLease, FieldWarnings};
-use crate::go::quote::go_quoted;
 use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
@@ -16,11 +16,15 @@ use compact_str::CompactString;
 /// # Errors
 /// kube-apiserver's error for a body that is not protobuf, not a Lease, or has a malformed field.
 pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
-    let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
-    let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
-    let version = check_kind(&meta)?;
-    let (lease, entries) = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
-    Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
+    let decode = || {
+        let unknown = Unknown::read(body).map_err(|words| Refusal::Unrecognized { words })?;
+        let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
+        let version = check_kind(&meta)?;
+        let (lease, entries) = read_lease(unknown.raw)
+            .map_err(|error| Refusal::unhandled(&meta.kind, &meta.version, error.to_string()))?;
+        Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
+    };
+    decode().map_err(|refusal: Refusal| refusal.into_api_error(body))
 }
 
 /// The content of a body's envelope, which is a `runtime.Unknown`.
@@ -116,7 +120,7 @@ impl TypeMeta {
 
 /// Checks that a body is a Lease of any API version of the group. kube-apiserver decodes any of these versions, and
 /// checks the version only after that.
-fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
+fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, Refusal> {
     let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
     if let Some(version) = version
         && meta.kind == KIND
@@ -124,47 +128,13 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
         return Ok(version);
     }
     let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
-        not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
+        not_registered(&meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
         // most kinds are that clients send by mistake.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
-    Err(unhandled(meta, &words))
-}
-
-/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
-pub(super) fn not_registered(meta: &TypeMeta, scheme: &str) -> String {
-    let (kind, api_version) = (go_quoted(&meta.kind), go_quoted(&meta.api_version()));
-    format!("no kind {kind} is registered for version {api_version} in scheme \"{scheme}\"")
-}
-
-#[cold]
-fn unhandled(meta: &TypeMeta, words: &str) -> ApiError {
-    let message =
-        format!("{} in version {} cannot be handled as a {KIND}: {words}", meta.kind, go_quoted(&meta.version));
-    ApiError::BadRequest { message }
-}
-
-#[cold]
-fn unrecognized(words: &str, body: &[u8]) -> ApiError {
-    let message = format!("the object provided is unrecognized (must be of type {KIND}): {words} ({})", summary(body));
-    ApiError::BadRequest { message }
-}
-
-/// Returns the first bytes of a body for a message: as text if the body looks like JSON, otherwise in hexadecimal.
-fn summary(body: &[u8]) -> String {
-    const BYTES_MAX: usize = 30;
-    let start = body.get(..BYTES_MAX).unwrap_or(body);
-    let dots = if start.len() < body.len() { " ..." } else { "" };
-    match body.first() {
-        None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(start)),
-        Some(_) => {
-            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{hex}{dots}")
-        }
-    }
+    Err(Refusal::unhandled(&meta.kind, &meta.version, words))
 }
 
 /// Decodes a Lease. Also returns the number of metadata entries, such as labels, in the message.

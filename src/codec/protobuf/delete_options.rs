@@ -1,8 +1,9 @@
 //! Decodes `metav1.DeleteOptions` in the protobuf body of a DELETE request.
 
-use super::decode::{Unknown, not_registered};
+use super::decode::Unknown;
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
+use crate::codec::refusal::not_registered;
 use crate::codec::{DeleteOptions, Preconditions};
 
 /// Decodes `DeleteOptions` in the body of a DELETE request.
@@ -14,7 +15,7 @@ pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
         let unknown = Unknown::read(body)?;
         let meta = unknown.type_meta.or("meta.k8s.io", "v1", "DeleteOptions");
         if meta.kind != "DeleteOptions" {
-            return Err(not_registered(&meta, DeleteOptions::SCHEME));
+            return Err(not_registered(&meta.kind, &meta.api_version(), DeleteOptions::SCHEME));
         }
         read_delete_options(unknown.raw).map_err(|error| error.to_string())
     };

@@ -1,0 +1,82 @@
+//! The refusal of a body that is not a Lease, in kube-apiserver's words.
+
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
+use crate::resource::KIND;
+
+/// The reason why a body is refused as a Lease.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The type of the body is known, but the body cannot be decoded to an object of this type.
+    Unhandled { kind: String, version: String, words: String },
+    /// The type of the body is unknown.
+    Unrecognized { words: String },
+}
+
+impl Refusal {
+    #[cold]
+    pub(crate) fn unhandled(kind: &str, version: &str, words: String) -> Self {
+        Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
+    }
+
+    /// Converts the refusal to the error for the client that has sent `body`.
+    #[cold]
+    pub(crate) fn into_api_error(self, body: &[u8]) -> ApiError {
+        let message = match self {
+            Self::Unhandled { kind, version, words } => {
+                format!("{kind} in version {} cannot be handled as a {KIND}: {words}", go_quoted(&version))
+            }
+            Self::Unrecognized { words } => {
+                format!("the object provided is unrecognized (must be of type {KIND}): {words} ({})", summary(body))
+            }
+        };
+        ApiError::BadRequest { message }
+    }
+
+    /// Returns the message, without the prefix that kube-apiserver adds.
+    #[cold]
+    pub(crate) fn into_words(self) -> String {
+        let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
+        words
+    }
+}
+
+/// Returns the error 400 for a body that cannot be decoded as an object. `words` is the reason.
+#[cold]
+#[must_use]
+pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
+    Refusal::Unrecognized { words }.into_api_error(body)
+}
+
+/// Returns the first bytes of a body for a message: as text if the body looks like JSON, otherwise in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const BYTES_MAX: usize = 30;
+    let start = body.get(..BYTES_MAX).unwrap_or(body);
+    let dots = if start.len() < body.len() { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots}")
+        }
+    }
+}
+
+/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
+pub(crate) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
+    format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_bodies_are_summarized() {
+        assert_eq!(summary(b""), "<empty>");
+        assert_eq!(summary(b"{"), "{");
+        assert_eq!(summary(b"\"x\""), "227822");
+        assert_eq!(summary(&[b'{'; 31]), format!("{} ...", "{".repeat(30)));
+    }
+}
