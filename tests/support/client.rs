@@ -179,7 +179,7 @@ impl Client {
     /// Takes the next `count` bytes.
     fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < count {
-            self.fill()?;
+            self.stream.read_once(&mut self.received)?;
         }
         Ok(self.received.drain(..count).collect())
     }
@@ -192,19 +192,7 @@ impl Client {
                 return Ok(self.received.drain(..searched + at + end.len()).collect());
             }
             searched = self.received.len().saturating_sub(end.len());
-            self.fill()?;
-        }
-    }
-
-    /// Reads once.
-    fn fill(&mut self) -> io::Result<()> {
-        let mut piece = [0; 16 * 1024];
-        match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            count => {
-                self.received.extend_from_slice(&piece[..count]);
-                Ok(())
-            }
+            self.stream.read_once(&mut self.received)?;
         }
     }
 }

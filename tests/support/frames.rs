@@ -3,7 +3,7 @@
 use super::stream::{Endpoint, Stream};
 use super::{eventually, shown};
 use coordination_apiserver::hpack::{Decoder, DecoderLimits, FieldBuf};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::thread::{self, JoinHandle};
 
 pub(crate) const DATA: u8 = 0;
@@ -180,7 +180,9 @@ impl Frames {
             if let Some(at) = memchr::memmem::find(&self.received, end) {
                 return self.received.drain(..at + end.len()).collect();
             }
-            self.fill().unwrap_or_else(|error| panic!("{error}; got only {}", shown(&self.received)));
+            self.stream
+                .read_once(&mut self.received)
+                .unwrap_or_else(|error| panic!("{error}; got only {}", shown(&self.received)));
         }
     }
 
@@ -196,7 +198,7 @@ impl Frames {
                     return Ok(frame);
                 }
             }
-            self.fill()?;
+            self.stream.read_once(&mut self.received)?;
         }
     }
 
@@ -291,24 +293,12 @@ impl Frames {
         self.stream.set_read_timeout(Some(QUIET));
         let mut got = before;
         eventually("the server is quiet", || {
-            let is_quiet = self.fill().is_err();
+            let is_quiet = self.stream.read_once(&mut self.received).is_err();
             got = self.received.len();
             is_quiet
         });
         self.stream.set_read_timeout(Some(super::PATIENCE));
         got - before
-    }
-
-    /// Reads once.
-    fn fill(&mut self) -> io::Result<()> {
-        let mut piece = [0; 16 * 1024];
-        match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            count => {
-                self.received.extend_from_slice(&piece[..count]);
-                Ok(())
-            }
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use coordination_apiserver::http2::{
 };
 use serde_json::Value;
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 /// A request. Its field names are in lower case.
 #[derive(Clone, Debug, Default)]
@@ -325,12 +325,7 @@ impl Http2Client {
 
     /// Reads once and processes the data.
     fn pump(&mut self) -> io::Result<()> {
-        let mut piece = [0; 32 * 1024];
-        let count = self.stream.read(&mut piece)?;
-        if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
-        }
-        self.received.extend_from_slice(&piece[..count]);
+        self.stream.read_once(&mut self.received)?;
         let mut at = 0;
         loop {
             let received = self.connection.recv(&self.received[at..], 0, &mut self.fields, &mut self.out);

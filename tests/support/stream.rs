@@ -71,6 +71,18 @@ impl Stream {
         self.socket().set_read_timeout(patience).expect("a time-out can be set");
     }
 
+    /// Reads once, and appends the bytes to `into`.
+    pub(crate) fn read_once(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        let mut piece = [0; 32 * 1024];
+        match self.read(&mut piece)? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            count => {
+                into.extend_from_slice(&piece[..count]);
+                Ok(())
+            }
+        }
+    }
+
     /// Closes the sending side. Reading remains possible.
     pub(crate) fn finish_sending(&mut self) {
         if let Self::Tls(stream) = self {
