@@ -10,7 +10,7 @@ use super::tape::{Elements, Members, Value};
 use crate::codec::gathered::Gathered;
 use crate::codec::warnings::{Complaint, FieldWarnings};
 use crate::go::json::push_string;
-use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
+use crate::timestamp::{Time, is_zero_time, parse_time};
 use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
@@ -182,35 +182,19 @@ impl FieldReader {
         }
     }
 
-    /// Reads a `metav1.MicroTime` that is a pointer in Go: `null` removes the earlier value.
+    /// Reads a time that is a pointer in Go: `null` removes the earlier value.
     #[inline]
-    pub(super) fn micro_time(
+    pub(super) fn time<T>(
         &mut self,
         scope: &mut Scope,
         field: &Field,
         value: Value<'_, '_>,
-        into: &mut Option<MicroTime>,
+        into: &mut Option<T>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<(), String> {
         self.note(scope, field);
         *into = match value {
-            Value::String(text) => Some(parse_micro_time(text)?),
-            Value::Null => None,
-            other => return Err(type_error(scope, field, other.go_description(), "string")),
-        };
-        Ok(())
-    }
-
-    /// Reads a `metav1.Time` that is a pointer in Go: `null` removes the earlier value.
-    pub(super) fn time(
-        &mut self,
-        scope: &mut Scope,
-        field: &Field,
-        value: Value<'_, '_>,
-        into: &mut Option<Time>,
-    ) -> Result<(), String> {
-        self.note(scope, field);
-        *into = match value {
-            Value::String(text) => Some(parse_time(text)?),
+            Value::String(text) => Some(parse(text)?),
             Value::Null => None,
             other => return Err(type_error(scope, field, other.go_description(), "string")),
         };
@@ -225,7 +209,7 @@ impl FieldReader {
         value: Value<'_, '_>,
         into: &mut Option<Time>,
     ) -> Result<(), String> {
-        self.time(scope, field, value, into)?;
+        self.time(scope, field, value, into, parse_time)?;
         *into = into.filter(|time| !is_zero_time(*time));
         Ok(())
     }

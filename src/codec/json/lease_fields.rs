@@ -11,6 +11,7 @@ use crate::codec::gathered::{Entries, Gathered};
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
 use crate::resource::ApiVersion;
+use crate::timestamp::{parse_micro_time, parse_time};
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
@@ -115,7 +116,9 @@ fn read_object_meta<'i>(
             "creationTimestamp" => {
                 reader.plain_time(scope, &CREATION_TIMESTAMP, value, &mut meta.creation_timestamp)?;
             }
-            "deletionTimestamp" => reader.time(scope, &DELETION_TIMESTAMP, value, &mut meta.deletion_timestamp)?,
+            "deletionTimestamp" => {
+                reader.time(scope, &DELETION_TIMESTAMP, value, &mut meta.deletion_timestamp, parse_time)?;
+            }
             "deletionGracePeriodSeconds" => {
                 let into = &mut meta.deletion_grace_period_seconds;
                 reader.optional_integer(scope, &DELETION_GRACE_PERIOD_SECONDS, value, into);
@@ -211,7 +214,7 @@ fn read_managed_fields_entry(
             "manager" => reader.text(scope, &ENTRY_MANAGER, value, &mut entry.manager),
             "operation" => reader.text(scope, &ENTRY_OPERATION, value, &mut entry.operation),
             "apiVersion" => reader.text(scope, &ENTRY_API_VERSION, value, &mut entry.api_version),
-            "time" => reader.time(scope, &ENTRY_TIME, value, &mut entry.time)?,
+            "time" => reader.time(scope, &ENTRY_TIME, value, &mut entry.time, parse_time)?,
             "fieldsType" => reader.text(scope, &ENTRY_FIELDS_TYPE, value, &mut entry.fields_type),
             "fieldsV1" => {
                 reader.skip(scope, &ENTRY_FIELDS_V1);
@@ -235,8 +238,8 @@ fn read_spec(reader: &mut FieldReader, members: Members<'_, '_>, spec: &mut Leas
             "leaseDurationSeconds" => {
                 reader.optional_integer(scope, &LEASE_DURATION_SECONDS, value, &mut spec.lease_duration_seconds);
             }
-            "acquireTime" => reader.micro_time(scope, &ACQUIRE_TIME, value, &mut spec.acquire_time)?,
-            "renewTime" => reader.micro_time(scope, &RENEW_TIME, value, &mut spec.renew_time)?,
+            "acquireTime" => reader.time(scope, &ACQUIRE_TIME, value, &mut spec.acquire_time, parse_micro_time)?,
+            "renewTime" => reader.time(scope, &RENEW_TIME, value, &mut spec.renew_time, parse_micro_time)?,
             "leaseTransitions" => {
                 reader.optional_integer(scope, &LEASE_TRANSITIONS, value, &mut spec.lease_transitions);
             }
