@@ -70,6 +70,13 @@ impl From<Forgotten> for JobError {
     }
 }
 
+/// The context of one step.
+struct Context<'a> {
+    table: &'a mut Table,
+    storage: &'a mut Storage,
+    now: Now,
+}
+
 /// Indents a list while the job generates it.
 #[derive(Debug, Default)]
 struct Printer {
@@ -356,9 +363,10 @@ impl Job {
             return Err(JobError::Overtaken);
         }
         self.permit.iter().for_each(Permit::note_progress);
-        let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, storage, now, out, bytes_max) };
+        let cx = &mut Context { table, storage, now };
+        let Some(mut gzip) = self.gzip.take() else { return self.plain_step(cx, out, bytes_max) };
         let stepped = match gzip.buffer_to_fill() {
-            Some((made, bytes_max)) => self.plain_step(table, storage, now, made, bytes_max),
+            Some((made, bytes_max)) => self.plain_step(cx, made, bytes_max),
             None => Ok(Stepped::More),
         };
         if let Ok(Stepped::Done) = stepped {
@@ -370,35 +378,21 @@ impl Job {
     }
 
     /// Makes one step of the uncompressed body.
-    fn plain_step(
-        &mut self,
-        table: &mut Table,
-        storage: &mut Storage,
-        now: Now,
-        out: &mut Vec<u8>,
-        bytes_max: usize,
-    ) -> Result<Stepped, JobError> {
+    fn plain_step(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes_max: usize) -> Result<Stepped, JobError> {
         let Some(mut printer) = self.printer.take() else {
-            return self.compact_step(table, storage, now, out, bytes_max);
+            return self.compact_step(cx, out, bytes_max);
         };
         printer.compact.clear();
         // In indented JSON, about half of the bytes are spaces. So the compact output may have only half of the bytes.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
-        let stepped = self.compact_step(table, storage, now, &mut printer.compact, bytes_max);
+        let stepped = self.compact_step(cx, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
         self.printer = Some(printer);
         stepped
     }
 
     /// Makes one step of the body, without compression and indentation.
-    fn compact_step(
-        &mut self,
-        table: &mut Table,
-        storage: &mut Storage,
-        now: Now,
-        out: &mut Vec<u8>,
-        bytes_max: usize,
-    ) -> Result<Stepped, JobError> {
+    fn compact_step(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes_max: usize) -> Result<Stepped, JobError> {
         let bytes_max = match self.form.representation.format {
             Format::Yaml => bytes_max.min(out.len().saturating_add(YAML_BYTES_PER_STEP)),
             Format::Json | Format::Protobuf => bytes_max,
@@ -407,13 +401,13 @@ impl Job {
         let Self { selector, form, stage, .. } = self;
         match stage {
             Stage::Collect { found } => {
-                let stepped = found.collect(table, selector, *form)?;
-                self.finish(stepped, table, storage, now, out, bytes_max)
+                let stepped = found.collect(cx.table, selector, *form)?;
+                self.finish(stepped, cx, out, bytes_max)
             }
             Stage::Delete { found, deletion } => {
-                let stepped = deletion.step(found, table, storage, selector, *form, now)?;
+                let stepped = deletion.step(found, cx.table, cx.storage, selector, *form, cx.now)?;
                 self.is_waiting = deletion.is_waiting();
-                self.finish(stepped, table, storage, now, out, bytes_max)
+                self.finish(stepped, cx, out, bytes_max)
             }
             Stage::Body { body, .. } => {
                 let piece =
@@ -421,9 +415,9 @@ impl Job {
                 out.extend_from_slice(&piece);
                 Ok(if body.is_empty() { Stepped::Done } else { Stepped::More })
             }
-            Stage::Stream(list) => list.step(table, selector, *form, now, out, bytes_max),
+            Stage::Stream(list) => list.step(cx.table, selector, *form, cx.now, out, bytes_max),
             Stage::GivenUp => Err(JobError::Overtaken),
-            Stage::Send(rest) => Ok(rest.send(selector, *form, now, out, bytes_max)),
+            Stage::Send(rest) => Ok(rest.send(selector, *form, cx.now, out, bytes_max)),
         }
     }
 
@@ -431,9 +425,7 @@ impl Job {
     fn finish(
         &mut self,
         stepped: Stepped,
-        table: &mut Table,
-        storage: &mut Storage,
-        now: Now,
+        cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
@@ -444,11 +436,11 @@ impl Job {
         if may_be_more && !found.is_full() {
             return Ok(Stepped::More);
         }
-        let Some(meta) = found.meta(table, may_be_more, &self.selector)? else { return Ok(Stepped::More) };
+        let Some(meta) = found.meta(cx.table, may_be_more, &self.selector)? else { return Ok(Stepped::More) };
         self.form.push_list_head(out, &meta.borrowed(self.form.shard_of(&self.selector)), found.bytes);
         let items = found.take_items();
         self.stage = Stage::Send(Unsent { meta, is_first: true, is_empty: items.is_empty(), items });
-        self.compact_step(table, storage, now, out, bytes_max)
+        self.compact_step(cx, out, bytes_max)
     }
 
     /// Releases the job's memory if its deadline has passed or its permit was revoked. Call this function periodically,
