@@ -60,7 +60,7 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
 /// Maximum number of labels, annotations, finalizers and owners of a Lease, together. A write whose result has more of
 /// them gets 422. A write cannot be interrupted, and each of these entries makes the write longer.
-pub const METADATA_ENTRIES_MAX: usize = 10_000;
+pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
 /// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. A
 /// Lease in the cluster's own namespaces counts only for the bytes above this minimum. The minimum covers a Lease with

@@ -364,11 +364,17 @@ fn a_lease_too_large_for_etcd_is_not_stored() {
     assert_eq!(call("GET", &path, "").json(), before);
 }
 
+/// Returns owner references of `bytes` bytes. A manager that owns these fields has about as many bytes.
+fn owners(bytes: usize) -> Vec<Value> {
+    let uid = "u".repeat(bytes / 8);
+    (0..8).map(|n| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": format!("{n}{uid}")})).collect()
+}
+
 #[test]
 fn managers_cannot_make_a_lease_grow_without_bound() {
-    let finalizers: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| format!("example.com/{n:040}")).collect();
     let config = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "finalizers": finalizers},
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "a", "ownerReferences": owners(OBJECT_BYTES_MAX / 20 * 8)},
     });
     let apply = |manager: usize| {
         let target = format!("{}?fieldManager=m{manager}", lease::path("grown", "a"));
@@ -383,9 +389,9 @@ fn managers_cannot_make_a_lease_grow_without_bound() {
 #[test]
 fn a_lease_whose_managers_make_it_too_long_is_stored_without_them() {
     let (collection, path) = (lease::collection("managed"), lease::path("managed", "a"));
-    let finalizers: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| format!("finalizers.example.com/{n:060}")).collect();
+    let owners = owners(OBJECT_BYTES_MAX / 20 * 12);
     let mut body = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "finalizers": finalizers},
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "ownerReferences": owners},
     });
     let apply = |body: &Value| {
         let target = format!("{path}?fieldManager=m");
@@ -399,8 +405,8 @@ fn a_lease_whose_managers_make_it_too_long_is_stored_without_them() {
 
     let created = call("POST", &collection, &body.to_string()).expect_status(201, "POST").json();
     assert_eq!(
-        (&created["metadata"]["managedFields"], &created["metadata"]["finalizers"]),
-        (&Value::Null, &json!(finalizers))
+        (&created["metadata"]["managedFields"], &created["metadata"]["ownerReferences"]),
+        (&Value::Null, &json!(owners))
     );
     apply(&body).expect_status(500, "apply");
     let merge = "Content-Type: application/merge-patch+json\r\n";

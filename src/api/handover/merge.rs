@@ -4,6 +4,7 @@ use crate::codec::json::Decoder;
 use crate::codec::protobuf;
 use crate::handover::StoredLease;
 use crate::lease::Lease;
+use crate::limits::METADATA_ENTRIES_MAX;
 use crate::resource::ApiVersion;
 use crate::table::Table;
 use crate::table::change::Change;
@@ -27,7 +28,14 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
         true => protobuf::decode_lease(value, ApiVersion::V1),
         false => decoder.decode_lease(value, ApiVersion::V1),
     };
-    let mut lease = decoded.map_err(|error| format!("{}: {}", stored.key, error.status().message))?.lease;
+    let decoded = decoded.map_err(|error| format!("{}: {}", stored.key, error.status().message))?;
+    if decoded.entries > METADATA_ENTRIES_MAX {
+        let (key, count) = (&stored.key, decoded.entries);
+        return Err(format!(
+            "{key} has {count} labels, annotations, owners and finalizers, above {METADATA_ENTRIES_MAX}"
+        ));
+    }
+    let mut lease = decoded.lease;
     lease.metadata.resource_version = format_compact!("{}", stored.revision);
     Ok(lease)
 }
@@ -112,7 +120,10 @@ mod tests {
             let read = decode(&StoredLease { key: "n/a".into(), revision: 42, value }, &mut decoder);
             assert_eq!(read, Ok(lease("h", 7_000_000, "42")));
         }
-        for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{"] {
+        // The decoder keeps only some of too many entries.
+        let labels: Vec<_> = (0..=METADATA_ENTRIES_MAX).map(|n| format!(r#""{n}":"1""#)).collect();
+        let long = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(",")).into_bytes();
+        for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{", &long] {
             let stored = StoredLease { key: "n/a".into(), revision: 42, value: value.to_vec() };
             let error = decode(&stored, &mut decoder).expect_err("no Lease");
             assert!(error.starts_with("n/a"), "{error}");
