@@ -203,8 +203,8 @@ impl Clients {
         &self.replicas
     }
 
-    /// Asks the replicas one after the other, until one answers. The replica that answered last comes first, so that a
-    /// hung replica delays only one request.
+    /// Asks the replicas one after the other, until one answers. The replica that answered last comes first, so the
+    /// command asks a hung replica again only if that one fails.
     ///
     /// # Errors
     /// If no replica answers. The error is that of the last replica.

@@ -295,7 +295,7 @@ pub(super) async fn roll_back(
         }
     }
     let belief = belief(&leases(&clients, "0").await?);
-    if is_registered {
+    if seen.is_serving() {
         await_live(&clients, report).await?;
     }
     hold_signals();

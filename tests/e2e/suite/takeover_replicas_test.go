@@ -2,8 +2,11 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -13,7 +16,12 @@ const (
 	lostLateMax = renewalLateMax + 7*time.Second
 	// Time for leaders to renew after a command that has failed.
 	afterFailure = 2 * time.Second
+	// Maximum time for which nobody can write in a rollback that need not wait for a replica. One second of it is fixed.
+	killedFrozenMax = 2 * time.Second
 )
+
+// What a rollback prints about the time without writes, in ms.
+var frozenFor = regexp.MustCompile(`nobody could write for (\d+) ms`)
 
 // Names of the replicas. They are killed alternately.
 var replicaNames = []string{"replica-1", "replica-2"}
@@ -97,13 +105,18 @@ func TestTakeoverReplicaKilled(t *testing.T) {
 			if err := process.Kill(); err != nil {
 				return err
 			}
-			printed, err := outputOf(ctx, os.Getenv("E2E_ROLLBACK"))
-			if err != nil {
+			printed, rolledBack := outputOf(ctx, os.Getenv("E2E_ROLLBACK"))
+			t.Logf("%s is dead:\n%s", replica, printed)
+			restarted := command(ctx, os.Getenv("E2E_RESTART_REPLICA")+" "+replica+" KILL")
+			if err := errors.Join(rolledBack, restarted); err != nil {
 				return fmt.Errorf("%s is dead: %w", replica, err)
 			}
-			t.Logf("%s is dead:\n%s", replica, printed)
-			if err := command(ctx, os.Getenv("E2E_RESTART_REPLICA")+" "+replica+" KILL"); err != nil {
-				return err
+			found := frozenFor.FindStringSubmatch(printed)
+			if len(found) == 0 {
+				return fmt.Errorf("the rollback does not say for how long nobody could write")
+			}
+			if frozen, err := strconv.Atoi(found[1]); err != nil || time.Duration(frozen)*time.Millisecond > killedFrozenMax {
+				return fmt.Errorf("nobody could write for %s ms", found[1])
 			}
 			if err := scene.compare(ctx, before); err != nil {
 				return err
