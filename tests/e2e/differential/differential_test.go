@@ -185,7 +185,7 @@ func TestARunWithManyFlakesFails(t *testing.T) {
 	for _, c := range []struct {
 		sequences, flaky int
 		fails            bool
-	}{{1, 1, false}, {100, 2, true}, {1000, 2, false}, {1000, 3, true}} {
+	}{{1, 1, false}, {100, 2, true}, {1000, 5, false}, {1000, 6, true}} {
 		found := newReport(20)
 		for range c.sequences {
 			found.ran(24, 0)

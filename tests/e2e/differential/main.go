@@ -12,7 +12,7 @@
 //
 // The exit status is 1 if there was a difference that none of known.go, known_1_34.go and openapi.go names. A sequence
 // that differs is repeated twice. If it does not differ again, the difference is printed as one that occurred only once.
-// The exit status is also 1 if more than one sequence, and more than one in 500, differed only once.
+// The exit status is also 1 if more than one sequence, and more than one in 200, differed only once.
 //
 // No other client may change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must
 // not run meanwhile.

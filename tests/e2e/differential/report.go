@@ -75,7 +75,7 @@ func (r *report) add(sequence sequence, at int, d *difference) {
 
 // perFlake is the number of sequences of which one may differ only once. The end of a second between two answers, or a
 // cache that lags, explains few such differences. More of them may be a race in our server, which no repetition shows.
-const perFlake = 500
+const perFlake = 200
 
 // isFlaky returns whether too many sequences differed only once. One alone is never too many.
 func (r *report) isFlaky() bool { return len(r.flaky) > max(1, r.sequences/perFlake) }

@@ -11,7 +11,7 @@ import (
 )
 
 // What kube-apiserver adds to the duration of a Lease: it looks every 5 s, and gives the candidates 5 s to answer. The next
-// leader looks after 2.2 retry periods at the latest, but rarely so late. The sum is 20 s with a Lease of 8 s.
+// leader looks after about two retry periods. With a Lease of 8 s these are 8 + 5 + 5 + 2 s.
 const lookAndAskMax = 10 * time.Second
 
 // Maximum time of a hand-over by a leader that releases its Lease.

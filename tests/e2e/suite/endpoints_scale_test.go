@@ -45,8 +45,11 @@ func TestEndpointSlicesScale(t *testing.T) {
 				_ = replica.Wait()
 			}
 		}()
-		start := func(key, address, etcd string) (err error) {
-			running[key], err = startReplica(ctx, ports[key], address, etcd)
+		start := func(key, address, etcd string) error {
+			replica, err := startReplica(ctx, ports[key], address, etcd)
+			if err == nil {
+				running[key] = replica
+			}
 			return err
 		}
 		stop := func(key string, signal os.Signal) error {
@@ -169,6 +172,7 @@ type relay struct {
 	url, target string
 	listener    net.Listener
 	mutex       sync.Mutex
+	isCut       bool
 	open        []net.Conn
 }
 
@@ -187,7 +191,9 @@ func (r *relay) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.listener = listener
+	r.mutex.Lock()
+	r.isCut, r.listener = false, listener
+	r.mutex.Unlock()
 	go func() {
 		for {
 			near, err := listener.Accept()
@@ -200,6 +206,10 @@ func (r *relay) mend(ctx context.Context) error {
 				continue
 			}
 			r.mutex.Lock()
+			if r.isCut {
+				near.Close()
+				far.Close()
+			}
 			r.open = append(r.open, near, far)
 			r.mutex.Unlock()
 			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
@@ -216,9 +226,10 @@ func (r *relay) mend(ctx context.Context) error {
 
 // cut closes all connections, and refuses new ones.
 func (r *relay) cut() {
-	r.listener.Close()
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	r.isCut = true
+	r.listener.Close()
 	for _, connection := range r.open {
 		connection.Close()
 	}

@@ -279,8 +279,8 @@ func (c *cluster) takeOver(ctx context.Context) error {
 	return c.restartControllers(ctx)
 }
 
-// peers checks that every kube-apiserver forwards requests for an API that only the first one serves. It finds the first
-// one by its identity Lease.
+// peers checks that every kube-apiserver forwards requests for an API that only the first one serves. Each finds the
+// first one by the identity Lease of that one.
 func (c *cluster) peers(ctx context.Context) error {
 	for _, url := range strings.Fields(os.Getenv("E2E_SERVERS")) {
 		get := clientset(at(user("admin"), url)).CoreV1().RESTClient().Get().AbsPath("/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies")
