@@ -259,8 +259,8 @@ mod tests {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);
         let decoded = decoded.expect("a Lease");
         assert_eq!((decoded.entries, decoded.lease.metadata.owner_references.len()), (150_000, METADATA_ENTRIES_MAX));
-        let label = |n: u32| [&[0x5a, 7, 0x0a, 5][..], format!("{n:05}").as_bytes()].concat();
-        let pieces: Vec<_> = (0..90_000).flat_map(|n| metadata(&label(n % 1_000))).collect();
+        let label = |n: usize| [&[0x5a, 7, 0x0a, 5][..], format!("{n:05}").as_bytes()].concat();
+        let pieces: Vec<_> = (0..90_000).flat_map(|n| metadata(&label(n % METADATA_ENTRIES_MAX))).collect();
         let decoded = decode_lease(&body(API_VERSION, "Lease", &pieces), ApiVersion::V1).expect("a Lease");
         assert_eq!(decoded.entries, 90_000);
     }
