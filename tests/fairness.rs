@@ -249,11 +249,12 @@ fn creations_that_fill_the_quota_delay_no_renewal() {
 
 /// Patches the Lease `long` repeatedly for three seconds, with `streams` patches at a time. Returns the number of
 /// patches.
-fn patch_long(endpoint: &Endpoint, streams: usize) -> usize {
+fn patch_long(endpoint: &Endpoint, attacker: u32, streams: usize) -> usize {
     let mut client = Http2Client::open(endpoint);
     let target = lease::path(NAMESPACE, "long");
     let begun = Instant::now();
-    let mut sent = 0;
+    // Every patch changes the Lease: attackers write different values.
+    let mut sent = attacker * 1_000_000;
     let mut send = |client: &mut Http2Client| {
         sent += 1;
         let body = json!({"spec": {"leaseTransitions": sent}}).to_string();
@@ -284,11 +285,15 @@ fn attack_with_patches(kube_apiservers: u32) {
     call_as(&mut client, "mallory", "POST", &lease::collection(NAMESPACE), &long).expect_status(201, "a long Lease");
     let (times, patched) = renewals_during(&endpoint, || {
         thread::scope(|scope| {
-            let attackers = (0..kube_apiservers).map(|_| scope.spawn(|| patch_long(&endpoint, STREAMS)));
+            let attackers = (0..kube_apiservers).map(|attacker| {
+                let endpoint = &endpoint;
+                scope.spawn(move || patch_long(endpoint, attacker, STREAMS))
+            });
             let attackers: Vec<_> = attackers.collect();
             attackers.into_iter().map(|attacker| attacker.join().unwrap()).sum::<usize>()
         })
     });
+    assert!(patched >= 100, "{patched} patches are no attack");
     let what = format!("{patched} patches of a Lease with {METADATA_ENTRIES_MAX} annotations");
     let attack = format!("{what}, connections of kube-apiservers: {kube_apiservers}");
     expect_within(&attack, times, RENEW_P99_MAX * kube_apiservers);
