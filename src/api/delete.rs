@@ -24,12 +24,11 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &[u8],
         namespace: &str,
         name: &str,
     ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
-        let options = merge_delete_options(&call.query, self.delete_options(call, body)?)?;
+        let options = merge_delete_options(&call.query, self.delete_options(call)?)?;
         check_key(namespace, name)?;
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
@@ -74,7 +73,6 @@ impl Api {
         &mut self,
         table: &Table,
         call: &Call<'_>,
-        body: &[u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
         self.handover.check_collection_deletion()?;
@@ -83,7 +81,7 @@ impl Api {
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
-        let options = merge_delete_collection_options(&call.query, self.delete_options(call, body)?)?;
+        let options = merge_delete_collection_options(&call.query, self.delete_options(call)?)?;
         // kube-apiserver deletes all Leases of a list with these options. If the client sets no limit, kube-apiserver
         // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So a `resourceVersion`
         // always means the state at exactly that version, as in a list with a limit. Leases created after that version
@@ -107,7 +105,8 @@ impl Api {
     }
 
     /// Decodes the `DeleteOptions` in the body; `None` for an empty body.
-    fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<Option<DeleteOptions>, ApiError> {
+    fn delete_options(&mut self, call: &Call<'_>) -> Result<Option<DeleteOptions>, ApiError> {
+        let body = call.body;
         if body.is_empty() {
             return Ok(None);
         }

@@ -51,12 +51,11 @@ impl Api {
         table: &mut Table,
         call: &Call<'_>,
         route: &Route<'_>,
-        body: &[u8],
     ) -> Result<Reply, ApiError> {
         if let Some(until) = self.until_fresh(table, call, route)? {
             return self.reply_waiting(call, until);
         }
-        let decided = self.decide(table, call, route, body);
+        let decided = self.decide(table, call, route);
         self.confirm(call, route, decided)
     }
 

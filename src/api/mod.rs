@@ -108,10 +108,11 @@ pub struct Api {
     pub health: HealthChecks,
 }
 
-/// A request without its body.
+/// A request.
 #[derive(Debug)]
 struct Call<'r> {
     head: &'r RequestHead<'r>,
+    body: &'r [u8],
     kind: RequestKind,
     /// API version in the path of the request.
     version: ApiVersion,
@@ -315,8 +316,8 @@ impl Api {
         let mut reply = match &caller {
             Ok(caller) => {
                 let (query, warnings, features) = (Query::new(request.query), Warnings::default(), self.features);
-                let call = Call { head: request, kind, version, query, caller, features, now, retry, warnings };
-                let reply = self.check_and_decide(table, &call, &route, verb, body);
+                let call = Call { head: request, body, kind, version, query, caller, features, now, retry, warnings };
+                let reply = self.check_and_decide(table, &call, &route, verb);
                 let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
                 if let Err(error) = self.take_long_job_permit(table, &mut reply, caller) {
                     reply = Reply::Response(refusal(request, &error));
@@ -500,45 +501,38 @@ impl Api {
         call: &Call<'_>,
         route: &Route<'_>,
         verb: Option<Verb>,
-        body: &[u8],
     ) -> Result<Reply, ApiError> {
         let head = call.head;
         authorize(call.caller, head.method, head.path, route, verb)?;
         if !route.is_resource() {
-            return self.decide(table, call, route, body);
+            return self.decide(table, call, route);
         }
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
         self.handover.check_list_or_watch(call, verb)?;
         if names_version(call) || self.may_be_behind() {
-            return self.decide_when_fresh(table, call, route, body);
+            return self.decide_when_fresh(table, call, route);
         }
-        self.decide(table, call, route, body)
+        self.decide(table, call, route)
     }
 
     /// Decides a request from the current table. Then carries out the verdict.
     #[inline]
-    fn decide(
-        &mut self,
-        table: &mut Table,
-        call: &Call<'_>,
-        route: &Route<'_>,
-        body: &[u8],
-    ) -> Result<Reply, ApiError> {
+    fn decide(&mut self, table: &mut Table, call: &Call<'_>, route: &Route<'_>) -> Result<Reply, ApiError> {
         let head = call.head;
         let verdict = match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get) => return read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put | Method::Patch | Method::Delete) => {
                 match self.until_key_is_free(call, namespace, name)? {
                     Some(until) => Verdict::Wait(until),
-                    None if head.method == Method::Put => self.decide_update(table, call, body, namespace, name)?,
-                    None if head.method == Method::Patch => self.decide_patch(table, call, body, namespace, name)?,
-                    None => self.decide_delete(table, call, body, namespace, name)?,
+                    None if head.method == Method::Put => self.decide_update(table, call, namespace, name)?,
+                    None if head.method == Method::Patch => self.decide_patch(table, call, namespace, name)?,
+                    None => self.decide_delete(table, call, namespace, name)?,
                 }
             }
-            (Route::Namespace(namespace), Method::Post) => self.decide_create(table, call, body, namespace)?,
-            (route, _) => return self.reply_directly(table, call, route, body),
+            (Route::Namespace(namespace), Method::Post) => self.decide_create(table, call, namespace)?,
+            (route, _) => return self.reply_directly(table, call, route),
         };
         self.carry_out(table, call, verdict)
     }
@@ -557,13 +551,7 @@ impl Api {
     }
 
     /// Replies to a request that changes no single Lease, so that it needs no verdict.
-    fn reply_directly(
-        &mut self,
-        table: &Table,
-        call: &Call<'_>,
-        route: &Route<'_>,
-        body: &[u8],
-    ) -> Result<Reply, ApiError> {
+    fn reply_directly(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Reply, ApiError> {
         match (route, call.head.method) {
             // An empty namespace in the path means all namespaces.
             (Route::Namespace(namespace), Method::Get) if !namespace.is_empty() => {
@@ -576,7 +564,7 @@ impl Api {
             (Route::Namespace(namespace), Method::Delete) if namespace.is_empty() => {
                 Err(ApiError::BadRequest { message: NO_NAMESPACE.into() })
             }
-            (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
+            (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {
                 let (journal, handover) = (self.storage.journal(), self.handover.stats());

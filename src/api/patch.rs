@@ -27,7 +27,6 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &[u8],
         namespace: &str,
         name: &str,
     ) -> Result<Verdict, ApiError> {
@@ -37,13 +36,13 @@ impl Api {
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
         let key = (namespace, name);
         if patch_type == PatchType::Apply {
-            return self.decide_apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
+            return self.decide_apply(table, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
         // kube-apiserver checks first that the body is JSON. The body of a successful patch is always JSON. So this
         // server checks the body only if the patch fails.
-        self.decide_patch_of_json(table, body, key, call, patch_type, &write).map_err(|why| {
-            if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
+        self.decide_patch_of_json(table, key, call, patch_type, &write).map_err(|why| {
+            if is_json(call.body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
     }
 
@@ -51,13 +50,12 @@ impl Api {
     fn decide_patch_of_json(
         &mut self,
         table: &mut Table,
-        body: &[u8],
         (namespace, name): (&str, &str),
         call: &Call<'_>,
         patch_type: PatchType,
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
-        let options = write.options;
+        let (options, body) = (write.options, call.body);
         check_key(namespace, name)?;
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
         check_values(body)?;
@@ -97,12 +95,11 @@ impl Api {
     fn decide_apply(
         &mut self,
         table: &mut Table,
-        body: &[u8],
         (namespace, name): (&str, &str),
         call: &Call<'_>,
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
-        let options = write.options;
+        let (options, body) = (write.options, call.body);
         let decoded = self.decode_configuration(body, options);
         // If a body begins like JSON, kube-apiserver reports a syntax error only after the checks that follow here.
         if !begins_as_json(body) {

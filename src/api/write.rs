@@ -38,13 +38,12 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &[u8],
         namespace: &str,
     ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-        let mut lease = self.decode_lease(call, &options, body)?;
+        let mut lease = self.decode_lease(call, &options)?;
         // The server clears the system fields (such as `uid`) before `track` records the client's fields in
         // `managedFields`.
         wipe_system_fields(&mut lease.metadata);
@@ -60,16 +59,15 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &[u8],
         namespace: &str,
         name: &str,
     ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        if let Some(renewal) = self.decide_renewal(table, call, body, (namespace, name), &options, form) {
+        if let Some(renewal) = self.decide_renewal(table, call, (namespace, name), &options, form) {
             return Ok(renewal);
         }
-        let mut lease = self.decode_lease(call, &options, body)?;
+        let mut lease = self.decode_lease(call, &options)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
@@ -107,7 +105,8 @@ impl Api {
 
     /// Decodes the Lease in a body of any format. Like kube-apiserver, checks the API version of the Lease only after
     /// everything else.
-    fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &[u8]) -> Result<Lease, ApiError> {
+    fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions) -> Result<Lease, ApiError> {
+        let body = call.body;
         let decoded = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version)?,
             Format::Yaml => {

@@ -26,7 +26,6 @@ impl Api {
         &mut self,
         table: &Table,
         call: &Call<'_>,
-        body: &[u8],
         (namespace, name): (&str, &str),
         options: &WriteOptions,
         form: Form,
@@ -42,7 +41,7 @@ impl Api {
         }
         let format = body_format(call.head.content_type)?;
         let (slot, current) = table.find(namespace, name)?;
-        let renew_time = current.renew_time_in(format, body, is_renewable)?;
+        let renew_time = current.renew_time_in(format, call.body, is_renewable)?;
         // An update that does not change `renewTime` is not a renewal.
         if current.renew_time() == Some(renew_time) {
             return None;
