@@ -204,7 +204,7 @@ const NODES_COMMON: usize = 256;
 const UNREADABLE: &str = "unreadable value";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::encode_lease_into;
     use super::*;
     use crate::lease::managed_fields::ManagedFields;
@@ -215,22 +215,22 @@ mod tests {
     const FULL: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"full","namespace":"c-wire","uid":"5dfea7de-ed50-4ae2-986c-d87c7cf980f3","resourceVersion":"208","creationTimestamp":"2026-11-21T00:02:25Z","labels":{"a":"1","b":"2"},"annotations":{"empty":"","k":"v"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"blockOwnerDeletion":false}],"finalizers":["example.com/f"],"managedFields":[{"manager":"conformance","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-11-21T00:02:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:empty":{},"f:k":{}},"f:finalizers":{".":{},"v:\"example.com/f\"":{}},"f:labels":{".":{},"f:a":{},"f:b":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"u\"}":{}}},"f:spec":{"f:acquireTime":{},"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:leaseTransitions":{},"f:preferredHolder":{},"f:renewTime":{},"f:strategy":{}}}}]},"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"acquireTime":"2026-01-02T03:04:05.678901Z","renewTime":"1969-12-31T23:59:58.000001Z","leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#;
     const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;
 
-    fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
+    pub(crate) fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
         Decoder::new().decode_lease(body.as_ref(), V1)
     }
 
-    fn lease(body: &str) -> Lease {
+    pub(crate) fn lease(body: &str) -> Lease {
         decode(body).expect(body).lease
     }
 
-    fn refusal(body: impl AsRef<[u8]>) -> String {
+    pub(crate) fn refusal(body: impl AsRef<[u8]>) -> String {
         match decode(body.as_ref()) {
             Err(ApiError::BadRequest { message }) => message,
             other => panic!("{}: {other:?}", String::from_utf8_lossy(body.as_ref())),
         }
     }
 
-    fn warnings(body: &str) -> Vec<String> {
+    pub(crate) fn warnings(body: &str) -> Vec<String> {
         decode(body).expect(body).warnings.messages().map(str::to_owned).collect()
     }
 

@@ -253,29 +253,9 @@ fn read_spec(reader: &mut FieldReader, members: Members<'_, '_>, spec: &mut Leas
 
 #[cfg(test)]
 mod tests {
-    use super::super::Decoder;
+    use super::super::decode::tests::{decode, lease, refusal, warnings};
     use super::*;
-    use crate::api_error::ApiError;
     use crate::timestamp::{MicroTime, Time};
-
-    fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
-        Decoder::new().decode_lease(body.as_ref(), ApiVersion::V1)
-    }
-
-    fn lease(body: &str) -> Lease {
-        decode(body).expect(body).lease
-    }
-
-    fn refusal(body: impl AsRef<[u8]>) -> String {
-        match decode(body.as_ref()) {
-            Err(ApiError::BadRequest { message }) => message,
-            other => panic!("{}: {other:?}", String::from_utf8_lossy(body.as_ref())),
-        }
-    }
-
-    fn warnings(body: &str) -> Vec<String> {
-        decode(body).expect(body).warnings.messages().map(str::to_owned).collect()
-    }
 
     #[test]
     fn owned_metadata_is_decoded() {
