@@ -141,7 +141,7 @@ fn submit_to_journal(
     holder_change: Option<Box<HolderChange>>,
     now_ms: u64,
 ) -> Result<Written, ApiError> {
-    match journal.submit_with(table, change, holder_change, now_ms) {
+    match journal.submit(table, change, holder_change, now_ms) {
         Ok(ticket) => Ok(Written::Submitted(ticket)),
         Err(Refusal::Busy(ticket)) => Ok(Written::Busy(ticket)),
         Err(Refusal::Full) => Err(ApiError::TooManyRequests),

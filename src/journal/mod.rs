@@ -489,22 +489,13 @@ impl Journal {
         self.batches.in_flight(namespace, name)
     }
 
-    /// Submits a change that was made from the current state of `table`.
+    /// Submits a change that was made from the current state of `table`. Once the change is applied,
+    /// [`Journal::take_holder_changes`] returns `holder_change`.
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
     #[inline]
-    pub fn submit(&mut self, table: &Table, change: Change, now_ms: u64) -> Result<Ticket, Refusal> {
-        self.submit_with(table, change, None, now_ms)
-    }
-
-    /// Submits a change like [`Journal::submit`]. Once the change is applied, [`Journal::take_holder_changes`] returns
-    /// `holder_change`.
-    ///
-    /// # Errors
-    /// [`Refusal`]; the change is dropped.
-    #[inline]
-    pub fn submit_with(
+    pub fn submit(
         &mut self,
         table: &Table,
         change: Change,

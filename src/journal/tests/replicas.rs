@@ -36,7 +36,7 @@ impl Replica {
     }
 
     fn submit(&mut self, change: Change) -> Ticket {
-        self.journal.submit(&self.table, change, self.now_ms).expect("taken")
+        self.journal.submit(&self.table, change, None, self.now_ms).expect("taken")
     }
 
     fn try_turn(&mut self) -> Result<(), EngineError> {

@@ -50,7 +50,7 @@ impl Rig {
         let journal = Journal::new(Box::new(CallPort::new(worker)), config, writer);
         let table = Table::new(ResourceVersion(1), window, usize::MAX);
         let mut rig = Self { table, journal, store: store.clone(), now_ms: 0, window };
-        assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Loading));
+        assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), None, 0).map(|_| ()), Err(Refusal::Loading));
         let mut calls = 0;
         while rig.journal.is_loading() {
             // Small steps interrupt the loading at every kind of place.
@@ -69,7 +69,7 @@ impl Rig {
     }
 
     pub(super) fn submit(&mut self, change: Change) -> Ticket {
-        self.journal.submit(&self.table, change, self.now_ms).expect("taken")
+        self.journal.submit(&self.table, change, None, self.now_ms).expect("taken")
     }
 
     /// Handles the worker's events, and sends the waiting changes.

@@ -29,7 +29,7 @@ fn a_worker_on_its_thread_wakes_the_loop() {
         journal.advance(&mut table, 0, 10).expect("fine");
         if !journal.is_loading() && tickets.len() < 50 {
             let name = tickets.len().to_string();
-            tickets.push(journal.submit(&table, create("n", &name), 0).expect("taken"));
+            tickets.push(journal.submit(&table, create("n", &name), None, 0).expect("taken"));
         }
         journal.end_turn(&table, 0);
     }

@@ -121,7 +121,10 @@ fn a_batch_is_no_longer_than_it_may_be() {
 fn a_second_change_of_a_key_in_flight_is_refused() {
     let mut rig = rig();
     let first = rig.submit(create("n", "a"));
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Busy(first.number())));
+    assert_eq!(
+        rig.journal.submit(&rig.table, create("n", "a"), None, 0).map(|_| ()),
+        Err(Refusal::Busy(first.number()))
+    );
     rig.settle();
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
@@ -157,16 +160,16 @@ fn too_many_changes_are_refused_until_some_are_settled() {
     for n in 0..3 {
         drop(rig.submit(create("n", &format!("{n}"))));
     }
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), 0).map(|_| ()), Err(Refusal::Full));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), None, 0).map(|_| ()), Err(Refusal::Full));
     rig.journal.end_turn(&rig.table, 1);
-    assert!(rig.journal.submit(&rig.table, create("n", "x"), 0).is_ok());
+    assert!(rig.journal.submit(&rig.table, create("n", "x"), None, 0).is_ok());
     rig.settle();
     let limits = Limits { waiting_bytes_max: 1_000, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
     let mut long = lease("n", "long");
     long.spec.holder_identity = Some("x".repeat(2_000).into());
     drop(rig.submit(Change::Create(Box::new(long))));
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), 0).map(|_| ()), Err(Refusal::Full));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), None, 0).map(|_| ()), Err(Refusal::Full));
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn without_room_changes_fail_and_later_ones_work_again() {
     assert_eq!((rig.dump(), rig.journal.settled(), rig.journal.reserved("n").bytes), (before, 4, 0));
     assert!(rig.journal.in_flight("n", "b").is_none() && !rig.journal.is_writable());
     assert_eq!(rig.journal.stats().storage_errors, 1);
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), rig.now_ms).map(|_| ()), Err(Refusal::NoSpace));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), None, rig.now_ms).map(|_| ()), Err(Refusal::NoSpace));
     let due_ms = rig.journal.due_ms().expect("it tries again");
     assert!((900..=1_000).contains(&(due_ms - rig.now_ms)), "{due_ms} at {}", rig.now_ms);
     rig.now_ms = due_ms;
@@ -247,7 +250,7 @@ fn an_error_of_the_store_ends_the_journal() {
     let error = rig.journal.advance(&mut rig.table, 2, 100).expect_err("fatal");
     assert!(matches!(error, EngineError::Io { .. }));
     assert!(matches!(ticket.take(), Outcome::Pending) && rig.table.is_empty());
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), 3).map(|_| ()), Err(Refusal::Stopped));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), None, 3).map(|_| ()), Err(Refusal::Stopped));
     assert!(!rig.journal.has_work() && rig.journal.due_ms().is_none() && !rig.journal.is_writable());
 }
 
@@ -256,7 +259,7 @@ fn a_stopped_journal_ends_what_is_in_flight() {
     let mut rig = rig();
     let ticket = rig.submit(create("n", "a"));
     rig.journal.stop();
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), 0).map(|_| ()), Err(Refusal::Stopped));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), None, 0).map(|_| ()), Err(Refusal::Stopped));
     rig.settle();
     assert!(matches!(ticket.take(), Outcome::Applied(_)) && rig.journal.is_idle());
 }
