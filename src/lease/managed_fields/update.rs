@@ -178,17 +178,17 @@ pub fn settle_times(live: &Lease, new: &mut Lease) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::FieldsV1;
     use super::*;
     use crate::lease::{LeaseSpec, OwnerReference};
     use crate::timestamp::MicroTime;
 
-    fn by(manager: &str, now: i64) -> Writer<'_> {
+    pub(crate) fn by(manager: &str, now: i64) -> Writer<'_> {
         Writer { manager, api_version: API_VERSION, now: Time(now) }
     }
 
-    fn shown(lease: &Lease) -> Vec<String> {
+    pub(crate) fn shown(lease: &Lease) -> Vec<String> {
         let entries = lease.metadata.managed_fields.entries().iter();
         entries
             .map(|e| {

@@ -2,14 +2,11 @@
 
 use super::*;
 use crate::codec::json::encode_lease_into;
+use crate::lease::managed_fields::update::tests::{by, shown};
 use crate::lease::managed_fields::{FieldsV1, ManagedFieldsEntry, Subresource};
 use crate::resource::API_VERSION;
-use crate::timestamp::{MicroTime, Time};
+use crate::timestamp::MicroTime;
 use std::collections::{BTreeMap, BTreeSet};
-
-fn by(manager: &str, now: i64) -> Writer<'_> {
-    Writer { manager, api_version: API_VERSION, now: Time(now) }
-}
 
 fn config(metadata: &Value, spec: &Value) -> Value {
     let mut config = json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec});
@@ -39,16 +36,6 @@ fn updated(live: &Lease, manager: &str, change: impl FnOnce(&mut Lease)) -> Leas
     change(&mut new);
     track(Some(live), &mut new, &by(manager, 50));
     new
-}
-
-fn shown(lease: &Lease) -> Vec<String> {
-    let entries = lease.metadata.managed_fields.entries().iter();
-    entries
-        .map(|e| {
-            let time = e.time.map_or(-1, |time| time.0);
-            format!("{} {} {time} {}", e.manager, e.operation.as_str(), e.fields.as_json())
-        })
-        .collect()
 }
 
 fn message(result: Result<Lease, ApiError>) -> (u16, String) {
