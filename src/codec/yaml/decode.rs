@@ -267,7 +267,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
 
 /// A scalar with its type. Any scalar but text also has its value here.
 #[derive(Clone, Debug, PartialEq)]
-enum Scalar {
+pub(super) enum Scalar {
     Bool(bool),
     Float(f64),
     Integer(i64),
@@ -356,7 +356,7 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, 
 }
 
 /// Returns the type of a plain scalar, as go-yaml v2 determines it.
-fn resolve_plain(text: &str) -> Scalar {
+pub(super) fn resolve_plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
         "<<" => return Scalar::Merge,

@@ -2,6 +2,8 @@
 //! style is plain if a parser would read the plain text as the same string. The style is quoted if a parser would read
 //! the plain text as another value.
 
+use super::decode::{Scalar, resolve_plain};
+
 /// YAML style of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -306,74 +308,13 @@ impl Writer<'_> {
 /// Whether parsers read the plain `text` as a string: go-yaml under YAML 1.1, and also other parsers that read numbers
 /// in base 60.
 fn reads_as_string(text: &str) -> bool {
-    let Some(first) = text.bytes().next() else { return false };
-    let is_other = match first {
-        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => is_word(text),
-        b'.' => is_dotted_word(text) || is_float(text),
-        b'0'..=b'9' | b'+' | b'-' => {
-            let plain = text.replace('_', "");
-            text.strip_prefix(['+', '-']).is_some_and(|rest| matches!(rest, ".inf" | ".Inf" | ".INF"))
-                || is_timestamp(text)
-                || is_integer(&plain)
-                || is_float(&plain)
-                || is_base_60(text)
-        }
-        _ => false,
+    let is_text = match resolve_plain(text) {
+        Scalar::Text | Scalar::Merge => true,
+        // go-yaml accepts no underscore in a number that begins with a point.
+        Scalar::Float(_) => text.starts_with('.') && text.contains('_'),
+        Scalar::Bool(_) | Scalar::Integer(_) | Scalar::Null | Scalar::Unsigned(_) => false,
     };
-    !is_other
-}
-
-/// Whether a text is one of YAML's words for a boolean or null: in lower case, in upper case, or capitalized.
-fn is_word(text: &str) -> bool {
-    const WORDS: [&str; 9] = ["y", "yes", "true", "on", "n", "no", "false", "off", "null"];
-    let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
-    let is_cased = is_lower(text.get(1..).unwrap_or_default()) || text.bytes().all(|byte| byte.is_ascii_uppercase());
-    text == "~" || is_cased && WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
-}
-
-fn is_dotted_word(text: &str) -> bool {
-    matches!(text, ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF")
-}
-
-/// Whether Go's `strconv.ParseInt` or `ParseUint`, with base 0, accepts a text.
-fn is_integer(text: &str) -> bool {
-    let (is_signed, rest) = match text.strip_prefix(['+', '-']) {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let (radix, digits) = match rest.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (16, &rest[2..]),
-        [b'0', b'b' | b'B', ..] => (2, &rest[2..]),
-        [b'0', b'o' | b'O', ..] => (8, &rest[2..]),
-        [b'0', _, ..] => (8, &rest[1..]),
-        _ => (10, rest),
-    };
-    if digits.is_empty() || !digits.bytes().all(|digit| char::from(digit).is_digit(radix)) {
-        return false;
-    }
-    let magnitude = u64::from_str_radix(digits, radix);
-    let limit = match (is_signed, text.starts_with('-')) {
-        (false, _) => u64::MAX,
-        (true, true) => i64::MIN.unsigned_abs(),
-        (true, false) => i64::MAX.unsigned_abs(),
-    };
-    magnitude.is_ok_and(|n| n <= limit)
-}
-
-/// Whether a text is a finite float: an optional sign, digits with an optional point, and an optional exponent.
-fn is_float(text: &str) -> bool {
-    let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
-        None => (rest, None),
-    };
-    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    are_digits(whole)
-        && are_digits(fraction)
-        && !(whole.is_empty() && fraction.is_empty())
-        && exponent.is_none_or(|exponent| !exponent.is_empty() && are_digits(exponent))
-        && text.parse::<f64>().is_ok_and(f64::is_finite)
+    is_text && !is_timestamp(text) && !is_base_60(text)
 }
 
 /// Whether a text is a number in base 60, such as `1:30:00`.
