@@ -317,7 +317,7 @@ fn front_proxies_that_send_nonsense_fill_no_log() {
         ("requestheader-client-ca-file", "proxy.crt"),
     ];
     let flags = files.map(|(flag, file)| format!("--{flag}={}", path(file).display()));
-    let process = Process::start(&flags.each_ref().map(String::as_str), 256);
+    let mut process = Process::start(&flags.each_ref().map(String::as_str), 256);
     let endpoint = Endpoint { address: process.secure_address(), tls: Some(proxies.client_config(PROXY, &[])) };
     for _ in 0..30 {
         let mut frames = Frames::open(&endpoint);
@@ -326,6 +326,9 @@ fn front_proxies_that_send_nonsense_fill_no_log() {
         frames.recv_goaway();
     }
     assert!(process.answers());
+    // Another thread writes the log, and it has written every line when the process ends.
+    process.signal("TERM");
+    process.wait();
     let lines = process.log().lines().filter(|line| line.contains("the front proxy's HTTP/2 connection ends")).count();
     assert_eq!(lines, 1, "{}", process.log());
 }
