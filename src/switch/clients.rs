@@ -17,11 +17,14 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::cell::Cell;
 use std::time::Duration;
+use tokio::time::timeout;
 use tonic::codegen::http::Request;
 
 /// Maximum time for a connection to be established (`CONNECT_MAX`), and for a response to arrive (`ANSWER_MAX`).
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Maximum time until a replica answers a read. Then the command asks the next replica.
+const READ_MAX: Duration = Duration::from_secs(1);
 /// Selector of the EndpointSlices of the Service `kubernetes`. These slices contain the addresses of all
 /// kube-apiservers.
 const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
@@ -149,6 +152,15 @@ impl Server {
         let response = self.client.send(request).await.map_err(|error| self.failed(&error))?;
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         parse_date(date.unwrap_or_default()).map_err(|error| failed(&self.url, error))
+    }
+
+    /// Awaits the answer to a read, for [`READ_MAX`] at most.
+    ///
+    /// # Errors
+    /// If the server does not respond in time, or responds with an error.
+    pub(super) async fn read<T>(&self, read: impl Future<Output = kube::Result<T>>) -> Result<T, SwitchError> {
+        let answer = timeout(READ_MAX, read).await.map_err(|_| self.silent())?;
+        answer.map_err(|error| self.failed(&error))
     }
 
     /// Returns the error for a server that does not respond.

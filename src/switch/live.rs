@@ -13,13 +13,11 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// Maximum time of the wait. A live replica renews its identity Lease each second. The other replicas delete the
 /// identity Lease of a dead replica after 6 to 7 s.
 const LIVE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time until a replica returns the identity Leases. Then the command asks the next replica.
-const LIST_MAX: Duration = Duration::from_secs(1);
 
 /// The identity Leases at the beginning of the wait: the `renewTime` of each, by its name.
 type Renewals = BTreeMap<String, Option<MicroTime>>;
@@ -70,13 +68,8 @@ fn renewed(lease: &Lease) -> Option<&MicroTime> {
 /// Returns the identity Leases of the replicas, from the first replica that responds.
 async fn identities(clients: &Clients) -> Result<Vec<Lease>, SwitchError> {
     let of_replicas = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    clients
-        .first_answer(async |replica| {
-            let leases = replica.leases();
-            let found = timeout(LIST_MAX, leases.list(&of_replicas)).await.map_err(|_| replica.silent())?;
-            Ok(found.map_err(|error| replica.failed(&error))?.items)
-        })
-        .await
+    let found = clients.first_answer(async |replica| replica.read(replica.leases().list(&of_replicas)).await).await?;
+    Ok(found.items)
 }
 
 #[cfg(test)]
@@ -88,7 +81,7 @@ mod tests {
         let renewed = format!("2026-01-01T00:00:{second:02}.000000Z");
         serde_json::from_value(json!({
             "metadata": {"name": name},
-            "spec": {"leaseDurationSeconds": 6, "renewTime": renewed},
+            "spec": {"renewTime": renewed},
         }))
         .expect("a Lease")
     }

@@ -13,15 +13,13 @@ use kube::api::{ObjectMeta, PostParams};
 use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 /// Time for which a command repeats a request that no replica accepts.
 const INSIST_MAX: Duration = Duration::from_secs(10);
 /// Time for which the command waits for the end of a copy before it looks for a new message.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Maximum time until a replica returns the Lease of the hand-over. Then the command asks the next replica.
-const SEEN_MAX: Duration = Duration::from_secs(1);
 
 /// The state of the hand-over, as a command reads it from the Lease of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,9 +56,7 @@ impl Handover {
     /// # Errors
     /// If the replica does not respond, or refuses the request.
     async fn at(replica: &Server) -> Result<Self, SwitchError> {
-        let leases = replica.leases();
-        let found = timeout(SEEN_MAX, leases.get_opt(NAME)).await.map_err(|_| replica.silent())?;
-        Ok(Self::of(found.map_err(|error| replica.failed(&error))?.as_ref()))
+        Ok(Self::of(replica.read(replica.leases().get_opt(NAME)).await?.as_ref()))
     }
 
     /// Reads the state of the hand-over from a replica that responds.
@@ -146,8 +142,7 @@ async fn put(
     let leases = replica.leases();
     let parameters = PostParams::default();
     loop {
-        let found = timeout(SEEN_MAX, leases.get_opt(NAME)).await.map_err(|_| replica.silent())?;
-        let found = found.map_err(|error| replica.failed(&error))?;
+        let found = replica.read(leases.get_opt(NAME)).await?;
         let seen = Handover::of(found.as_ref());
         // The Lease already contains this request: another replica has written it, but has not answered in time.
         if seen.asked == id {
