@@ -4,7 +4,7 @@ use crate::codec::json::Decoder;
 use crate::codec::protobuf;
 use crate::handover::StoredLease;
 use crate::lease::Lease;
-use crate::limits::METADATA_ENTRIES_MAX;
+use crate::lease::validation::validate_entry_count;
 use crate::resource::ApiVersion;
 use crate::table::Table;
 use crate::table::change::Change;
@@ -29,11 +29,8 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
         false => decoder.decode_lease(value, ApiVersion::V1),
     };
     let decoded = decoded.map_err(|error| format!("{}: {}", stored.key, error.status().message))?;
-    if decoded.entries > METADATA_ENTRIES_MAX {
-        let (key, count) = (&stored.key, decoded.entries);
-        return Err(format!(
-            "{key} has {count} labels, annotations, owners and finalizers, above {METADATA_ENTRIES_MAX}"
-        ));
+    if let Some(complaint) = validate_entry_count(decoded.entries).first() {
+        return Err(format!("{}: {}: {}", stored.key, complaint.field, complaint.body()));
     }
     let mut lease = decoded.lease;
     lease.metadata.resource_version = format_compact!("{}", stored.revision);
@@ -80,6 +77,7 @@ pub(super) fn gone(table: &Table, key: &str) -> Option<Change> {
 mod tests {
     use super::*;
     use crate::codec::protobuf::encode_lease_into;
+    use crate::limits::METADATA_ENTRIES_MAX;
     use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::MicroTime;
 
