@@ -172,17 +172,11 @@ func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, e
 		if err != nil {
 			return err
 		}
-		return hasReady(node, want)
-	}
-}
-
-func hasReady(node *corev1.Node, want corev1.ConditionStatus) error {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady && condition.Status == want {
-			return nil
+		if readiness(node) != want {
+			return fmt.Errorf("Ready is not %s: %v", want, node.Status.Conditions)
 		}
+		return nil
 	}
-	return fmt.Errorf("Ready is not %s: %v", want, node.Status.Conditions)
 }
 
 // A Lease cannot be created in a namespace that does not exist or is being deleted.

@@ -3,13 +3,11 @@ package suite
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -23,42 +21,37 @@ func TestEndpointSlicesScale(t *testing.T) {
 		t.Skip("tests/e2e/run runs this test over etcd, after the suite")
 	}
 	const one, two, three, four, five, six = "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6"
+	const relay = "relay"
 	check(t, 3*time.Minute, func(ctx context.Context) error {
-		if err := eventually(ctx, soon, endpointsAre(one, two)); err != nil {
-			return err
-		}
-		relay, err := newRelay(ctx, flagOf("replica-2", "--etcd-servers="))
-		if err != nil {
-			return err
-		}
-		defer relay.cut()
 		ports := map[string]string{}
-		for _, address := range []string{three, four, five} {
-			if ports[address], err = freePort(); err != nil {
+		for _, name := range []string{relay, three, four, five} {
+			port, err := freePort()
+			if err != nil {
 				return err
 			}
+			ports[name] = port
 		}
 		running := map[string]*exec.Cmd{}
 		defer func() {
-			for _, replica := range running {
-				_ = replica.Process.Kill()
-				_ = replica.Wait()
+			for _, process := range running {
+				_ = process.Process.Kill()
+				_ = process.Wait()
 			}
 		}()
-		start := func(key, address, etcd string) error {
-			replica, err := startReplica(ctx, ports[key], address, etcd)
+		launch := func(name string, line []string) error {
+			process, err := launched(ctx, name, line)
 			if err == nil {
-				running[key] = replica
+				running[name] = process
 			}
 			return err
 		}
-		stop := func(key string, signal os.Signal) error {
-			replica := running[key]
-			delete(running, key)
-			if err := replica.Process.Signal(signal); err != nil {
+		stop := func(name string, signal os.Signal) error {
+			process := running[name]
+			delete(running, name)
+			if err := process.Process.Signal(signal); err != nil {
 				return err
 			}
-			_ = replica.Wait()
+			_ = process.Wait()
 			return nil
 		}
 		within := func(what string, limit time.Duration, want ...string) error {
@@ -69,17 +62,26 @@ func TestEndpointSlicesScale(t *testing.T) {
 			t.Logf("%s: the slices are right after %s", what, time.Since(began).Round(10*time.Millisecond))
 			return nil
 		}
+		if err := within("at first", soon, one, two); err != nil {
+			return err
+		}
 
-		if err := start(three, three, ""); err != nil {
+		if err := launch(three, replicaLine(ports[three], three)); err != nil {
 			return err
 		}
 		if err := within("a third replica starts", soon, one, two, three); err != nil {
 			return err
 		}
-		if err := start(four, four, relay.url); err != nil {
+		// The balancer forwards connections to etcd. Its end cuts them.
+		relayLine := []string{filepath.Join(os.Getenv("E2E_CACHE"), "bin", "balancer"), os.DevNull,
+			"127.0.0.1:" + ports[relay], "127.0.0.1:" + os.Getenv("E2E_PORT_BASE")}
+		if err := launch(relay, relayLine); err != nil {
 			return err
 		}
-		if err := start(five, five, ""); err != nil {
+		if err := launch(four, replicaLine(ports[four], four, "--etcd-servers=http://127.0.0.1:"+ports[relay])); err != nil {
+			return err
+		}
+		if err := launch(five, replicaLine(ports[five], five)); err != nil {
 			return err
 		}
 		if err := within("two more replicas start", soon, one, two, three, four, five); err != nil {
@@ -89,18 +91,20 @@ func TestEndpointSlicesScale(t *testing.T) {
 		if err := stop(three, os.Kill); err != nil {
 			return err
 		}
-		if err := start(three, six, ""); err != nil {
+		if err := launch(three, replicaLine(ports[three], six)); err != nil {
 			return err
 		}
 		if err := within("the third replica starts again with another address", soon, one, two, four, five, six); err != nil {
 			return err
 		}
 
-		relay.cut()
+		if err := stop(relay, os.Kill); err != nil {
+			return err
+		}
 		if err := within("a replica is cut off from etcd", identityWithin+identitySlack, one, two, five, six); err != nil {
 			return err
 		}
-		if err := relay.mend(ctx); err != nil {
+		if err := launch(relay, relayLine); err != nil {
 			return err
 		}
 		// The replica connects to etcd again after a pause, and becomes ready when it has the journal.
@@ -108,8 +112,8 @@ func TestEndpointSlicesScale(t *testing.T) {
 			return err
 		}
 
-		for _, key := range []string{three, four} {
-			if err := stop(key, os.Kill); err != nil {
+		for _, name := range []string{three, four} {
+			if err := stop(name, os.Kill); err != nil {
 				return err
 			}
 		}
@@ -120,118 +124,29 @@ func TestEndpointSlicesScale(t *testing.T) {
 	})
 }
 
-// commandLine returns the command line of a process of controlplane/lib.sh.
-func commandLine(name string) []string {
-	text, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "run", name+".cmd"))
+// replicaLine returns the command line of a replica: that of replica-2 with these flags instead of its own.
+func replicaLine(port, address string, more ...string) []string {
+	text, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "run", "replica-2.cmd"))
 	if err != nil {
 		panic(err)
 	}
-	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	line := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	flags := append(more, "--secure-port="+port, "--advertise-address="+address, "--node-name=machine-"+address[len("192.0.2."):])
+	for _, flag := range flags {
+		name, _, _ := strings.Cut(flag, "=")
+		line = slices.DeleteFunc(line, func(own string) bool { return strings.HasPrefix(own, name+"=") })
+	}
+	return append(line, flags...)
 }
 
-// flagOf returns the value of a flag of a process.
-func flagOf(name, flag string) string {
-	for _, argument := range commandLine(name) {
-		if value, found := strings.CutPrefix(argument, flag); found {
-			return value
-		}
-	}
-	return ""
-}
-
-// startReplica starts a replica with the flags of replica-2, apart from these. An empty `etcd` keeps the URL of etcd.
-func startReplica(ctx context.Context, port, address, etcd string) (*exec.Cmd, error) {
-	flags := map[string]string{
-		"--secure-port=":       port,
-		"--advertise-address=": address,
-		"--node-name=":         "machine-" + address[len("192.0.2."):],
-	}
-	if etcd != "" {
-		flags["--etcd-servers="] = etcd
-	}
-	line := commandLine("replica-2")
-	for number, argument := range line {
-		for flag, value := range flags {
-			if strings.HasPrefix(argument, flag) {
-				line[number] = flag + value
-			}
-		}
-	}
-	log, err := os.OpenFile(filepath.Join(os.Getenv("E2E_STATE"), "log", "replica-"+address+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+// launched starts a process whose output goes to a log of its name.
+func launched(ctx context.Context, name string, line []string) (*exec.Cmd, error) {
+	log, err := os.OpenFile(filepath.Join(os.Getenv("E2E_STATE"), "log", "scale-"+name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	replica := exec.CommandContext(ctx, line[0], line[1:]...)
-	replica.Stdout, replica.Stderr = log, log
-	return replica, replica.Start()
-}
-
-// relay forwards connections to etcd, until it is cut.
-type relay struct {
-	url, target string
-	listener    net.Listener
-	mutex       sync.Mutex
-	isCut       bool
-	open        []net.Conn
-}
-
-func newRelay(ctx context.Context, etcd string) (*relay, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	r := &relay{url: fmt.Sprintf("http://127.0.0.1:%s", port), target: strings.TrimPrefix(etcd, "http://")}
-	return r, r.mend(ctx)
-}
-
-// mend accepts connections again.
-func (r *relay) mend(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", strings.TrimPrefix(r.url, "http://"))
-	if err != nil {
-		return err
-	}
-	r.mutex.Lock()
-	r.isCut, r.listener = false, listener
-	r.mutex.Unlock()
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", r.target)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			r.mutex.Lock()
-			if r.isCut {
-				near.Close()
-				far.Close()
-			}
-			r.open = append(r.open, near, far)
-			r.mutex.Unlock()
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-				go func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					pair[0].Close()
-					pair[1].Close()
-				}()
-			}
-		}
-	}()
-	return nil
-}
-
-// cut closes all connections, and refuses new ones.
-func (r *relay) cut() {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	r.isCut = true
-	r.listener.Close()
-	for _, connection := range r.open {
-		connection.Close()
-	}
-	r.open = nil
+	process := exec.CommandContext(ctx, line[0], line[1:]...)
+	process.Stdout, process.Stderr = log, log
+	return process, process.Start()
 }

@@ -18,7 +18,6 @@ import (
 
 const (
 	kubeletsEach = 10
-	replicaDies  = "a replica that dies"
 	// kubelet's timeout of a renewal.
 	kubeletTimeout = 10 * time.Second
 	// Maximum delay of a renewal through a kube-apiserver whose node works, and during a switch, which may hold writes back
@@ -54,20 +53,20 @@ func TestNodes(t *testing.T) {
 		t.Logf("the etcd of node %d leads", n.lost+1)
 		nodes, lost := os.Getenv("E2E_NODES"), fmt.Sprint(n.lost+1)
 		// kube-apiserver stays at the replica to which it has moved. Only after a restart it uses that of its node again.
-		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, false}
+		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, otherNodeLate, false}
 		for _, step := range []nodeStep{
-			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), isHarmless: true},
+			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), lateMax: switchedLate, isHarmless: true},
 			// A stopped kubelet neither starts the container again nor kills it, as on a node without memory.
-			{replicaDies, nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " KILL", 30 * time.Second, nodes + " signal kubelet-" + lost + " CONT", false},
+			{"a replica that dies", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " KILL", 30 * time.Second, nodes + " signal kubelet-" + lost + " CONT", otherReplicaLate, false},
 			restarted,
-			{"a replica that hangs", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT kubelet-" + lost + " CONT", false},
+			{"a replica that hangs", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT kubelet-" + lost + " CONT", otherNodeLate, false},
 			restarted,
 			// A kube-proxy follows the slices again up to 15 s after a restart of its kube-apiserver.
-			{what: "a pause", begin: "sleep 15", isHarmless: true},
-			{"a restart of the replica with SIGTERM", nodes + " signal replica-" + lost + " TERM", 20 * time.Second, nodes + " start replica-" + lost, true},
-			{"a loss of all packets", nodes + " cut " + lost, nodeAway, nodes + " mend " + lost, false},
-			{"a kill of all processes", nodes + " kill " + lost, 20 * time.Second, nodes + " start " + lost, false},
-			{what: "the rollback", begin: os.Getenv("E2E_ROLLBACK"), isHarmless: true},
+			{what: "a pause", begin: "sleep 15", lateMax: switchedLate, isHarmless: true},
+			{"a restart of the replica with SIGTERM", nodes + " signal replica-" + lost + " TERM", 20 * time.Second, nodes + " start replica-" + lost, otherNodeLate, true},
+			{"a loss of all packets", nodes + " cut " + lost, nodeAway, nodes + " mend " + lost, otherNodeLate, false},
+			{"a kill of all processes", nodes + " kill " + lost, 20 * time.Second, nodes + " start " + lost, otherNodeLate, false},
+			{what: "the rollback", begin: os.Getenv("E2E_ROLLBACK"), lateMax: switchedLate, isHarmless: true},
 		} {
 			if err := n.take(ctx, step); err != nil {
 				return fmt.Errorf("%s: %w", step.what, err)
@@ -84,7 +83,9 @@ type nodeStep struct {
 	lasts time.Duration
 	// Command that ends it, if there is one.
 	end string
-	// Whether renewals through the node must not be late either.
+	// Maximum delay of a renewal through another node.
+	lateMax time.Duration
+	// Whether the maximum also applies to renewals through the node.
 	isHarmless bool
 }
 
@@ -220,14 +221,7 @@ func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
 		}
 		by := seen.late(n.prefix(server), time.Now())
 		late = append(late, by.Round(time.Millisecond).String())
-		limit := otherNodeLate
-		if step.end == "" {
-			limit = switchedLate
-		}
-		if step.what == replicaDies {
-			limit = otherReplicaLate
-		}
-		if by > limit && (server != n.lost || step.isHarmless) {
+		if by > step.lateMax && (server != n.lost || step.isHarmless) {
 			return fmt.Errorf("a renewal through node %d was %s late", server+1, by)
 		}
 	}

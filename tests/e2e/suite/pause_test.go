@@ -88,7 +88,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		if err := command(ctx, os.Getenv(other)); err != nil {
 			return err
 		}
-		s.silence(0)
+		s.kubelets[0].stop()
 		time.Sleep(grace + 3*lookMax)
 		if err := s.complaint(); err != nil {
 			return fmt.Errorf("in the pause: %w", err)
@@ -99,7 +99,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		if err := command(ctx, os.Getenv(p.begin)); err != nil {
 			return err
 		}
-		s.silence(0)
+		s.kubelets[0].stop()
 		time.Sleep(length)
 		if err := s.complaint(); err != nil {
 			return fmt.Errorf("in the pause: %w", err)
@@ -137,7 +137,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		time.Sleep(time.Second)
 		_ = s.complaint()
 	}
-	s.silence(1)
+	s.kubelets[1].stop()
 	time.Sleep(time.Until(switched.Add(unrestarted)))
 	t.Logf("before the restart, since the switch: %s", marks.since(switched))
 	if err := s.complaint(); err != nil {

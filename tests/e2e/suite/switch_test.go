@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,8 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -162,48 +159,27 @@ func deletesIdentity(ctx context.Context) error {
 // refusesBundle checks that kube-apiserver's probe verifies our certificate. With the certificate of another authority in
 // the APIService, it is unavailable.
 func refusesBundle(ctx context.Context) error {
-	state := os.Getenv("E2E_STATE")
-	foreign, err := os.ReadFile(filepath.Join(state, "pki", "front-proxy-ca.crt"))
+	foreign, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "pki", "front-proxy-ca.crt"))
 	if err != nil {
 		return err
 	}
-	path := "/apis/apiregistration.k8s.io/v1/apiservices/v1.coordination.k8s.io"
-	services := admin().CoreV1().RESTClient()
-	read := func(ctx context.Context) (service unstructured.Unstructured, err error) {
-		text, err := services.Get().AbsPath(path).DoRaw(ctx)
-		if err == nil {
-			err = service.UnmarshalJSON(text)
-		}
-		return service, err
-	}
-	before, err := read(ctx)
+	const service = "apiservice/v1.coordination.k8s.io"
+	admin := kubectl{metav1.NamespaceSystem}
+	bundle, err := admin.run(ctx, "", "get", service, "-o", "jsonpath={.spec.caBundle}")
 	if err != nil {
 		return err
 	}
-	bundle, _, _ := unstructured.NestedString(before.Object, "spec", "caBundle")
 	// The probe runs every 30 s, and at once after a change.
 	turn := func(bundle, reason, message string) error {
-		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": bundle}})
-		if err != nil {
-			return err
-		}
-		if err := services.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error(); err != nil {
+		if _, err := admin.run(ctx, "", "patch", service, "--type=merge", "-p", `{"spec":{"caBundle":"`+bundle+`"}}`); err != nil {
 			return err
 		}
 		return eventually(ctx, 35*time.Second, func(ctx context.Context) error {
-			now, err := read(ctx)
-			if err != nil {
-				return err
+			said, err := admin.run(ctx, "", "get", service, "-o", `jsonpath={range .status.conditions[?(@.type=="Available")]}{.reason}: {.message}{end}`)
+			if err == nil && !(strings.HasPrefix(said, reason+": ") && strings.Contains(said, message)) {
+				err = fmt.Errorf("want reason %s with %q, got %q", reason, message, said)
 			}
-			conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
-			for _, condition := range conditions {
-				c, _ := condition.(map[string]any)
-				said, _ := c["message"].(string)
-				if c["type"] == "Available" && c["reason"] == reason && strings.Contains(said, message) {
-					return nil
-				}
-			}
-			return fmt.Errorf("want reason %s with %q, got %v", reason, message, conditions)
+			return err
 		})
 	}
 	if err := turn(base64.StdEncoding.EncodeToString(foreign), "FailedDiscoveryCheck", "x509: certificate signed by unknown authority"); err != nil {

@@ -146,9 +146,8 @@ type scene struct {
 	old       watch.Interface
 	// Informers from before and after the takeover.
 	informers []informersOf
-	// Functions that end the kubelet of a node, to make the node silent, and the nodes that are silent.
-	stopKubelet []context.CancelFunc
-	isSilent    []atomic.Bool
+	// The kubelet of each node. Without it the node is silent.
+	kubelets []kubelet
 	// A failure to read a node is no complaint while this is set.
 	isUnreadable atomic.Bool
 
@@ -158,6 +157,12 @@ type scene struct {
 	stop   context.CancelFunc
 	mutex  sync.Mutex
 	errors []error
+}
+
+// kubelet is the context of a node's kubelet, and the function that ends it.
+type kubelet struct {
+	alive context.Context
+	stop  context.CancelFunc
 }
 
 // number returns the number in an environment variable, or a default.
@@ -222,26 +227,24 @@ func (s *scene) beginNodes(ctx context.Context) error {
 		if err := report(ctx, object); err != nil {
 			return err
 		}
-		kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
+		renewer := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
 			name, corev1.NamespaceNodeLease, nil)
 		alive, cancel := context.WithCancel(ctx)
-		s.stopKubelet = append(s.stopKubelet, cancel)
-		s.begin(func() { defer cancel(); kubelet.Run(alive) })
+		s.kubelets = append(s.kubelets, kubelet{alive, cancel})
+		s.begin(func() { defer cancel(); renewer.Run(alive) })
 	}
-	s.isSilent = make([]atomic.Bool, count)
 	s.beats = newRenewals()
 	s.begin(func() { s.beats.follow(ctx, s.heartbeats()) })
 	s.begin(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
 			for number, node := range s.nodes {
 				object, err := nodes.Get(ctx, node, metav1.GetOptions{})
-				isExcused := s.isSilent[number].Load()
-				if err != nil {
-					isExcused = isExcused || s.isUnreadable.Load()
-				} else {
-					err = hasReady(object, corev1.ConditionTrue)
+				if err == nil && readiness(object) != corev1.ConditionTrue {
+					err = fmt.Errorf("Ready is not True: %v", object.Status.Conditions)
+				} else if s.isUnreadable.Load() {
+					continue
 				}
-				if err != nil && !isExcused && ctx.Err() == nil {
+				if err != nil && s.kubelets[number].alive.Err() == nil {
 					s.fail(fmt.Errorf("%s: %w", node, err))
 				}
 			}
@@ -250,16 +253,10 @@ func (s *scene) beginNodes(ctx context.Context) error {
 	return nil
 }
 
-// silence ends the kubelet of a node. From then on the node may be marked.
-func (s *scene) silence(number int) {
-	s.isSilent[number].Store(true)
-	s.stopKubelet[number]()
-}
-
 // noticed ends the kubelet of a node, and waits until the node is marked.
 func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) error {
 	silenced := time.Now()
-	s.silence(number)
+	s.kubelets[number].stop()
 	if err := eventually(ctx, limit, ready(admin().CoreV1().Nodes().Get, s.nodes[number], corev1.ConditionUnknown)); err != nil {
 		return fmt.Errorf("the silent kubelet %d: %w", number, err)
 	}
