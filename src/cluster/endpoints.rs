@@ -232,12 +232,17 @@ fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
         let hints = if is_dropped { &known.hints } else { &wanted.hints };
         *known == Endpoint { hints: hints.clone(), ..wanted.clone() }
     };
-    let is_as_long = known.endpoints.len() == wanted.endpoints.len();
-    let mut pairs = known.endpoints.iter().zip(&wanted.endpoints);
+    let (known_endpoints, wanted_endpoints) = (endpoints_of(known), endpoints_of(wanted));
+    let is_as_long = known_endpoints.len() == wanted_endpoints.len();
+    let mut pairs = known_endpoints.iter().zip(wanted_endpoints);
     is_as_long && pairs.all(|(known, wanted)| is_same(known, wanted)) && known.ports == wanted.ports
 }
 
 /// Creates a slice of these endpoints, which share one port and one address family.
+fn endpoints_of(slice: &EndpointSlice) -> &[Endpoint] {
+    slice.endpoints.as_deref().unwrap_or_default()
+}
+
 fn slice(service: &ServiceName, name: &str, endpoints: &[&ReplicaEndpoint]) -> EndpointSlice {
     let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
     let for_node = |node: &CompactString| EndpointHints {
@@ -268,7 +273,7 @@ fn slice(service: &ServiceName, name: &str, endpoints: &[&ReplicaEndpoint]) -> E
             ..ObjectMeta::default()
         },
         address_type: family.to_owned(),
-        endpoints: endpoints.iter().map(endpoint).collect(),
+        endpoints: Some(endpoints.iter().map(endpoint).collect()),
         ports: Some(vec![EndpointPort {
             name: Some(PORT_NAME.to_owned()),
             port: first.map(|address| address.port().into()),
@@ -314,7 +319,7 @@ mod tests {
         let of_slice = |slice: &EndpointSlice| {
             let port = slice.ports.iter().flatten().find_map(|port| port.port).expect("a port");
             let address_type = slice.address_type.clone();
-            let endpoints = slice.endpoints.clone();
+            let endpoints = endpoints_of(slice).to_vec();
             endpoints.into_iter().map(move |endpoint| format!("{address_type} {} {port}", endpoint.addresses.join(",")))
         };
         slices.iter().flat_map(of_slice).collect()
@@ -343,14 +348,15 @@ mod tests {
             let hints = endpoint.hints.as_ref().and_then(|hints| hints.for_nodes.as_ref()).expect("a hint");
             (endpoint.node_name.clone().expect("a node"), Vec::from_iter(hints.iter().map(|node| node.name.clone())))
         };
-        let nodes: Vec<_> = found[0].endpoints.iter().map(of_endpoint).collect();
+        let nodes: Vec<_> = endpoints_of(&found[0]).iter().map(of_endpoint).collect();
         let expected = ["node-a", "node-b"].map(|node| (node.to_owned(), vec![node.to_owned()]));
         assert_eq!(nodes, expected);
         // The plan replaces a hint that another client has changed. But the plan does not write a dropped hint again.
-        found[0].endpoints[0].hints = found[0].endpoints[1].hints.clone();
+        let endpoints = found[0].endpoints.as_mut().expect("endpoints");
+        endpoints[0].hints = endpoints[1].hints.clone();
         let (mut found, steps) = applied(found, &wanted);
         assert_eq!(steps, 1);
-        for endpoint in &mut found[0].endpoints {
+        for endpoint in found[0].endpoints.iter_mut().flatten() {
             endpoint.hints = Some(EndpointHints::default());
         }
         let (found, steps) = applied(found, &wanted);

@@ -286,7 +286,7 @@ async fn urls_of_apiservers(cluster: &Server) -> Result<Vec<String>, SwitchError
     let mut urls = Vec::new();
     for slice in found.map_err(|error| cluster.failed(&error))? {
         let port = slice.ports.unwrap_or_default().first().and_then(|port| port.port).unwrap_or(443);
-        let addresses = slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses);
+        let addresses = slice.endpoints.into_iter().flatten().flat_map(|endpoint| endpoint.addresses);
         urls.extend(addresses.map(|address| match address.contains(':') {
             true => format!("https://[{address}]:{port}"),
             false => format!("https://{address}:{port}"),

@@ -17,6 +17,7 @@ mod clients;
 mod live;
 mod phase;
 mod policy;
+mod renewals;
 mod rollback;
 mod takeover;
 mod without_etcd;

@@ -38,7 +38,7 @@ const PERMITTED: &str = "coordination-apiserver/permitted";
 /// Annotation of a policy with the id of its installation.
 const ID: &str = "coordination-apiserver/id";
 /// Annotation of a policy with the time at which the policy ends.
-const END: &str = "coordination-apiserver/end";
+pub(super) const END: &str = "coordination-apiserver/end";
 /// Annotation of a policy with the APIService as JSON. From the APIService, a later command learns how to reach the
 /// replicas.
 const API_SERVICE_ANNOTATION: &str = "coordination-apiserver/apiservice";
@@ -79,17 +79,19 @@ impl Permitted {
                  (request.operation == 'DELETE' || request.options.?fieldManager == optional.of('{FIELD_MANAGER}'))",
                 json!(user)
             ),
-            Self::Renewals => {
-                let spec = ["holderIdentity", "leaseDurationSeconds", "acquireTime", "leaseTransitions", "strategy"];
-                let spec = spec.into_iter().chain(["preferredHolder"]).map(|field| format!("?spec.?{field}"));
-                let metadata = ["labels", "annotations", "ownerReferences", "finalizers", "deletionTimestamp"];
-                let metadata = metadata.into_iter().map(|field| format!("metadata.?{field}"));
-                let same = spec.chain(metadata).map(|field| format!("object.{field} == oldObject.{field}"));
-                let same = same.collect::<Vec<_>>().join(" && ");
-                format!("request.operation == 'UPDATE' && {same}")
-            }
+            Self::Renewals => is_renewal(),
         }
     }
+}
+
+/// Returns the CEL expression that is true for a renewal: an update that changes only the `renewTime` of a Lease.
+pub(super) fn is_renewal() -> String {
+    let spec = ["holderIdentity", "leaseDurationSeconds", "acquireTime", "leaseTransitions", "strategy"];
+    let spec = spec.into_iter().chain(["preferredHolder"]).map(|field| format!("?spec.?{field}"));
+    let metadata = ["labels", "annotations", "ownerReferences", "finalizers", "deletionTimestamp"];
+    let metadata = metadata.into_iter().map(|field| format!("metadata.?{field}"));
+    let same = spec.chain(metadata).map(|field| format!("object.{field} == oldObject.{field}"));
+    format!("request.operation == 'UPDATE' && {}", same.collect::<Vec<_>>().join(" && "))
 }
 
 /// The policy of a switch that a command finds in the cluster.
@@ -197,7 +199,8 @@ pub(super) async fn install(
     // kube-apiserver's time is in whole seconds, rounded down, so the end is a second later.
     let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
-    put_both(cluster, switch_policy(permitted, &user, end, &installed.id, &kept), SWITCH).await?;
+    put(&cluster.objects(), switch_policy(permitted, &user, end, &installed.id, &kept)).await?;
+    put(&cluster.objects(), binding(SWITCH)).await?;
     for apiserver in clients.apiservers() {
         while let Err(refused) = probe(apiserver, &installed.id).await {
             if installed.begun.elapsed() > ENFORCED_MAX {
@@ -234,7 +237,8 @@ pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), 
 /// If kube-apiserver refuses the shield.
 pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, SwitchError> {
     let end = now(cluster).await? + SHIELD_TIME;
-    put_both(cluster, shield_policy(end), SHIELD).await?;
+    put(&cluster.objects(), shield_policy(end)).await?;
+    put(&cluster.objects(), binding(SHIELD)).await?;
     Ok(end)
 }
 
@@ -281,7 +285,7 @@ pub(super) async fn remove_shield(cluster: &Server) -> Result<(), SwitchError> {
 }
 
 /// Returns the time of kube-apiserver's clock, rounded down to seconds.
-async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
+pub(super) async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
     let metadata = ObjectMeta { generate_name: Some("coordination-apiserver-".to_owned()), ..ObjectMeta::default() };
     let created = create_nothing(cluster, metadata).await.map_err(|error| cluster.failed(&error))?;
     let time = created.metadata.creation_timestamp.map(|time| time.0);
@@ -289,7 +293,7 @@ async fn now(cluster: &Server) -> Result<Timestamp, SwitchError> {
 }
 
 /// Sends the creation of a ConfigMap as a dry run, which creates nothing.
-async fn create_nothing(apiserver: &Server, metadata: ObjectMeta) -> Result<ConfigMap, kube::Error> {
+pub(super) async fn create_nothing(apiserver: &Server, metadata: ObjectMeta) -> Result<ConfigMap, kube::Error> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     apiserver.config_maps().create(&dry, &ConfigMap { metadata, ..ConfigMap::default() }).await
 }
@@ -384,13 +388,8 @@ fn binding(name: &str) -> ValidatingAdmissionPolicyBinding {
     serde_json::from_value(value).expect("the fields of a binding")
 }
 
-/// Creates an admission policy and its binding, or replaces them if they exist.
-async fn put_both(cluster: &Server, policy: ValidatingAdmissionPolicy, name: &str) -> Result<(), SwitchError> {
-    put(&cluster.objects(), policy).await?;
-    put(&cluster.objects(), binding(name)).await
-}
-
-async fn put<K>(objects: &Api<K>, mut object: K) -> Result<(), SwitchError>
+/// Creates an object, or replaces it if it exists.
+pub(super) async fn put<K>(objects: &Api<K>, mut object: K) -> Result<(), SwitchError>
 where
     K: Clone + Debug + DeserializeOwned + Serialize + Resource<DynamicType = ()>,
 {
@@ -414,7 +413,7 @@ where
 }
 
 /// Deletes an object. Returns `false` if the object does not meet the preconditions, since it has changed.
-async fn delete<K>(objects: &Api<K>, name: &str, parameters: &DeleteParams) -> Result<bool, SwitchError>
+pub(super) async fn delete<K>(objects: &Api<K>, name: &str, parameters: &DeleteParams) -> Result<bool, SwitchError>
 where
     K: Clone + Debug + DeserializeOwned,
 {

@@ -8,7 +8,7 @@ use super::takeover::{read_api_service, undo};
 use super::without_etcd::roll_back;
 use super::{
     COPY_MAX, NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel,
-    failed, hold_signals, make_local, names_service, policy, replace_api_service,
+    failed, hold_signals, make_local, names_service, policy, renewals, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -44,12 +44,17 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     replace_api_service(&clients, &dry, make_local).await?;
     report.line("kube-apiserver takes its own APIService in a dry run");
     if args.cluster.dry_run {
+        renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
     if seen.is_serving() {
-        // While writes are stopped, the command must not wait for a dead replica.
+        let policy = renewals::create(clients.cluster(), report).await;
+        // While writes are stopped, the command must wait neither for a dead replica nor for the policy.
         await_live(&clients, report).await?;
+        if let Some(policy) = policy {
+            policy.await_applied(&clients, report).await;
+        }
     }
     let mut claim = Claim::of(&seen);
     let begun = Instant::now();
@@ -63,6 +68,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
             return Err(SwitchError(why.to_owned()));
         }
         Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, &mut claim, report).await?,
+        // The earlier command has created the policy for renewals.
         Some(Phase::Freeze) => write_back(&clients, false, &mut claim, report).await?,
         Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Import | Phase::Serve | Phase::Undo) => {
@@ -116,6 +122,9 @@ pub(super) async fn give_up_takeover(
     }
     if args.cluster.without_etcd && !args.cluster.dry_run {
         policy::remove_leftovers(clients.cluster()).await?;
+    }
+    if !args.cluster.dry_run {
+        renewals::remove_ended(clients.cluster()).await?;
     }
     // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
     await_switch(&clients, false, COPY_MAX).await?;

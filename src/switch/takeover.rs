@@ -9,7 +9,7 @@ use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
     WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals,
-    is_forwarded, make_local, names_service, replace_api_service,
+    is_forwarded, make_local, names_service, renewals, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::cluster::told;
@@ -41,6 +41,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
         report.line("a dry run: nothing was changed in the cluster");
         return Ok(());
     }
+    renewals::remove(clients.cluster()).await?;
     if args.cluster.without_etcd {
         return take_over(&clients, &wanted, &before, is_registered, args.shield, report).await;
     }
@@ -198,6 +199,7 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
     if !claim.ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
+    renewals::create(clients.cluster(), report).await;
     let seen = await_step(clients, claim, Phase::Import, Step::Imported, COPY_MAX).await?;
     if seen.step != Some(Step::Imported) {
         return Err(failed("the replicas do not follow built-in storage", seen.message));

@@ -23,7 +23,8 @@ use super::takeover::{already, register};
 use super::write_back::{list, write_back, write_renewals};
 use super::{
     COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, cancel,
-    copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, replace_api_service,
+    copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, renewals,
+    replace_api_service,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -209,6 +210,7 @@ async fn undo(
         return Err(SwitchError("another command has completed the switch".to_owned()));
     }
     hold_signals();
+    renewals::create(clients.cluster(), report).await;
     // The policy of the takeover may have ended, so the undo installs it anew.
     let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
     replace_api_service(clients, &PostParams::default(), make_local).await?;
@@ -253,6 +255,7 @@ pub(super) async fn roll_back(
     policy::check(clients.cluster(), Permitted::ThisCommand).await?;
     report.line("kube-apiserver takes the admission policy in a dry run");
     if args.cluster.dry_run {
+        renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
@@ -262,7 +265,9 @@ pub(super) async fn roll_back(
         return Err(SwitchError("another command is at work: try again".to_owned()));
     }
     match seen.phase {
-        Some(Phase::Serve) if seen.is_serving() && is_registered => {}
+        Some(Phase::Serve) if seen.is_serving() && is_registered => {
+            renewals::create(clients.cluster(), report).await;
+        }
         // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated.
         _ if seen.is_given_back() => {
             replace_api_service(&clients, &PostParams::default(), make_local).await?;
@@ -369,6 +374,7 @@ async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>
         found.remove(clients.cluster()).await?;
     }
     policy::remove_shield(clients.cluster()).await?;
+    renewals::remove_ended(clients.cluster()).await?;
     report.line("kube-apiserver has the Leases");
     Ok(())
 }
