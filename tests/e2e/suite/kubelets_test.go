@@ -60,6 +60,7 @@ func TestKubelets(t *testing.T) {
 			{"the Deployment", c.deploy, nil},
 			{"peers before the takeover", c.peers, nil},
 			{"the takeover", c.takeOver, nil},
+			{"the verification", c.verify, nil},
 			{"peers after the takeover", c.peers, nil},
 			{"a rolling update", c.update, nil},
 			{"a kill of the replica", c.signalReplica("KILL"), nil},
@@ -296,6 +297,28 @@ func (c *cluster) rollBack(ctx context.Context) error {
 		return err
 	}
 	return c.restartControllers(ctx)
+}
+
+// verify runs the commands of docs/deploy.md, Verify, and checks their output.
+func (c *cluster) verify(ctx context.Context) error {
+	printed, err := outputOf(ctx, os.Getenv("E2E_NODES")+" page verify")
+	if err != nil {
+		return err
+	}
+	printed = strings.Join(strings.Fields(printed), " ")
+	wanted := []string{"v1.coordination.k8s.io kube-system/coordination-apiserver True", "coordination-apiserver/step: serving"}
+	for _, node := range c.nodes {
+		wanted = append(wanted, node+" Ready")
+	}
+	for _, some := range wanted {
+		if !strings.Contains(printed, some) {
+			return fmt.Errorf("%s is not in: %s", some, printed)
+		}
+	}
+	if strings.Contains(printed, "automanaged") {
+		return fmt.Errorf("the APIService has the label automanaged: %s", printed)
+	}
+	return nil
 }
 
 func at(config *rest.Config, url string) *rest.Config {

@@ -1,0 +1,42 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The server is removed after a rollback, with the commands of docs/deploy.md. No object of it is left.
+//
+//	E2E_REMOVAL  command that removes the server
+func TestRemoval(t *testing.T) {
+	removal := os.Getenv("E2E_REMOVAL")
+	if removal == "" {
+		t.Skip("tests/e2e/nodes runs this test, unless the variant is removed in another way")
+	}
+	check(t, 3*time.Minute, func(ctx context.Context) error {
+		if err := command(ctx, removal); err != nil {
+			return err
+		}
+		kinds := "daemonsets,pods,services,serviceaccounts,endpointslices,secrets,configmaps,roles,rolebindings," +
+			"clusterroles,clusterrolebindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+		// The garbage collector deletes the Pods.
+		return eventually(ctx, worksWithin, func(ctx context.Context) error {
+			left, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", kinds, "--output", "name")
+			if err != nil {
+				return err
+			}
+			for _, name := range strings.Fields(left) {
+				if strings.Contains(name, "coordination-apiserver") {
+					return fmt.Errorf("%s is left", name)
+				}
+			}
+			return nil
+		})
+	})
+}
