@@ -2,9 +2,10 @@
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
 //! Every replica computes the same slices from the same identity Leases, and checks the slices every ten seconds. A
-//! replica replaces a slice only at the `resourceVersion` that it has read. So a late replica does not undo the change
-//! of another replica. The slices do not depend on kube-controller-manager, which has no leader while Leases are
-//! unavailable.
+//! replica replaces a slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it
+//! has not seen. A replica that has not applied a new identity Lease yet may remove the new endpoint once more. When it
+//! has applied that Lease, it adds the endpoint again. The slices do not depend on kube-controller-manager, which has
+//! no leader while Leases are unavailable.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
@@ -238,11 +239,11 @@ fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
     is_as_long && pairs.all(|(known, wanted)| is_same(known, wanted)) && known.ports == wanted.ports
 }
 
-/// Creates a slice of these endpoints, which share one port and one address family.
 fn endpoints_of(slice: &EndpointSlice) -> &[Endpoint] {
     slice.endpoints.as_deref().unwrap_or_default()
 }
 
+/// Creates a slice of these endpoints, which share one port and one address family.
 fn slice(service: &ServiceName, name: &str, endpoints: &[&ReplicaEndpoint]) -> EndpointSlice {
     let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
     let for_node = |node: &CompactString| EndpointHints {
