@@ -270,31 +270,66 @@ impl Conn {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
+    /// Whether a request waits whose processing takes long.
+    #[must_use]
+    pub(crate) fn has_long_request(&self) -> bool {
+        self.phase == Phase::Open && self.protocol.has_long_request()
+    }
+
+    /// Whether all other requests that have arrived were served before the long requests.
+    #[must_use]
+    pub(crate) fn has_only_long_requests(&self) -> bool {
+        self.protocol.has_only_long_requests()
+    }
+
+    /// Serves one waiting request whose processing takes long, if the output has room. The connection then continues
+    /// with its other work.
+    pub(crate) fn serve_long_request(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
+        if let Some(after) = self.step(connection, service, pool, now, Protocol::serve_long_request) {
+            debug_assert_eq!(after, AfterStep::GoOn, "only a job waits for the journal in its step");
+            self.stopped = Stopped::Budget;
+        }
+    }
+
     /// Runs one step of a list or collection deletion, if the output has room. The next step can follow at once if [a
     /// step is runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
+        match self.step(connection, service, pool, now, Protocol::step_job) {
+            // The job has ended. Later requests of this connection, or its close, waited for the end of the job.
+            Some(AfterStep::GoOn) if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
+            Some(AfterStep::GoOn) if !self.has_room() => self.stopped = Stopped::Room,
+            // The connection is woken when the journal reports the outcome of the job's changes.
+            Some(AfterStep::Wait | AfterStep::GoOn | AfterStep::Close) | None => {}
+        }
+    }
+
+    /// Runs a step of the protocol, if the output has room. Returns `None` if the output has no room, or if the
+    /// connection closes.
+    fn step(
+        &mut self,
+        connection: Token,
+        service: &mut Service,
+        pool: &mut Pool,
+        now: Now,
+        step: impl FnOnce(&mut Protocol, &mut Context<'_>) -> AfterStep,
+    ) -> Option<AfterStep> {
         if !self.has_room() {
             self.stopped = Stopped::Room;
-            return;
+            return None;
         }
         let owed_nothing = !self.is_output_waiting();
         let from = Peer { connection, credentials: &self.credentials };
         let output = self.output.buffer(pool);
-        let after = self.protocol.step_job(&mut Context { service, from, now, output });
+        let after = step(&mut self.protocol, &mut Context { service, from, now, output });
         if owed_nothing && self.is_output_waiting() {
             self.note_owed(now);
         }
-        match after {
-            AfterStep::Close => {
-                self.phase = Phase::Closing;
-                self.drop_work(service);
-            }
-            // The job has ended. Later requests of this connection, or its close, waited for the end of the job.
-            AfterStep::GoOn if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
-            AfterStep::GoOn if !self.has_room() => self.stopped = Stopped::Room,
-            // The connection is woken when the journal reports the outcome of the job's changes.
-            AfterStep::Wait | AfterStep::GoOn => {}
+        if after == AfterStep::Close {
+            self.phase = Phase::Closing;
+            self.drop_work(service);
+            return None;
         }
+        Some(after)
     }
 
     /// Appends events to the open watch `key` on `stream`, as far as the output has room. Returns `None` if the watch
@@ -466,7 +501,7 @@ impl Conn {
             }
             if self.transport.is_eof()
                 && self.phase == Phase::Open
-                && (self.protocol.is_waiting() || self.protocol.has_job_step())
+                && (self.protocol.is_waiting() || self.protocol.has_job_step() || self.protocol.has_long_request())
             {
                 // The connection checks for EOF again after the response.
                 return Ok(());

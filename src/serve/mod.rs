@@ -73,7 +73,7 @@ pub enum Served {
     Close,
 }
 
-/// How a connection continues after a step of a job.
+/// How a connection continues after a step of a job, or after a long request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterStep {
     /// Continue as before.
@@ -92,25 +92,15 @@ pub struct Budget {
     pub requests: usize,
     /// Bytes of output at which no further request is served, see [`Service::output_bytes_max`].
     pub output_bytes_max: usize,
-    /// Whether this connection has written responses that will be sent at the end of the turn.
-    pub has_answers: bool,
     /// Whether the socket may have bytes that are not in the input yet.
     pub has_more_input: bool,
-    /// Whether serving this connection has begun in this turn.
-    pub is_begun: bool,
 }
 
 impl Budget {
     /// Returns the budget of a connection for a turn, with `output_bytes_max` bytes for the responses.
     #[must_use]
     pub fn for_turn(output_bytes_max: usize) -> Self {
-        Self {
-            requests: REQUESTS_PER_TURN,
-            output_bytes_max,
-            has_answers: false,
-            has_more_input: false,
-            is_begun: false,
-        }
+        Self { requests: REQUESTS_PER_TURN, output_bytes_max, has_more_input: false }
     }
 
     /// Whether the connection may serve another request in this turn. `output` contains the bytes that wait to be sent.

@@ -18,6 +18,8 @@ pub struct Pace {
     /// Number of bytes read from sockets since the last read of the clock.
     unlooked_bytes: usize,
     is_over: bool,
+    /// Whether the turn has served a request. The response, if any, waits for the end of the turn.
+    has_answers: bool,
     /// Time of the last read of the clock.
     looked: Option<Instant>,
     /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. Between
@@ -37,6 +39,18 @@ impl Pace {
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
+        self.has_answers = true;
+    }
+
+    /// Notes a response to a request of an earlier turn.
+    pub(super) fn note_answer(&mut self) {
+        self.has_answers = true;
+    }
+
+    /// Whether this turn has served requests, or has responded to requests of earlier turns.
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        self.has_answers
     }
 
     /// Counts bytes read from a socket. To decrypt and parse these bytes may take longer than to serve the requests in

@@ -70,6 +70,27 @@ impl Protocol {
         }
     }
 
+    /// Whether a request waits whose processing takes long. Only HTTP/2 has a queue for such requests.
+    #[must_use]
+    pub fn has_long_request(&self) -> bool {
+        matches!(self, Self::Http2(http2) if http2.has_long_request())
+    }
+
+    /// Whether all other requests that have arrived were served before the waiting requests whose processing takes
+    /// long.
+    #[must_use]
+    pub fn has_only_long_requests(&self) -> bool {
+        matches!(self, Self::Http2(http2) if http2.has_only_long_requests())
+    }
+
+    /// Serves the first waiting request whose processing takes long.
+    pub fn serve_long_request(&mut self, cx: &mut Context<'_>) -> AfterStep {
+        match self {
+            Self::Undecided | Self::Http1(_) => AfterStep::GoOn,
+            Self::Http2(http2) => http2.serve_long_request(cx),
+        }
+    }
+
     /// Whether a list or collection deletion is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {

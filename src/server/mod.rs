@@ -271,6 +271,7 @@ impl Server {
         self.run_connections(now);
         self.take_handshake_steps(now);
         self.take_job_steps(now);
+        self.serve_long_request(now);
         let Service { api, table, .. } = &mut self.service;
         if let Some(endpoints) = api.keep_identity(table, now)
             && !self.endpoints.is_leaving()
@@ -382,6 +383,22 @@ impl Server {
             if Instant::now() >= end || self.service.table.log().headroom().is_used_up() {
                 break;
             }
+        }
+    }
+
+    /// Serves one request whose processing takes long, unless other requests of this turn would wait for it.
+    fn serve_long_request(&mut self, now: Now) {
+        let Some(first) = self.queues.first_long() else { return };
+        let has_only_long = self.conns.get_mut(first).is_none_or(|entry| entry.conn.has_only_long_requests());
+        let Some(token) = self.queues.pop_long(!has_only_long || self.service.pace.has_answers()) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
+        entry.marks.leave_long();
+        if entry.conn.has_long_request() {
+            entry.conn.serve_long_request(token, &mut self.service, &mut self.pool, now);
+            if entry.conn.has_room() {
+                self.queues.enqueue_long(entry);
+            }
+            self.queues.enqueue_flush(entry);
         }
     }
 
@@ -516,6 +533,7 @@ impl Server {
         // Counts the bytes now, so that the connections served next see the current totals.
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
+        self.queues.enqueue_long(entry);
         self.queues.enqueue_flush(entry);
         self.conns.recheck(token);
     }

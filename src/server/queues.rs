@@ -19,11 +19,19 @@ pub(super) struct Queues {
     slow_next: Option<Token>,
     /// Connections with a runnable list or collection deletion.
     jobs: VecDeque<Token>,
+    /// Connections with a request whose processing takes long.
+    long: VecDeque<Token>,
+    /// Number of turns of the event loop since the last long request, while some connection is in `long`.
+    long_turns_waited: u32,
     /// Connections to flush at the end of this turn.
     flush: VecDeque<Token>,
     /// Connections with a long response, runnable or not.
     with_jobs: Vec<Token>,
 }
+
+/// Number of turns of the event loop for which long requests wait at most, while other requests are served. Each turn
+/// may serve hundreds of other requests.
+const LONG_TURNS_WAITED_MAX: u32 = 16;
 
 /// Marks that show which queues a connection is in.
 #[derive(Debug, Default)]
@@ -32,6 +40,8 @@ pub(super) struct Marks {
     can_go_on: bool,
     /// Whether the connection is in `jobs`.
     is_in_jobs: bool,
+    /// Whether the connection is in `long`.
+    is_in_long: bool,
     /// Whether the connection is in `flush`.
     is_in_flush: bool,
     /// Whether the connection is in `with_jobs`, the list of connections with a long response.
@@ -49,6 +59,11 @@ impl Marks {
         self.is_in_jobs = false;
     }
 
+    /// Notes that the connection is no longer in `long`.
+    pub(super) fn leave_long(&mut self) {
+        self.is_in_long = false;
+    }
+
     /// Notes that the connection is no longer in `flush`.
     pub(super) fn leave_flush(&mut self) {
         self.is_in_flush = false;
@@ -56,9 +71,9 @@ impl Marks {
 }
 
 impl Queues {
-    /// Whether a connection is in `run`, `handshakes`, `slow` or `jobs`. Then the next poll must not block.
+    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs` or `long`. Then the next poll must not block.
     pub(super) fn can_go_on(&self) -> bool {
-        let queues = [&self.handshakes, &self.slow, &self.jobs];
+        let queues = [&self.handshakes, &self.slow, &self.jobs, &self.long];
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
@@ -143,6 +158,30 @@ impl Queues {
         self.jobs.pop_front()
     }
 
+    /// Adds the connection to `long` if it has a request whose processing takes long.
+    pub(super) fn enqueue_long(&mut self, entry: &mut ConnEntry) {
+        if entry.conn.has_long_request() && !std::mem::replace(&mut entry.marks.is_in_long, true) {
+            self.long.push_back(entry.token());
+        }
+    }
+
+    /// Returns the connection whose long request is the next one.
+    pub(super) fn first_long(&self) -> Option<Token> {
+        self.long.front().copied()
+    }
+
+    /// Removes the connection whose long request may be served in this turn. There is none if `have_others` is true:
+    /// other requests, or their responses, would wait for the long request. But after [`LONG_TURNS_WAITED_MAX`] such
+    /// turns, a long request is served in any case.
+    pub(super) fn pop_long(&mut self, have_others: bool) -> Option<Token> {
+        if have_others && self.long_turns_waited < LONG_TURNS_WAITED_MAX {
+            self.long_turns_waited += u32::from(!self.long.is_empty());
+            return None;
+        }
+        self.long_turns_waited = 0;
+        self.long.pop_front()
+    }
+
     /// Calls `act` for each connection with a long response.
     pub(super) fn for_each_with_job(&mut self, conns: &mut Connections, mut act: impl FnMut(&mut Conn)) {
         self.with_jobs.retain(|token| {
@@ -218,6 +257,23 @@ mod tests {
         assert_eq!(queues.take_run(), [first]);
         assert!(queues.take_slow_turn(first));
         assert_eq!(queues.take_run(), [second]);
+    }
+
+    #[test]
+    fn long_requests_wait_for_others_but_not_for_ever() {
+        let mut queues = Queues { long: [Token(1), Token(2), Token(3)].into(), ..Queues::default() };
+        assert!(queues.can_go_on());
+        assert_eq!(queues.pop_long(false), Some(Token(1)));
+        for _ in 0..LONG_TURNS_WAITED_MAX {
+            assert_eq!(queues.pop_long(true), None);
+        }
+        assert_eq!(queues.pop_long(true), Some(Token(2)));
+        assert_eq!((queues.pop_long(true), queues.pop_long(false)), (None, Some(Token(3))));
+        // Turns without a long request do not count.
+        for _ in 0..=LONG_TURNS_WAITED_MAX {
+            assert_eq!(queues.pop_long(true), None);
+        }
+        assert_eq!(queues.long_turns_waited, 0);
     }
 
     #[test]

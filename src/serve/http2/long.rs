@@ -2,8 +2,8 @@
 //!
 //! A front proxy's connection carries the requests of all its clients. Some requests take a thousand times as long as
 //! a renewal, such as a small patch of a Lease of a megabyte. If requests were served in arrival order, fifty long
-//! requests would delay all renewals for seconds. So long requests wait in a separate queue, and the server serves one
-//! at a time. Any other request waits for at most one long request.
+//! requests would delay all renewals for seconds. So long requests wait in a separate queue. The event loop serves one
+//! long request of all connections at a time (`server::queues`). Any other request waits for at most one long request.
 //!
 //! A request is long if its body or the Lease that it names is large. The Lease is looked up only while the table
 //! contains any large Lease.
@@ -11,7 +11,7 @@
 use super::Http2;
 use super::receive::Whole;
 use crate::limits::LARGE_LEASE_BYTES_MIN;
-use crate::serve::{Budget, Context, named_lease};
+use crate::serve::{AfterStep, Context, named_lease};
 use crate::table::Table;
 use std::collections::VecDeque;
 
@@ -20,9 +20,8 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// Number of turns of the event loop in which this connection served only other requests, since the last long
-    /// request.
-    turns_waited: u32,
+    /// Whether all other requests that had arrived were served when the connection was served last.
+    are_others_done: bool,
     /// Number of streams reset since requests of reset streams were last removed from the queue.
     resets: usize,
 }
@@ -36,6 +35,16 @@ impl Long {
         }
         self.queue.push_back(whole);
         None
+    }
+
+    /// Notes whether all other requests that have arrived are served.
+    pub(super) fn note_others(&mut self, are_done: bool) {
+        self.are_others_done = are_done;
+    }
+
+    /// Whether all other requests that had arrived were served when the connection was served last.
+    pub(super) fn are_others_done(&self) -> bool {
+        self.are_others_done
     }
 
     /// Whether no request waits.
@@ -55,34 +64,15 @@ impl Long {
 }
 
 impl Http2 {
-    /// Serves the first long request, if it has waited for [`TURNS_WAITED_MAX`] turns of the event loop. Called first
-    /// in each turn.
-    #[inline]
-    pub(super) fn serve_long_due(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
-        if std::mem::replace(&mut budget.is_begun, true) || self.long.is_empty() {
-            return;
-        }
-        if self.long.turns_waited >= TURNS_WAITED_MAX {
-            // Responses to writes that the journal has settled need not wait for ever either.
-            let has_answers = std::mem::take(&mut budget.has_answers);
-            self.serve_long(budget, cx);
-            budget.has_answers |= has_answers;
-        }
-        self.long.turns_waited = self.long.turns_waited.saturating_add(1);
-    }
-
-    /// Serves the first long request, unless this turn has served other requests. The responses to those requests would
-    /// have to wait for the long request.
-    pub(super) fn serve_long(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
-        while cx.output.len() < budget.output_bytes_max
-            && !budget.has_answers
-            && !cx.service.pace.check_end()
-            && let Some(first) = self.long.queue.pop_front()
-        {
+    /// Serves the first long request. Returns how the connection continues.
+    pub fn serve_long_request(&mut self, cx: &mut Context<'_>) -> AfterStep {
+        while let Some(first) = self.long.queue.pop_front() {
             // A request whose stream was reset takes no time, so the next long request may be served.
-            budget.has_answers = self.serve_one(first, cx);
-            self.long.turns_waited = 0;
+            if self.serve_one(first, cx) {
+                break;
+            }
         }
+        if self.connection.is_finished() { AfterStep::Close } else { AfterStep::GoOn }
     }
 
     /// Notes that a stream was reset. Removes the requests of reset streams before there are many. Otherwise a client
@@ -104,10 +94,6 @@ impl Http2 {
         });
     }
 }
-
-/// Number of turns of the event loop for which a long request waits at most, while other requests are served. Each turn
-/// may serve a hundred other requests.
-const TURNS_WAITED_MAX: u32 = 16;
 
 /// Number of resets, beyond half the length of the queue, above which the queue is scanned for requests of reset
 /// streams.

@@ -104,7 +104,6 @@ impl Http2 {
     /// Serves the requests in `input` while the output has room and `budget` lasts.
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         let is_cut_short = self.resume_runnable(budget, cx);
-        self.serve_long_due(budget, cx);
         let mut has_more = loop {
             let is_starved = match self.recv_requests(input, budget, cx) {
                 Ok(is_starved) => is_starved,
@@ -129,10 +128,9 @@ impl Http2 {
                 break !is_starved && !input.is_empty();
             }
         };
-        let are_others_done = !has_more && !budget.has_more_input || self.whole.is_empty() && self.has_much_waiting(cx);
-        if are_others_done && !self.long.is_empty() {
-            self.serve_long(budget, cx);
-            has_more |= !self.long.is_empty();
+        if !self.long.is_empty() {
+            let is_full = self.whole.is_empty() && self.has_much_waiting(cx);
+            self.long.note_others(!has_more && !budget.has_more_input || is_full);
         }
         self.check_invariants();
         self.send_more(cx);
@@ -142,6 +140,18 @@ impl Http2 {
             return Served::Close;
         }
         if has_more { Served::Busy } else { Served::Starved }
+    }
+
+    /// Whether a long request waits.
+    #[must_use]
+    pub fn has_long_request(&self) -> bool {
+        !self.long.is_empty()
+    }
+
+    /// Whether all other requests that have arrived were served before the long requests.
+    #[must_use]
+    pub fn has_only_long_requests(&self) -> bool {
+        self.long.are_others_done()
     }
 
     /// Whether a list or collection deletion is runnable.

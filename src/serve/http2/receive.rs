@@ -212,7 +212,7 @@ impl Http2 {
     }
 
     /// Serves the complete requests until the output is full or the time budget is used up.
-    pub(super) fn serve_whole(&mut self, budget: &mut Budget, cx: &mut Context<'_>) {
+    pub(super) fn serve_whole(&mut self, budget: &Budget, cx: &mut Context<'_>) {
         let bytes_max = budget.output_bytes_max;
         if cx.output.len() < bytes_max && !cx.from.credentials.is_anonymous() {
             self.prefetch_whole(cx);
@@ -222,7 +222,7 @@ impl Http2 {
             && let Some(whole) = self.whole.pop_front()
         {
             if let Some(whole) = self.long.sort_out(whole, &cx.service.table) {
-                budget.has_answers |= self.serve_one(whole, cx);
+                self.serve_one(whole, cx);
             }
         }
     }
@@ -336,12 +336,12 @@ impl Http2 {
     /// Resumes the runnable requests and jobs. Returns whether the output became full before all of them were resumed.
     /// No event reports the remaining ones again. So the caller must call this method again once the output has room.
     #[inline]
-    pub(super) fn resume_runnable(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
+    pub(super) fn resume_runnable(&mut self, budget: &Budget, cx: &mut Context<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, cx)
     }
 
     #[inline(never)]
-    fn resume_all(&mut self, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
+    fn resume_all(&mut self, budget: &Budget, cx: &mut Context<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
         let settled = cx.service.api.storage.settled();
         while cx.output.len() < budget.output_bytes_max
@@ -349,7 +349,7 @@ impl Http2 {
         {
             // During a takeover, a request whose own change is settled then waits until built-in storage has the change
             // too.
-            if self.resume_one(key, budget, cx) {
+            if self.resume_one(key, cx) {
                 self.waiting.add_other(key);
             }
         }
@@ -357,14 +357,14 @@ impl Http2 {
         let mut other = self.waiting.take_other(cx.now.ms);
         other.retain(|key| {
             is_cut_short |= cx.output.len() >= budget.output_bytes_max;
-            is_cut_short || self.resume_one(*key, budget, cx)
+            is_cut_short || self.resume_one(*key, cx)
         });
         self.waiting.put_back(other);
         is_cut_short
     }
 
     /// Resumes a waiting request, if it is runnable. Returns whether it still waits.
-    fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, cx: &mut Context<'_>) -> bool {
+    fn resume_one(&mut self, key: StreamKey, cx: &mut Context<'_>) -> bool {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting { .. });
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
         let Some(StreamWork { work: Work::Waiting { waiting, bytes, kept }, .. }) = stream else { return false };
@@ -386,7 +386,7 @@ impl Http2 {
                 self.respond(key, reply, head_only, cx);
             }
         }
-        budget.has_answers = true;
+        cx.service.pace.note_answer();
         self.waiting_bytes -= bytes;
         if let Some(kept) = kept {
             cx.service.scratch.spare.give(kept.unserved);
