@@ -18,8 +18,8 @@ const LAYERS: &str = "
     codec  listener  selector  tls  verb
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
-    go
-    build_info  engine  features  handover  hpack  http  limits  permits  resource  updates
+    go  schedule
+    build_info  engine  features  handover  hpack  http  limits  resource  updates
 ";
 
 /// Modules that know sockets or framing. Only [`SERVING`] may use them.

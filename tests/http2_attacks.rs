@@ -17,7 +17,8 @@ use coordination_apiserver::limits::{
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Context, Peer, Protocol, Service};
+use coordination_apiserver::schedule::{Budget, LongState};
+use coordination_apiserver::serve::{Context, Peer, Protocol, Service};
 use coordination_apiserver::table::change::Change;
 use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
@@ -366,6 +367,7 @@ fn incomplete_bodies_beside_long_requests() {
         let head = request(id, "PATCH", &lease::path("n", "large"), &fields, false);
         [head, frame(DATA, END_STREAM, id, br#"{"metadata":{"labels":{"a":"b"}}}"#)].concat()
     };
+    connection.service.pace.begin_turn(Instant::now() + Duration::from_secs(60));
     let out = connection.recv(&[patch(last), patch(last + 2), get(last + 4, "/healthz")].concat());
     let answered: Vec<_> = heads(&out).into_iter().filter(|(kind, _)| *kind == HEADERS).collect();
     assert_eq!(answered, [(HEADERS, last + 4)]);
@@ -531,6 +533,10 @@ impl InMemory {
         let mut budget = Budget::for_turn(self.room);
         let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut out };
         self.protocol.serve_requests(cx, &mut self.input, &mut budget);
+        let is_only_long = self.protocol.long_state() == LongState::Ready && !cx.service.pace.has_answers();
+        if is_only_long || self.protocol.long_state() == LongState::Full {
+            self.protocol.serve_long_request(cx);
+        }
         for _ in 0..self.job_steps {
             if !self.protocol.has_job_step() {
                 break;

@@ -8,7 +8,8 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{AfterStep, Budget, Context, Peer, Protocol, Served, Service};
+use coordination_apiserver::schedule::Budget;
+use coordination_apiserver::serve::{AfterStep, Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -73,16 +74,22 @@ impl World {
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let cx = &mut Context { service: &mut self.service, from, now: self.now, output: &mut self.output };
             let served = self.protocol.serve_requests(cx, &mut self.input, &mut budget);
-            let has_job_step = served != Served::Close && self.protocol.has_job_step();
-            let is_over =
-                has_job_step && cx.output.len() < QUEUED_BYTES_HIGH && self.protocol.step_job(cx) == AfterStep::Close;
+            let is_open = served != Served::Close;
+            let has_long_request = is_open && self.protocol.has_long_request();
+            let has_job_step = is_open && self.protocol.has_job_step();
+            let is_over = has_long_request
+                && cx.output.len() < QUEUED_BYTES_HIGH
+                && self.protocol.serve_long_request(cx) == AfterStep::Close
+                || has_job_step
+                    && cx.output.len() < QUEUED_BYTES_HIGH
+                    && self.protocol.step_job(cx) == AfterStep::Close;
             self.fan_out();
             assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
             self.output.clear();
             match served {
                 _ if is_over => return false,
                 Served::Close => return false,
-                Served::Starved | Served::Streaming if !has_job_step => return true,
+                Served::Starved | Served::Streaming if !has_job_step && !has_long_request => return true,
                 Served::Starved | Served::Streaming | Served::Busy => {}
             }
         }

@@ -12,7 +12,7 @@
 use crate::form::Response;
 use crate::http::FieldLines;
 use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
-use crate::permits::Permit;
+use crate::schedule::Permit;
 use crate::table::snapshot::Stepped;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -154,7 +154,7 @@ impl Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permits::{Permits, Requester};
+    use crate::schedule::{Permits, Requester};
     use flate2::read::GzDecoder;
     use std::io::Read;
 

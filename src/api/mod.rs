@@ -44,9 +44,9 @@ use crate::limits::{
 use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
-use crate::permits::{Permit, Permits, Requester};
 use crate::resource::ApiVersion;
 use crate::route::{Route, VersionedRoute};
+use crate::schedule::{Permit, Permits, Requester};
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::holder::HolderChange;

@@ -32,7 +32,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::journal::{Outcome, Ticket};
 use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX, WRITE_WAIT_MS_MAX};
-use crate::permits::Permit;
+use crate::schedule::Permit;
 use crate::table::Table;
 use crate::table::object::Object;
 use compact_str::CompactString;

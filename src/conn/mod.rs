@@ -8,7 +8,8 @@ use crate::limits::{
     ANONYMOUS_READ_BYTES_PER_TURN, BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
-use crate::serve::{AfterStep, Budget, Context, Pace, Peer, Protocol, Served, Service};
+use crate::schedule::{Budget, LongState, Pace};
+use crate::serve::{AfterStep, Context, Peer, Protocol, Served, Service};
 use crate::table::{PrefetchKey, Table};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
@@ -270,31 +271,34 @@ impl Conn {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// Whether a request waits whose processing takes long.
+    /// Returns the state of the requests whose processing takes long.
     #[must_use]
-    pub(crate) fn has_long_request(&self) -> bool {
-        self.phase == Phase::Open && self.protocol.has_long_request()
-    }
-
-    /// Whether all other requests that have arrived were served before the long requests.
-    #[must_use]
-    pub(crate) fn has_only_long_requests(&self) -> bool {
-        self.protocol.has_only_long_requests()
+    pub(crate) fn long_state(&self) -> LongState {
+        if self.phase == Phase::Open { self.protocol.long_state() } else { LongState::Gone }
     }
 
     /// Serves one waiting request whose processing takes long, if the output has room. The connection then continues
-    /// with its other work.
-    pub(crate) fn serve_long_request(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
-        if let Some(after) = self.step(connection, service, pool, now, Protocol::serve_long_request) {
-            debug_assert_eq!(after, AfterStep::GoOn, "only a job waits for the journal in its step");
+    /// with its other work. Returns whether the output had room, and the connection stays open.
+    pub(crate) fn serve_long_request(
+        &mut self,
+        connection: Token,
+        service: &mut Service,
+        pool: &mut Pool,
+        now: Now,
+    ) -> bool {
+        self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
+        let bytes_max = service.output_bytes_max(&self.credentials);
+        let after = self.step(bytes_max, connection, service, pool, now, Protocol::serve_long_request);
+        if after.is_some() {
             self.stopped = Stopped::Budget;
         }
+        after.is_some()
     }
 
     /// Runs one step of a list or collection deletion, if the output has room. The next step can follow at once if [a
     /// step is runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
-        match self.step(connection, service, pool, now, Protocol::step_job) {
+        match self.step(QUEUED_BYTES_HIGH, connection, service, pool, now, Protocol::step_job) {
             // The job has ended. Later requests of this connection, or its close, waited for the end of the job.
             Some(AfterStep::GoOn) if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             Some(AfterStep::GoOn) if !self.has_room() => self.stopped = Stopped::Room,
@@ -303,17 +307,18 @@ impl Conn {
         }
     }
 
-    /// Runs a step of the protocol, if the output has room. Returns `None` if the output has no room, or if the
-    /// connection closes.
+    /// Runs a step of the protocol, if the output has fewer than `bytes_max` bytes. Returns `None` if it has not, or if
+    /// the connection closes.
     fn step(
         &mut self,
+        bytes_max: usize,
         connection: Token,
         service: &mut Service,
         pool: &mut Pool,
         now: Now,
         step: impl FnOnce(&mut Protocol, &mut Context<'_>) -> AfterStep,
     ) -> Option<AfterStep> {
-        if !self.has_room() {
+        if self.output.len() >= bytes_max {
             self.stopped = Stopped::Room;
             return None;
         }

@@ -102,8 +102,7 @@ impl World {
     fn turn(&mut self) {
         self.wait();
         self.conn.on_ready(Token(0), &mut self.service, &mut self.pool, self.now);
-        let has_only_long = self.conn.has_only_long_requests() && !self.service.pace.has_answers();
-        if self.conn.has_long_request() && has_only_long {
+        if self.conn.long_state() == LongState::Ready && !self.service.pace.has_answers() {
             self.conn.serve_long_request(Token(0), &mut self.service, &mut self.pool, self.now);
         }
         self.conn.flush(&mut self.service, &mut self.pool, self.now);

@@ -1,7 +1,7 @@
 //! An HTTP/1.1 connection: serves its requests in order. One response at a time may be long.
 
 use super::job_steps::{self, Begun};
-use super::{AfterStep, Budget, Context, Owner, Served, Service};
+use super::{AfterStep, Context, Owner, Served, Service};
 use crate::api::Reply;
 use crate::api::job::{Job, JobError};
 use crate::api::waiting::{Resumed, Retry, Waiting};
@@ -16,6 +16,7 @@ use crate::http1::response::{CONTINUE, Length, OpenChunk, push_head};
 use crate::http2::UpgradeSettings;
 use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::media_type::TEXT;
+use crate::schedule::Budget;
 use crate::table::snapshot::Stepped;
 use crate::table::{PrefetchKey, Table};
 use crate::watch::{Fill, WatcherKey, Watchers};

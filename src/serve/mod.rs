@@ -6,14 +6,12 @@
 mod http1;
 mod http2;
 mod job_steps;
-mod pace;
 mod protocol;
 mod service;
 mod waiters;
 
 pub use http1::Http1;
 pub use http2::Http2;
-pub use pace::Pace;
 pub use protocol::Protocol;
 pub use service::Service;
 pub use waiters::Waiters;
@@ -21,7 +19,7 @@ pub use waiters::Waiters;
 use crate::auth::Credentials;
 use crate::clock::Now;
 use crate::http2::StreamKey;
-use crate::limits::{PREFETCH_TARGET_BYTES_MAX, REQUESTS_PER_TURN};
+use crate::limits::PREFETCH_TARGET_BYTES_MAX;
 use crate::route::Route;
 use crate::table::{PrefetchKey, Table};
 use memchr::memchr;
@@ -82,32 +80,6 @@ pub enum AfterStep {
     Wait,
     /// Close the connection once the output is sent.
     Close,
-}
-
-/// The budget of one connection for one turn of the event loop. All connections together also have a [time
-/// budget](Pace).
-#[derive(Debug)]
-pub struct Budget {
-    /// Number of requests that the connection may still serve.
-    pub requests: usize,
-    /// Bytes of output at which no further request is served, see [`Service::output_bytes_max`].
-    pub output_bytes_max: usize,
-    /// Whether the socket may have bytes that are not in the input yet.
-    pub has_more_input: bool,
-}
-
-impl Budget {
-    /// Returns the budget of a connection for a turn, with `output_bytes_max` bytes for the responses.
-    #[must_use]
-    pub fn for_turn(output_bytes_max: usize) -> Self {
-        Self { requests: REQUESTS_PER_TURN, output_bytes_max, has_more_input: false }
-    }
-
-    /// Whether the connection may serve another request in this turn. `output` contains the bytes that wait to be sent.
-    #[must_use]
-    pub fn lasts(&self, output: &[u8]) -> bool {
-        self.requests > 0 && output.len() < self.output_bytes_max
-    }
 }
 
 /// Returns the namespace and name of the Lease that `target` names. Returns `None` if the path of `target` is not the

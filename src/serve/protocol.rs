@@ -1,12 +1,13 @@
 //! The operations of a connection, in HTTP/1.1 or HTTP/2.
 
-use super::{AfterStep, Budget, Context, Http1, Http2, Owner, Served, Service};
+use super::{AfterStep, Context, Http1, Http2, Owner, Served, Service};
 use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{Config, PREFACE, StreamKey};
 use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX};
+use crate::schedule::{Budget, LongState};
 use crate::table::{PrefetchKey, Table};
 use crate::watch::{Fill, WatcherKey, Watchers};
 
@@ -70,17 +71,19 @@ impl Protocol {
         }
     }
 
-    /// Whether a request waits whose processing takes long. Only HTTP/2 has a queue for such requests.
+    /// Returns the state of the requests whose processing takes long. Only HTTP/2 has a queue for such requests.
     #[must_use]
-    pub fn has_long_request(&self) -> bool {
-        matches!(self, Self::Http2(http2) if http2.has_long_request())
+    pub fn long_state(&self) -> LongState {
+        match self {
+            Self::Undecided | Self::Http1(_) => LongState::Gone,
+            Self::Http2(http2) => http2.long_state(),
+        }
     }
 
-    /// Whether all other requests that have arrived were served before the waiting requests whose processing takes
-    /// long.
+    /// Whether a request waits whose processing takes long.
     #[must_use]
-    pub fn has_only_long_requests(&self) -> bool {
-        matches!(self, Self::Http2(http2) if http2.has_only_long_requests())
+    pub fn has_long_request(&self) -> bool {
+        self.long_state() != LongState::Gone
     }
 
     /// Serves the first waiting request whose processing takes long.

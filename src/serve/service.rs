@@ -2,7 +2,6 @@
 //! watchers, and buffers.
 
 use super::http2::Spare;
-use super::pace::{Pace, is_plain};
 use super::waiters::Waiters;
 use super::{Owner, Peer};
 use crate::api::handover::given_back;
@@ -19,10 +18,11 @@ use crate::http::{Method, RequestHead};
 use crate::http2::ConnectionError;
 use crate::journal::Advanced;
 use crate::limits::{
-    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
-    RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, TOLD_AGAIN_MS,
+    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, PLAIN_REQUEST_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW,
+    QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, TOLD_AGAIN_MS,
 };
 use crate::resource::ResourceVersion;
+use crate::schedule::Pace;
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::Watchers;
@@ -218,7 +218,8 @@ impl Service {
             Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }
-            Resumed::Again(_) | Resumed::Reply(_) | Resumed::Waits(_) => {}
+            Resumed::Reply(_) => self.pace.note_answer(),
+            Resumed::Again(_) | Resumed::Waits(_) => {}
         }
         resumed
     }
@@ -253,4 +254,16 @@ pub struct Scratch {
     pub(super) spare: Spare,
     /// A Lease, events, or a piece of a list, encoded for a response.
     pub(super) body: Vec<u8>,
+}
+
+/// Whether a request is plain, so that it takes only microseconds. A plain request reads or replaces one Lease, and
+/// the bodies of request and response are as short as an ordinary Lease. `body_bytes` is the length of the request's
+/// body.
+fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
+    match (method, reply) {
+        // In a plain request, the response is about as long as the body of the request.
+        (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
+        (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
+        _ => false,
+    }
 }

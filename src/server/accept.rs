@@ -88,7 +88,7 @@ impl Server {
             Ok(Conn::new(transport, now))
         });
         match added {
-            Ok(entry) => self.queues.enqueue(entry),
+            Ok(entry) => self.queues.enqueue(&mut entry.place),
             Err(error) => {
                 tracing::warn!(%error, "cannot register a connection");
                 return;

@@ -1,7 +1,7 @@
 //! The connections, stored by slot.
 
-use super::queues::Marks;
 use crate::conn::Conn;
+use crate::schedule::Place;
 use crate::serve::Service;
 use mio::Token;
 use slab::Slab;
@@ -22,11 +22,11 @@ pub(super) struct Connections {
 /// A connection, and the event loop's state of this connection.
 #[derive(Debug)]
 pub(super) struct ConnEntry {
-    token: Token,
     pub(super) conn: Conn,
     /// Time at which the connection's timer fires, in ms.
     pub(super) armed_ms: u64,
-    pub(super) marks: Marks,
+    /// Place in the queues of the event loop.
+    pub(super) place: Place,
     /// Whether the connection's last request alone used up the time budget of a turn of the event loop.
     pub(super) is_slow: bool,
     /// Bytes waiting to be sent on this connection, when last counted.
@@ -60,10 +60,9 @@ impl Connections {
             self.anonymous.push_back(token);
         }
         Ok(vacant.insert(ConnEntry {
-            token,
             conn,
             armed_ms: u64::MAX,
-            marks: Marks::default(),
+            place: Place::new(token),
             is_slow: false,
             queued_bytes: 0,
             received_bytes: 0,
@@ -112,7 +111,7 @@ impl Connections {
 
     /// Returns the connection of this token, if it still exists.
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut ConnEntry> {
-        self.entries.get_mut(slot_of(token)).filter(|entry| entry.token == token)
+        self.entries.get_mut(slot_of(token)).filter(|entry| entry.place.token() == token)
     }
 
     /// Removes the connection of this token.
@@ -124,16 +123,11 @@ impl Connections {
 
     /// Returns the tokens of all connections.
     pub(super) fn tokens(&self) -> Vec<Token> {
-        self.entries.iter().map(|(_, entry)| entry.token).collect()
+        self.entries.iter().map(|(_, entry)| entry.place.token()).collect()
     }
 }
 
 impl ConnEntry {
-    /// Returns the token of the connection.
-    pub(super) fn token(&self) -> Token {
-        self.token
-    }
-
     /// Updates the server's totals with the waiting bytes of this connection.
     pub(super) fn count(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
@@ -183,7 +177,7 @@ pub(super) mod tests {
             let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
             Ok(Conn::new(Transport::cleartext(socket), Now { ms: 0, wall: Time(0) }))
         };
-        connections.add(make).expect("a connection").token
+        connections.add(make).expect("a connection").place.token()
     }
 
     #[test]
@@ -198,7 +192,7 @@ pub(super) mod tests {
         assert!(connections.get_mut(gone).is_none());
         connections.remove(gone);
         assert_eq!(connections.tokens(), [present, other]);
-        assert!(connections.get_mut(present).is_some_and(|entry| entry.token == present));
+        assert!(connections.get_mut(present).is_some_and(|entry| entry.place.token() == present));
         connections.remove(present);
         connections.remove(other);
         assert!(connections.is_empty());
@@ -217,7 +211,7 @@ pub(super) mod tests {
                 let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
                 Ok(Conn::new(Transport::tls(socket, Arc::clone(&tls))?, Now { ms: 0, wall: Time(0) }))
             };
-            connections.add(make).expect("a connection").token
+            connections.add(make).expect("a connection").place.token()
         };
         let known = add(&mut connections, &listener);
         assert_eq!(connections.oldest_anonymous(), None, "in the clear nobody is anonymous");

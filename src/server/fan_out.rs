@@ -34,10 +34,10 @@ impl Server {
                     self.service.api.metrics.count_watch_end(why);
                     // The watch has ended. Later requests of this connection, or its close, waited for the end of the
                     // watch.
-                    self.queues.enqueue(entry);
+                    self.queues.enqueue(&mut entry.place);
                 }
             }
-            self.queues.enqueue_flush(entry);
+            self.queues.enqueue_flush(&mut entry.place);
             if self.service.watchers.looks() >= clock_due {
                 clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
                 let moment = Instant::now();

@@ -11,7 +11,6 @@ mod accept;
 mod connections;
 mod endpoints;
 mod fan_out;
-mod queues;
 mod start;
 mod storage;
 mod timers;
@@ -34,17 +33,17 @@ use crate::limits::{
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
+use crate::schedule::{LongState, Queues};
 use crate::serve::Service;
 use crate::table::{PREFETCH_MAX, Table};
 use crate::tls::config::Secure;
 use crate::tls::reload::Reload;
 use crate::updates::{UpdateSender, Updates};
 use crate::watch::StopKind;
-use connections::Connections;
+use connections::{ConnEntry, Connections};
 use endpoints::Endpoints;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
-use queues::Queues;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -127,7 +126,21 @@ pub enum RunError {
 /// Puts a connection in the run queue, if the connection still exists.
 fn enqueue(conns: &mut Connections, queues: &mut Queues, token: Token) {
     if let Some(entry) = conns.get_mut(token) {
-        queues.enqueue(entry);
+        queues.enqueue(&mut entry.place);
+    }
+}
+
+/// Puts a connection in the queues of its long work: runnable jobs, and requests whose processing takes long.
+fn enqueue_work(queues: &mut Queues, entry: &mut ConnEntry) {
+    let ConnEntry { conn, place, .. } = entry;
+    if conn.has_job() {
+        queues.note_with_job(place);
+    }
+    if conn.has_job_step() {
+        queues.enqueue_job(place);
+    }
+    if conn.long_state() != LongState::Gone {
+        queues.enqueue_long(place);
     }
 }
 
@@ -372,13 +385,13 @@ impl Server {
         let end = Instant::now() + Duration::from_micros(JOB_US_PER_TURN);
         while let Some(token) = self.queues.pop_job() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.marks.leave_jobs();
+            entry.place.leave_jobs();
             if entry.conn.has_job_step() {
                 entry.conn.step_job(token, &mut self.service, &mut self.pool, now);
                 if entry.conn.has_room() {
-                    self.queues.enqueue_job(entry);
+                    enqueue_work(&mut self.queues, entry);
                 }
-                self.queues.enqueue_flush(entry);
+                self.queues.enqueue_flush(&mut entry.place);
             }
             if Instant::now() >= end || self.service.table.log().headroom().is_used_up() {
                 break;
@@ -388,18 +401,28 @@ impl Server {
 
     /// Serves one request whose processing takes long, unless other requests of this turn would wait for it.
     fn serve_long_request(&mut self, now: Now) {
-        let Some(first) = self.queues.first_long() else { return };
-        let has_only_long = self.conns.get_mut(first).is_none_or(|entry| entry.conn.has_only_long_requests());
-        let Some(token) = self.queues.pop_long(!has_only_long || self.service.pace.has_answers()) else { return };
-        let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.marks.leave_long();
-        if entry.conn.has_long_request() {
-            entry.conn.serve_long_request(token, &mut self.service, &mut self.pool, now);
-            if entry.conn.has_room() {
-                self.queues.enqueue_long(entry);
-            }
-            self.queues.enqueue_flush(entry);
+        if !self.queues.has_long() {
+            return;
         }
+        let conns = &mut self.conns;
+        let state_of = |token| {
+            conns.get_mut(token).map_or(LongState::Gone, |entry| {
+                let state = entry.conn.long_state();
+                if state == LongState::Gone {
+                    entry.place.leave_long();
+                }
+                state
+            })
+        };
+        let Some(token) = self.queues.pop_long(self.service.pace.has_answers(), state_of) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
+        entry.place.leave_long();
+        // If the output has no room, the connection returns to the queue when the peer has read.
+        if entry.conn.serve_long_request(token, &mut self.service, &mut self.pool, now) {
+            enqueue_work(&mut self.queues, entry);
+        }
+        self.queues.enqueue_flush(&mut entry.place);
+        self.conns.recheck(token);
     }
 
     /// Applies new certificates and CAs, and counts failed reloads.
@@ -522,19 +545,18 @@ impl Server {
         // If the connection was closed earlier, no connection has this token any more.
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.transport_mut().note_readiness(event);
-        self.queues.enqueue(entry);
+        self.queues.enqueue(&mut entry.place);
     }
 
     /// Lets a runnable connection read, serve requests or continue its TLS handshake.
     fn run_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.marks.leave_run();
+        entry.place.leave_run();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
         // Counts the bytes now, so that the connections served next see the current totals.
         entry.count(&mut self.service);
-        self.queues.enqueue_job(entry);
-        self.queues.enqueue_long(entry);
-        self.queues.enqueue_flush(entry);
+        enqueue_work(&mut self.queues, entry);
+        self.queues.enqueue_flush(&mut entry.place);
         self.conns.recheck(token);
     }
 
@@ -554,7 +576,7 @@ impl Server {
     fn flush_connections(&mut self, now: Now) {
         while let Some(token) = self.queues.pop_flush() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.marks.leave_flush();
+            entry.place.leave_flush();
             let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
             self.close_or_enqueue(token, next);
         }
@@ -566,7 +588,7 @@ impl Server {
         entry.count(&mut self.service);
         match next {
             Next::Close => self.close(token),
-            Next::Again => self.queues.enqueue(entry),
+            Next::Again => self.queues.enqueue(&mut entry.place),
             Next::Wait => {}
         }
         self.arm_timer(token);

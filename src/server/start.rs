@@ -2,7 +2,6 @@
 
 use super::connections::Connections;
 use super::endpoints::Endpoints;
-use super::queues::Queues;
 use super::storage::{self, TableLimits};
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
 use crate::api::handover::Handover;
@@ -17,6 +16,7 @@ use crate::journal::FORMAT;
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
+use crate::schedule::Queues;
 use crate::serve::Service;
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;

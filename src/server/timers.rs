@@ -44,7 +44,16 @@ impl Server {
     pub(super) fn check_jobs(&mut self, now: Now) {
         if now.ms >= self.jobs_check_ms {
             self.jobs_check_ms = now.ms + JOBS_CHECK_MS;
-            self.queues.for_each_with_job(&mut self.conns, |conn| conn.check_jobs(now));
+            self.queues.retain_with_jobs(|token| {
+                let Some(entry) = self.conns.get_mut(token) else { return false };
+                let has_job = entry.conn.has_job();
+                if has_job {
+                    entry.conn.check_jobs(now);
+                } else {
+                    entry.place.leave_with_jobs();
+                }
+                has_job
+            });
             self.service.watchers.check_long();
         }
     }

@@ -7,7 +7,7 @@ use super::*;
 use crate::lease::Lease;
 use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
 use crate::media_type::negotiate;
-use crate::permits::{Permits, Requester};
+use crate::schedule::{Permits, Requester};
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::selector::shard::ShardSelector;

@@ -6,7 +6,8 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::{BUFFER_BYTES, QUEUED_BYTES_HIGH};
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Context, Peer, Protocol, Served, Service};
+use coordination_apiserver::schedule::Budget;
+use coordination_apiserver::serve::{Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -88,6 +89,7 @@ impl World {
                 Served::Close => assert!(served != Served::Close, "the server has ended the connection"),
             }
         }
+        assert!(!end.protocol.has_long_request(), "no measured request takes long");
         end.input.release(pool);
         &end.output
     }

@@ -6,7 +6,8 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::StreamKey;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
-use coordination_apiserver::serve::{AfterStep, Budget, Context, Peer, Protocol, Served, Service};
+use coordination_apiserver::schedule::Budget;
+use coordination_apiserver::serve::{AfterStep, Context, Peer, Protocol, Served, Service};
 use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 
@@ -76,19 +77,36 @@ impl Conn {
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
                 // Every complete request has a response or will get one. Nobody reads the events of a watch any more.
-                self.is_closing = !self.protocol.is_waiting() && !self.protocol.has_job_step();
+                let has_work = self.protocol.has_job_step() || self.protocol.has_long_request();
+                self.is_closing = !self.protocol.is_waiting() && !has_work;
             }
             Served::Starved | Served::Streaming => {}
         }
     }
 
-    /// Runs a step of a list or of the deletion of a collection, if there is room.
-    pub(super) fn step_job(&mut self, link: LinkId, service: &mut Service, now: Now) {
-        if self.is_closing || !self.protocol.has_job_step() || self.output.len() >= QUEUED_BYTES_HIGH {
+    /// Serves a request whose processing takes long. Runs a step of a list or of the deletion of a collection.
+    pub(super) fn do_long_work(&mut self, link: LinkId, service: &mut Service, now: Now) {
+        if self.protocol.has_long_request() {
+            self.step(link, service, now, Protocol::serve_long_request);
+        }
+        if self.protocol.has_job_step() {
+            self.step(link, service, now, Protocol::step_job);
+        }
+    }
+
+    /// Runs a step of the protocol, if there is room.
+    fn step(
+        &mut self,
+        link: LinkId,
+        service: &mut Service,
+        now: Now,
+        step: impl FnOnce(&mut Protocol, &mut Context<'_>) -> AfterStep,
+    ) {
+        if self.is_closing || self.output.len() >= QUEUED_BYTES_HIGH {
             return;
         }
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
-        match self.protocol.step_job(&mut Context { service, from, now, output: &mut self.output }) {
+        match step(&mut self.protocol, &mut Context { service, from, now, output: &mut self.output }) {
             AfterStep::Close => self.is_closing = true,
             AfterStep::GoOn => self.is_ready = true,
             AfterStep::Wait => {}

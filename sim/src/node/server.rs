@@ -148,7 +148,7 @@ impl Server {
             }
         }
         for (link, conn) in &mut self.conns {
-            conn.step_job(*link, &mut self.service, now);
+            conn.do_long_work(*link, &mut self.service, now);
         }
         self.service.send_changes(now);
         self.fan_out(now);

@@ -20,7 +20,7 @@ use crate::codec::list_meta::ListMeta;
 use crate::form::{Body, Form, Response};
 use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, YAML_BYTES_PER_STEP};
 use crate::metrics::Metrics;
-use crate::permits::Permit;
+use crate::schedule::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;

@@ -3,7 +3,8 @@
 //! A front proxy's connection carries the requests of all its clients. Some requests take a thousand times as long as
 //! a renewal, such as a small patch of a Lease of a megabyte. If requests were served in arrival order, fifty long
 //! requests would delay all renewals for seconds. So long requests wait in a separate queue. The event loop serves one
-//! long request of all connections at a time (`server::queues`). Any other request waits for at most one long request.
+//! long request of all connections at a time ([`Queues`](crate::schedule)). So other requests wait for one long request
+//! at a time.
 //!
 //! A request is long if its body or the Lease that it names is large. The Lease is looked up only while the table
 //! contains any large Lease.
@@ -11,6 +12,7 @@
 use super::Http2;
 use super::receive::Whole;
 use crate::limits::LARGE_LEASE_BYTES_MIN;
+use crate::schedule::LongState;
 use crate::serve::{AfterStep, Context, named_lease};
 use crate::table::Table;
 use std::collections::VecDeque;
@@ -20,8 +22,8 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// Whether all other requests that had arrived were served when the connection was served last.
-    are_others_done: bool,
+    /// State of the waiting requests when the connection was served last.
+    state: Option<LongState>,
     /// Number of streams reset since requests of reset streams were last removed from the queue.
     resets: usize,
 }
@@ -37,14 +39,14 @@ impl Long {
         None
     }
 
-    /// Notes whether all other requests that have arrived are served.
-    pub(super) fn note_others(&mut self, are_done: bool) {
-        self.are_others_done = are_done;
+    /// Notes the state of the waiting requests.
+    pub(super) fn note_state(&mut self, state: LongState) {
+        self.state = Some(state);
     }
 
-    /// Whether all other requests that had arrived were served when the connection was served last.
-    pub(super) fn are_others_done(&self) -> bool {
-        self.are_others_done
+    /// Returns the state of the waiting requests.
+    pub(super) fn state(&self) -> LongState {
+        self.state.filter(|_| !self.queue.is_empty()).unwrap_or(LongState::Gone)
     }
 
     /// Whether no request waits.

@@ -19,7 +19,7 @@ use waiting::WaitingStreams;
 
 use super::http1::Upgrade;
 use super::protocol::body_bytes_max;
-use super::{AfterStep, Budget, Context, Owner, Served, Service};
+use super::{AfterStep, Context, Owner, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
@@ -28,6 +28,7 @@ use crate::limits::{
     BODY_MS_MAX, BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH,
     RECEIVED_BYTES_LOW, WRITE_STALL_MS_MAX,
 };
+use crate::schedule::{Budget, LongState};
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -129,8 +130,13 @@ impl Http2 {
             }
         };
         if !self.long.is_empty() {
-            let is_full = self.whole.is_empty() && self.has_much_waiting(cx);
-            self.long.note_others(!has_more && !budget.has_more_input || is_full);
+            self.long.note_state(if self.whole.is_empty() && self.has_much_waiting(cx) {
+                LongState::Full
+            } else if has_more || budget.has_more_input {
+                LongState::AfterOthers
+            } else {
+                LongState::Ready
+            });
         }
         self.check_invariants();
         self.send_more(cx);
@@ -142,16 +148,10 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// Whether a long request waits.
+    /// Returns the state of the long requests.
     #[must_use]
-    pub fn has_long_request(&self) -> bool {
-        !self.long.is_empty()
-    }
-
-    /// Whether all other requests that have arrived were served before the long requests.
-    #[must_use]
-    pub fn has_only_long_requests(&self) -> bool {
-        self.long.are_others_done()
+    pub fn long_state(&self) -> LongState {
+        self.long.state()
     }
 
     /// Whether a list or collection deletion is runnable.

@@ -1,13 +1,11 @@
 //! The time budget of a turn of the event loop for reading and serving requests.
 
-use crate::api::Reply;
-use crate::http::Method;
-use crate::limits::{PLAIN_REQUEST_BYTES_MAX, READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
+use crate::limits::{READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
 /// Time that the requests of a turn have taken, all connections together. Most requests take microseconds, so reading
-/// the clock after each would cost noticeable time. The clock is read after several plain requests (see `is_plain`),
-/// and after each request that may have taken longer.
+/// the clock after each would cost noticeable time. The clock is read after several plain requests, which take
+/// microseconds, and after each request that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Time at which the time budget of the turn is used up; `None` if there is no limit.
@@ -34,16 +32,16 @@ impl Pace {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// Counts a served request. `is_plain` is whether the request is [plain](is_plain). The response may not be written
-    /// yet.
-    pub(super) fn count(&mut self, is_plain: bool) {
+    /// Counts a served request. `is_plain` is whether the request takes only microseconds. The response may not be
+    /// written yet.
+    pub fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
         self.has_answers = true;
     }
 
     /// Notes a response to a request of an earlier turn.
-    pub(super) fn note_answer(&mut self) {
+    pub fn note_answer(&mut self) {
         self.has_answers = true;
     }
 
@@ -98,15 +96,3 @@ impl Pace {
 
 /// Time budget for the requests of a turn.
 const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
-
-/// Whether a request is plain, so that it takes only microseconds. A plain request reads or replaces one Lease, and
-/// the bodies of request and response are as short as an ordinary Lease. `body_bytes` is the length of the request's
-/// body.
-pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
-    match (method, reply) {
-        // In a plain request, the response is about as long as the body of the request.
-        (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
-        (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
-        _ => false,
-    }
-}

@@ -1,0 +1,22 @@
+//! Fairness: which work a turn of the event loop does, and how much.
+//!
+//! | File | What it bounds |
+//! |---|---|
+//! | [`pace`] | the time of all requests in a turn |
+//! | [`budget`] | the requests of one connection in a turn |
+//! | [`queues`] | the order of the connections, and which kind of long work comes when |
+//! | [`permits`] | the concurrent long responses of one user, and of all users |
+//!
+//! The numbers are in [`limits`](crate::limits).
+
+mod budget;
+mod pace;
+mod permits;
+mod queues;
+
+pub use budget::Budget;
+pub use pace::Pace;
+pub(crate) use permits::Permits;
+pub use permits::{Permit, Requester};
+pub use queues::LongState;
+pub(crate) use queues::{Place, Queues};

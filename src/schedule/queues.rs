@@ -1,0 +1,353 @@
+//! The queues of runnable connections, and the marks that prevent a connection from being in a queue twice.
+
+use mio::Token;
+use std::collections::VecDeque;
+
+/// Queues of runnable connections. A queue may contain the token of a closed connection. No connection has such a token
+/// any more.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// Connections that can continue without an event. Their requests are served in the next turn of the event loop.
+    run: Vec<Token>,
+    /// Connections that wait for a step of their TLS handshake. Connections whose handshake has begun come first.
+    handshakes: VecDeque<Token>,
+    /// Slow connections: runnable connections whose last request alone used up the time budget of a turn.
+    slow: VecDeque<Token>,
+    /// The slow connection at the end of the run queue.
+    slow_next: Option<Token>,
+    /// Connections with a runnable list or collection deletion.
+    jobs: VecDeque<Token>,
+    /// Connections with a request whose processing takes long.
+    long: VecDeque<Token>,
+    /// Number of turns of the event loop since the last long request, while some connection is in `long`.
+    long_turns_waited: usize,
+    /// Connections to flush at the end of this turn.
+    flush: VecDeque<Token>,
+    /// Connections with a long response, runnable or not.
+    with_jobs: Vec<Token>,
+}
+
+/// Number of turns of the event loop for which the long requests of one connection wait at most, while other requests
+/// are served. Each turn may serve hundreds of other requests.
+const LONG_TURNS_WAITED_MAX: usize = 16;
+/// Maximum number of connections that a turn examines to find the next long request.
+const LONG_EXAMINED_MAX: usize = 16;
+
+/// State of a connection in `long`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongState {
+    /// The connection is closed, or has no long request any more.
+    Gone,
+    /// Other requests have arrived on the connection, which the server serves first.
+    AfterOthers,
+    /// Only long requests wait on the connection.
+    Ready,
+    /// The waiting requests are so large that the server reads no others from the connection.
+    Full,
+}
+
+/// Place of a connection in the queues: its token, and marks that show which queues it is in.
+#[derive(Debug)]
+pub(crate) struct Place {
+    token: Token,
+    /// Whether the connection is in `run`, `handshakes` or `slow`.
+    can_go_on: bool,
+    /// Whether the connection is in `jobs`.
+    is_in_jobs: bool,
+    /// Whether the connection is in `long`.
+    is_in_long: bool,
+    /// Whether the connection is in `flush`.
+    is_in_flush: bool,
+    /// Whether the connection is in `with_jobs`, the list of connections with a long response.
+    is_with_job: bool,
+}
+
+impl Place {
+    /// Returns the place of a new connection, which is in no queue.
+    pub(crate) fn new(token: Token) -> Self {
+        Self { token, can_go_on: false, is_in_jobs: false, is_in_long: false, is_in_flush: false, is_with_job: false }
+    }
+
+    /// Returns the token of the connection.
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Notes that the connection is no longer in `run`, `handshakes` or `slow`.
+    pub(crate) fn leave_run(&mut self) {
+        self.can_go_on = false;
+    }
+
+    /// Notes that the connection is no longer in `jobs`.
+    pub(crate) fn leave_jobs(&mut self) {
+        self.is_in_jobs = false;
+    }
+
+    /// Notes that the connection is no longer in `long`.
+    pub(crate) fn leave_long(&mut self) {
+        self.is_in_long = false;
+    }
+
+    /// Notes that the connection is no longer in `flush`.
+    pub(crate) fn leave_flush(&mut self) {
+        self.is_in_flush = false;
+    }
+
+    /// Notes that the connection is no longer in `with_jobs`.
+    pub(crate) fn leave_with_jobs(&mut self) {
+        self.is_with_job = false;
+    }
+}
+
+impl Queues {
+    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs` or `long`. Then the next poll must not block.
+    pub(crate) fn can_go_on(&self) -> bool {
+        let queues = [&self.handshakes, &self.slow, &self.jobs, &self.long];
+        !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Puts a connection in the run queue, unless the connection is already in `run`, `handshakes` or `slow`.
+    pub(crate) fn enqueue(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.can_go_on, true) {
+            self.run.push(place.token);
+        }
+    }
+
+    /// Takes the run queue, with one slow connection at its end. For each connection, the caller serves it, moves it
+    /// to another queue, or puts it back.
+    pub(crate) fn take_run(&mut self) -> Vec<Token> {
+        if self.slow_next.is_none() {
+            self.slow_next = self.slow.pop_front();
+            self.run.extend(self.slow_next);
+        }
+        std::mem::take(&mut self.run)
+    }
+
+    /// Puts back connections for which the turn had no time. They come before connections that were just served, so
+    /// that no connection starves.
+    pub(crate) fn put_back(&mut self, rest: &[Token]) {
+        self.run.extend_from_slice(rest);
+    }
+
+    /// Reuses the memory of [`Queues::take_run`]'s result for the next turn.
+    pub(crate) fn recycle(&mut self, mut run: Vec<Token>) {
+        if self.run.is_empty() {
+            run.clear();
+            self.run = run;
+        }
+    }
+
+    /// Whether `token` is the one slow connection that may run in this turn of the event loop. Only the first call
+    /// returns true.
+    pub(crate) fn take_slow_turn(&mut self, token: Token) -> bool {
+        self.slow_next.take_if(|next| *next == token).is_some()
+    }
+
+    /// Moves a connection from the run queue to the queue of slow connections.
+    pub(crate) fn move_to_slow(&mut self, token: Token) {
+        self.slow.push_back(token);
+    }
+
+    /// Moves a connection from the run queue to the handshake queue, to the front if its handshake `has_begun`.
+    pub(crate) fn move_to_handshakes(&mut self, token: Token, has_begun: bool) {
+        if has_begun {
+            self.handshakes.push_front(token);
+        } else {
+            self.handshakes.push_back(token);
+        }
+    }
+
+    /// Whether a connection waits for a step of its handshake.
+    pub(crate) fn has_handshakes(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+
+    /// Removes the next connection that waits for a step of its handshake.
+    pub(crate) fn pop_handshake(&mut self) -> Option<Token> {
+        self.handshakes.pop_front()
+    }
+
+    /// Adds a connection with a runnable list or collection deletion to `jobs`.
+    pub(crate) fn enqueue_job(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.is_in_jobs, true) {
+            self.jobs.push_back(place.token);
+        }
+    }
+
+    /// Adds a connection with a long response to `with_jobs`.
+    pub(crate) fn note_with_job(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.is_with_job, true) {
+            self.with_jobs.push(place.token);
+        }
+    }
+
+    /// Whether a list or collection deletion is runnable.
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Removes the next connection whose list or collection deletion is runnable.
+    pub(crate) fn pop_job(&mut self) -> Option<Token> {
+        self.jobs.pop_front()
+    }
+
+    /// Adds a connection with a request whose processing takes long to `long`.
+    pub(crate) fn enqueue_long(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.is_in_long, true) {
+            self.long.push_back(place.token);
+        }
+    }
+
+    /// Whether a connection has a request whose processing takes long.
+    pub(crate) fn has_long(&self) -> bool {
+        !self.long.is_empty()
+    }
+
+    /// Removes the connection whose long request is served in this turn, if there is one. `state_of` returns the state
+    /// of a connection. `has_answers` is whether the turn has served other requests: their responses would wait for the
+    /// long request. So then no long request is served, unless one is due. One is due after [`LONG_TURNS_WAITED_MAX`]
+    /// such turns, divided by the number of waiting connections.
+    pub(crate) fn pop_long(
+        &mut self,
+        has_answers: bool,
+        mut state_of: impl FnMut(Token) -> LongState,
+    ) -> Option<Token> {
+        let is_due = self.long_turns_waited * self.long.len() >= LONG_TURNS_WAITED_MAX;
+        for _ in 0..self.long.len().min(LONG_EXAMINED_MAX) {
+            let token = self.long.pop_front()?;
+            let is_next = match state_of(token) {
+                LongState::Gone => continue,
+                LongState::Full => true,
+                LongState::Ready => is_due || !has_answers,
+                LongState::AfterOthers => is_due,
+            };
+            if is_next {
+                self.long_turns_waited = 0;
+                return Some(token);
+            }
+            self.long.push_back(token);
+        }
+        self.long_turns_waited += 1;
+        None
+    }
+
+    /// Removes the connections from `with_jobs` for which `has_job` returns false.
+    pub(crate) fn retain_with_jobs(&mut self, mut has_job: impl FnMut(Token) -> bool) {
+        self.with_jobs.retain(|token| has_job(*token));
+    }
+
+    /// Returns the number of connections with a long response, as of the last scan.
+    pub(crate) fn with_jobs(&self) -> usize {
+        self.with_jobs.len()
+    }
+
+    /// Adds the connection to `flush`, the connections that are flushed at the end of the turn.
+    pub(crate) fn enqueue_flush(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.is_in_flush, true) {
+            self.flush.push_back(place.token);
+        }
+    }
+
+    /// Removes the next connection to flush.
+    pub(crate) fn pop_flush(&mut self) -> Option<Token> {
+        self.flush.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_can_go_on_stands_in_one_queue_once_until_it_is_gone_on_with() {
+        let mut queues = Queues::default();
+        let tokens = [1, 2, 3, 4].map(Token);
+        let [first, handshake, slow, rest] = tokens;
+        let mut places = tokens.map(Place::new);
+        let mut enqueue_all = |queues: &mut Queues| places.iter_mut().for_each(|place| queues.enqueue(place));
+        enqueue_all(&mut queues);
+        enqueue_all(&mut queues);
+        assert_eq!(queues.take_run(), tokens);
+        queues.move_to_handshakes(handshake, false);
+        queues.move_to_slow(slow);
+        queues.put_back(&[rest]);
+        // An event does not add a connection to a queue if the connection is already in a queue.
+        enqueue_all(&mut queues);
+        assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
+        assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));
+        assert!(!queues.take_slow_turn(first) && queues.take_slow_turn(slow) && !queues.take_slow_turn(slow));
+        assert!(!queues.can_go_on());
+        places[0].leave_run();
+        queues.enqueue(&mut places[0]);
+        assert!(queues.can_go_on());
+        assert_eq!(queues.take_run(), [first]);
+    }
+
+    #[test]
+    fn of_the_slow_one_at_a_time_has_its_turn() {
+        let mut queues = Queues::default();
+        let [first, second] = [Token(1), Token(2)];
+        queues.move_to_slow(first);
+        queues.move_to_slow(second);
+        assert_eq!(queues.take_run(), [first]);
+        // The turn of the event loop had no time for the first connection.
+        queues.put_back(&[first]);
+        assert_eq!(queues.take_run(), [first]);
+        assert!(queues.take_slow_turn(first));
+        assert_eq!(queues.take_run(), [second]);
+    }
+
+    #[test]
+    fn long_requests_wait_for_others_but_not_for_ever() {
+        let ready = |_| LongState::Ready;
+        let mut queues = Queues { long: [Token(1), Token(2)].into(), ..Queues::default() };
+        assert!(queues.can_go_on());
+        assert_eq!(queues.pop_long(false, ready), Some(Token(1)));
+        for _ in 0..LONG_TURNS_WAITED_MAX {
+            assert_eq!(queues.pop_long(true, ready), None);
+        }
+        assert_eq!(queues.pop_long(true, ready), Some(Token(2)));
+        // The more connections wait, the more often a long request is due.
+        queues.long = (0..16).map(Token).collect();
+        assert_eq!(queues.pop_long(true, ready), None);
+        assert!(queues.pop_long(true, ready).is_some());
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_or_waits_delays_no_other_long_request() {
+        let state_of = |token| [LongState::Gone, LongState::AfterOthers, LongState::Ready, LongState::Full][token];
+        let mut queues = Queues { long: [0, 1, 2].map(Token).into(), ..Queues::default() };
+        assert_eq!(queues.pop_long(false, |token| state_of(token.0)), Some(Token(2)));
+        assert_eq!(queues.long, [Token(1)]);
+        // A full connection can serve no other request before.
+        queues.long.push_back(Token(3));
+        assert_eq!(queues.pop_long(true, |token| state_of(token.0)), Some(Token(3)));
+        for _ in 0..LONG_TURNS_WAITED_MAX {
+            assert_eq!(queues.pop_long(false, |token| state_of(token.0)), None);
+        }
+        assert_eq!(queues.pop_long(false, |token| state_of(token.0)), Some(Token(1)));
+    }
+
+    #[test]
+    fn a_handshake_that_has_begun_goes_before_the_others() {
+        let mut queues = Queues::default();
+        for (token, has_begun) in [(Token(1), false), (Token(2), false), (Token(3), true)] {
+            queues.move_to_handshakes(token, has_begun);
+        }
+        let order = [(); 4].map(|()| queues.pop_handshake());
+        assert_eq!(order, [Some(Token(3)), Some(Token(1)), Some(Token(2)), None]);
+    }
+
+    #[test]
+    fn who_is_to_be_flushed_is_flushed_once_and_in_that_order() {
+        let mut queues = Queues::default();
+        let [mut first, mut second] = [1, 2].map(|token| Place::new(Token(token)));
+        queues.enqueue_flush(&mut first);
+        queues.enqueue_flush(&mut second);
+        queues.enqueue_flush(&mut first);
+        assert_eq!([(); 3].map(|()| queues.pop_flush()), [Some(Token(1)), Some(Token(2)), None]);
+        second.leave_flush();
+        queues.enqueue_flush(&mut second);
+        assert_eq!(queues.pop_flush(), Some(Token(2)));
+    }
+}
