@@ -31,7 +31,7 @@ const (
 	renewalLateMax = 6 * time.Second
 	// Maximum time until an old watch gets a renewal.
 	fedMax = 25 * time.Second
-	// Maximum time until a watch that is opened after the takeover has the present state.
+	// Maximum time until a watch that is opened after a switch has the present state.
 	newWatchMax = 5 * time.Second
 	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
 	notReadyMax = 75 * time.Second
@@ -156,7 +156,7 @@ type scene struct {
 	// Conflicts of the kubelets and of the candidates.
 	conflicts conflicts
 	old       watch.Interface
-	// Informers from before and after the takeover.
+	// Informers from before the takeover, and from after each switch.
 	informers []informersOf
 	// The kubelet of each node. Without it the node is silent.
 	kubelets []kubelet
@@ -466,10 +466,15 @@ func (s *scene) takeOver(ctx context.Context) error {
 	if err := s.run(ctx, "E2E_TAKEOVER"); err != nil {
 		return err
 	}
+	return s.newWatchesAgree(ctx)
+}
+
+// newWatchesAgree starts informers after a switch, and waits until they have the present state.
+func (s *scene) newWatchesAgree(ctx context.Context) error {
 	if err := s.beginInformers(); err != nil {
 		return err
 	}
-	return eventually(ctx, newWatchMax, func(ctx context.Context) error { return s.agree(ctx, s.informers[1:]) })
+	return eventually(ctx, newWatchMax, func(ctx context.Context) error { return s.agree(ctx, s.informers[len(s.informers)-1:]) })
 }
 
 func (s *scene) rollBack(ctx context.Context) error {
@@ -481,6 +486,9 @@ func (s *scene) rollBack(ctx context.Context) error {
 		s.lateMax += frozenMax
 	}
 	if err := s.run(ctx, "E2E_ROLLBACK"); err != nil {
+		return err
+	}
+	if err := s.newWatchesAgree(ctx); err != nil {
 		return err
 	}
 	return s.checkCanary(ctx)
