@@ -72,16 +72,21 @@ pub(super) async fn follow<K>(
     }
 }
 
-/// Formats an error with the errors that caused it, since these name the reason.
+/// Formats an error with the errors that caused it, since these name the reason. Of a Status, only its message and code
+/// are included.
 #[must_use]
-pub fn told(error: &dyn Error) -> String {
-    let (mut told, mut source) = (error.to_string(), error.source());
-    while let Some(cause) = source {
-        told.push_str(": ");
-        told.push_str(&cause.to_string());
-        source = cause.source();
+pub fn told(error: &(dyn Error + 'static)) -> String {
+    let mut told = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+            told.push(format!("{} ({})", status.message, status.code));
+            break;
+        }
+        told.push(error.to_string());
+        next = error.source();
     }
-    told
+    told.join(": ")
 }
 
 /// The reason why the server stopped to follow the objects without an error.
@@ -152,3 +157,18 @@ where
 
 /// HTTP status code in the ERROR event of a watch whose `resourceVersion` has expired.
 const STATUS_GONE: u16 = 410;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn an_error_names_its_causes_and_of_a_status_the_message() {
+        let status = Status::failure("leases is forbidden", "Forbidden").with_code(403);
+        assert_eq!(told(&kube::Error::Api(status.boxed())), "leases is forbidden (403)");
+        let cause = std::io::Error::other("the connection is broken");
+        let expected = "ServiceError: the connection is broken: the connection is broken";
+        assert_eq!(told(&kube::Error::Service(cause.into())), expected);
+    }
+}
