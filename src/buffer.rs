@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_waits_through_growth_and_compaction() {
+    fn unread_bytes_survive_growth_and_compaction() {
         let mut pool = Pool::default();
         let mut buf = ByteBuf::default();
         let mut sent: u8 = 0;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_a_gap() {
+    fn bytes_in_the_middle_can_be_removed() {
         let mut pool = Pool::default();
         let mut buf = ByteBuf::default();
         buf.spare_mut(&mut pool)[..6].copy_from_slice(b"abcdef");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_long_message_has_left_does_not_keep_its_memory() {
+    fn a_buffer_shrinks_when_most_of_a_long_message_is_consumed() {
         let mut pool = Pool::default();
         for left in [1, BUFFER_BYTES, BUFFER_BYTES + 1, 400_000, 2_000_000] {
             let mut buf = ByteBuf::default();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_buffer_gives_its_memory_back_and_takes_it_again() {
+    fn an_empty_buffer_returns_its_memory_to_the_pool() {
         let mut pool = Pool::default();
         let mut buf = ByteBuf::default();
         buf.spare_mut(&mut pool);

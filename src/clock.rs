@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_as_in_the_rfc() {
+    fn http_dates_have_the_imf_fixdate_format() {
         let mut date = HttpDate::default();
         assert_eq!(date.as_bytes(), b"Thu, 01 Jan 1970 00:00:00 GMT");
         date.update(Time(784_111_777));

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_told() {
+    fn an_invalid_feature_gate_setting_is_refused() {
         for (setting, expected) in [
             ("ShardedListAndWatch", "missing bool value for ShardedListAndWatch"),
             ("ShardedListAndWatch=", "invalid value of ShardedListAndWatch="),

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_read_again() {
+    fn phases_and_steps_round_trip_as_text() {
         for phase in Phase::ALL {
             assert_eq!(phase.to_string().parse(), Ok(phase));
         }

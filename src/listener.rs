@@ -167,7 +167,7 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn every_interface_is_of_both_families() {
+    fn an_unspecified_address_accepts_ipv4_and_ipv6() {
         let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         for every in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             if every.is_ipv6() && !has_ipv6 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_of_its_family_and_a_port_that_is_taken_is_refused() {
+    fn an_ipv4_address_excludes_ipv6_and_a_busy_port_is_refused() {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), None).expect("a port");
         let port = listener.local_addr().port();
         assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_err());

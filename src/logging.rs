@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_blocks_costs_lines_and_not_time() {
+    fn a_blocked_log_sink_drops_lines_instead_of_blocking() {
         let (reached_tx, reached) = mpsc::channel();
         let (open, open_rx) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_does_not_wait_for_ever() {
+    fn shutdown_waits_a_bounded_time_for_a_blocked_sink() {
         let (reached_tx, reached) = mpsc::channel();
         let (_open, open_rx) = mpsc::channel();
         let gate = Gate { reached: reached_tx, open: open_rx, written: Arc::default() };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_tell_only_what_is_wrong_unless_asked() {
+    fn libraries_log_only_warnings_below_the_library_verbosity() {
         let tells = |verbosity, who, level| targets_of(verbosity).would_enable(who, &level);
         assert!(tells(0, "coordination_apiserver::server", Level::INFO));
         assert!(tells(0, "hyper_util", Level::WARN));

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_one_word_for_the_shell() {
+    fn a_path_is_quoted_as_one_shell_word() {
         assert_eq!(shell_word("/home/u/.local/state/x/admin.kubeconfig"), "/home/u/.local/state/x/admin.kubeconfig");
         assert_eq!(shell_word("/My Files/it's"), r"'/My Files/it'\''s'");
         assert_eq!(shell_word(""), "''");

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_what_they_should() {
+    fn paths_map_to_their_routes() {
         let lease = |namespace: &'static str, name: &'static str| Route::Lease {
             namespace: Cow::Borrowed(namespace),
             name: Cow::Borrowed(name),

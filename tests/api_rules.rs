@@ -41,7 +41,7 @@ fn warnings_are_sent_with_errors_too() {
 }
 
 #[test]
-fn every_kind_of_creation_drops_the_marks_of_a_deletion() {
+fn creations_by_every_verb_drop_the_deletion_fields() {
     let path = lease::path("marked", "a");
     let marks = r#""deletionTimestamp":"2020-01-02T03:04:05Z","deletionGracePeriodSeconds":5,"selfLink":"/x""#;
     let body = format!(
@@ -66,7 +66,7 @@ fn every_kind_of_creation_drops_the_marks_of_a_deletion() {
 }
 
 #[test]
-fn a_dry_run_of_a_deletion_that_takes_finalizers_out_shows_an_empty_lease() {
+fn a_dry_run_that_removes_finalizers_returns_an_empty_lease() {
     let path = lease::path("orphaned", "a");
     call("POST", &lease::collection("orphaned"), &lease::new("a")).expect_status(201, "POST");
     let old = call("DELETE", &format!("{path}?orphanDependents=true"), "").expect_status(200, "orphan");
@@ -124,7 +124,7 @@ fn an_unsafe_deletion_deletes_no_lease_that_decodes() {
 }
 
 #[test]
-fn an_impossible_name_of_a_lease_is_400() {
+fn an_invalid_lease_name_is_refused_with_400() {
     for name in ["%2e%2e", ".", "%25"] {
         let refused = call("GET", &lease::path("named", name), "").expect_status(400, name);
         assert!(message(&refused).starts_with("Name parameter invalid: "), "{refused}");
@@ -191,7 +191,7 @@ fn options_of_a_list_are_checked_in_order() {
 }
 
 #[test]
-fn a_bad_form_of_rows_is_refused_after_the_write() {
+fn an_invalid_include_object_is_refused_after_the_write() {
     let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
     let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
     send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
@@ -308,7 +308,7 @@ fn a_patch_that_is_not_json_is_refused_before_other_checks() {
 }
 
 #[test]
-fn the_beginning_of_a_bad_configuration_decides_whether_its_name_is_checked_first() {
+fn the_name_is_checked_between_apply_encoding_and_decoding() {
     let apply = "Content-Type: application/apply-patch+yaml\r\n";
     let (named, unnamed) = (lease::path("malformed", "a"), lease::path("malformed", "a%25b"));
     let name = "Name parameter invalid: \"a%b\": may not contain '%'";
@@ -328,7 +328,7 @@ fn the_beginning_of_a_bad_configuration_decides_whether_its_name_is_checked_firs
 }
 
 #[test]
-fn numbers_are_shown_as_they_were_written() {
+fn errors_quote_numbers_as_they_were_written() {
     let body = r#"{"metadata":{"name":"a"},"spec":{"leaseDurationSeconds":1E+1}}"#;
     let refused = call("POST", &lease::collection("numbers"), body).expect_status(400, body);
     assert!(message(&refused).contains("cannot unmarshal number 1E+1 into"), "{refused}");

@@ -50,7 +50,7 @@ fn a_module_uses_only_modules_below_it() {
 }
 
 #[test]
-fn protocols_and_the_api_know_nothing_of_each_other() {
+fn protocols_and_the_api_do_not_depend_on_each_other() {
     let edges = edges();
     let is_protocol = |module: &String| PROTOCOLS.contains(&module.as_str());
     let is_wrong = |(from, to, _): &&Edge| {
@@ -63,7 +63,7 @@ fn protocols_and_the_api_know_nothing_of_each_other() {
 
 /// A path with `super::` that leaves its module would be missing in the dependencies that are checked above.
 #[test]
-fn a_module_names_its_neighbours_by_crate() {
+fn dependencies_on_other_modules_use_crate_paths() {
     let outside: Vec<_> = sources()
         .into_iter()
         .filter(|(file, source)| leaves_module(file.components().count(), source))

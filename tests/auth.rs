@@ -94,7 +94,7 @@ fn only_the_front_proxy_may_name_users() {
 
 /// kube-apiserver does not forward redirects.
 #[test]
-fn the_front_proxy_gets_openapi_by_the_hash_of_another_document() {
+fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
     let aggregated = Aggregated::start();
     let old = format!("{DOCUMENT}?hash=OLD");
@@ -238,7 +238,7 @@ fn a_connection_that_became_anonymous_is_evicted_for_a_new_one() {
 }
 
 #[test]
-fn a_lease_is_created_only_in_a_namespace_that_stays() {
+fn a_lease_is_created_only_in_an_active_namespace() {
     let server = TestServer::start();
     let namespaces = server.namespace_sender();
     let mut client = server.client();
@@ -331,7 +331,7 @@ fn a_creation_waits_a_moment_for_its_namespace() {
 }
 
 #[test]
-fn a_waiting_creation_is_answered_after_the_client_closes_its_side() {
+fn a_waiting_creation_is_answered_after_a_half_close() {
     let server = TestServer::start();
     assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = server.client();

@@ -26,7 +26,7 @@ fn failure(args: &[&str], status: i32) -> String {
 }
 
 #[test]
-fn a_wrong_value_is_one_line_and_status_2() {
+fn an_invalid_flag_is_reported_in_one_line_with_status_2() {
     for (args, expected) in [
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["stray"], "stray"),
@@ -81,7 +81,7 @@ fn a_wrong_value_is_one_line_and_status_2() {
 }
 
 #[test]
-fn a_file_without_usable_content_is_a_wrong_value() {
+fn a_file_without_a_certificate_is_an_invalid_flag_value() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("empty.pem");
     fs::write(&file, "").expect("written");
@@ -96,7 +96,7 @@ fn a_file_without_usable_content_is_a_wrong_value() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_one_line_and_status_1() {
+fn a_port_in_use_is_reported_in_one_line_with_status_1() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let line = failure(&["--secure-port=0", &format!("--insecure-port={port}")], 1);
@@ -297,7 +297,7 @@ mod running {
     }
 
     #[test]
-    fn a_second_server_leaves_the_kubeconfig_of_the_first_alone() {
+    fn a_second_server_does_not_overwrite_the_first_kubeconfig() {
         let dir = tempfile::tempdir().expect("a folder");
         let ports = [free_port(), free_port()];
         let start = |port: u16| {
@@ -415,7 +415,7 @@ mod running {
     }
 
     #[test]
-    fn a_signal_is_never_lost_whatever_the_order() {
+    fn sigterm_and_sigint_together_stop_the_server() {
         let dir = tempfile::tempdir().expect("a folder");
         let port = format!("--secure-port={}", free_port());
         let mut server = Running::start(dir.path(), &[&port]);

@@ -40,7 +40,7 @@ fn compile_shim(folder: &Path) -> OsString {
 }
 
 #[test]
-fn a_clock_before_1970_ends_no_process() {
+fn a_clock_before_1970_does_not_stop_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     AUTHORITY.write_serving(folder.path());

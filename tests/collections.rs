@@ -172,7 +172,7 @@ fn a_limited_deletion_continues_with_its_token() {
 
 /// Many small Leases, and few large ones. The event log keeps only a part of either.
 #[test]
-fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
+fn a_deletion_larger_than_the_event_log_reaches_every_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
     // More bytes than the event log keeps, but fewer than the kernel buffers for a slow watcher. The server does not
@@ -214,7 +214,7 @@ fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
 }
 
 #[test]
-fn a_deletion_from_a_version_leaves_what_was_created_later() {
+fn a_deletion_at_a_version_keeps_leases_created_later() {
     let server = TestServer::start_with(Config { watch_window_events: 16, ..Config::default() });
     let mut client = server.client();
     let target = lease::collection("n");
@@ -271,7 +271,7 @@ fn a_deletion_leaves_a_later_lease_of_the_same_name() {
 }
 
 #[test]
-fn forms_of_a_list_in_many_steps_are_complete() {
+fn a_long_list_is_complete_in_every_format() {
     let server = TestServer::start();
     create_many(&server, "n", MANY);
     let all: BTreeSet<String> = (0..MANY).map(name).collect();

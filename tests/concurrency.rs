@@ -191,7 +191,7 @@ impl Drop for End<'_> {
 /// Several clients repeat a request that takes longer than the time budget of a turn of the event loop. Any other
 /// request must wait for at most one of these requests, not for one from each client.
 #[test]
-fn slow_requests_delay_others_one_at_a_time() {
+fn a_request_waits_for_at_most_one_slow_request() {
     const SLOW: usize = 10;
     let server = TestServer::start();
     let path = lease::path("n", "long");

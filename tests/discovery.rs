@@ -33,7 +33,7 @@ const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGr
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 #[test]
-fn discovery_level_by_level() {
+fn discovery_documents_of_all_levels_are_served() {
     let version = |name: &str| json!({"groupVersion": format!("coordination.k8s.io/{name}"), "version": name});
     let versions = [version("v1"), version("v1beta1")];
     let group = json!({"name": "coordination.k8s.io", "versions": versions, "preferredVersion": version("v1")});
@@ -77,7 +77,7 @@ fn discovery_level_by_level() {
 }
 
 #[test]
-fn discovery_in_every_format() {
+fn discovery_is_served_in_every_format() {
     const PATH: &str = "/apis/coordination.k8s.io/v1";
     let protobuf = get(PATH, "Accept: application/vnd.kubernetes.protobuf\r\n").expect_status(200, PATH);
     assert_eq!(protobuf.head.field("content-type"), Some("application/vnd.kubernetes.protobuf"));
@@ -103,7 +103,7 @@ fn discovery_in_every_format() {
 }
 
 #[test]
-fn discovery_aggregated_in_both_versions() {
+fn aggregated_discovery_is_served_in_both_versions() {
     for (accept, version, content_type) in [
         (V2.to_owned(), "v2", V2),
         (V2BETA1.to_owned(), "v2beta1", V2BETA1),
@@ -155,7 +155,7 @@ fn expect_known(target: &str, accept: &str) {
 }
 
 #[test]
-fn a_known_document_is_not_sent_again() {
+fn a_matching_etag_is_answered_with_304() {
     expect_known("/apis", &format!("Accept: {V2}\r\n"));
     expect_known("/apis", &format!("Accept: {V2BETA1}\r\n"));
     expect_known("/api", &format!("Accept: {V2}\r\n"));
@@ -232,7 +232,7 @@ fn openapi_v2_is_served_for_the_aggregator() {
 }
 
 #[test]
-fn the_version_is_kubernetes_followed_by_ours() {
+fn the_version_is_that_of_kubernetes_with_our_suffix() {
     for accept in ["application/yaml", "application/vnd.kubernetes.protobuf", "text/html", "application/*"] {
         get("/version", &format!("Accept: {accept}\r\n")).expect_status(406, accept);
     }
@@ -272,7 +272,7 @@ fn without_journal(response: &Response) -> String {
 }
 
 #[test]
-fn health_in_kube_apiservers_words() {
+fn health_endpoints_answer_like_kube_apiserver() {
     for (target, status, want) in [
         ("/healthz", 200, "ok"),
         ("/livez", 200, "ok"),
@@ -322,7 +322,7 @@ fn scrape(client: &mut Client) -> Exposition {
 }
 
 #[test]
-fn metrics_count_what_was_done() {
+fn metrics_count_requests_events_and_leases() {
     let server = TestServer::start();
     let mut client = server.client();
     let before = scrape(&mut client);
@@ -429,7 +429,7 @@ fn health_and_version_need_no_certificate() {
 }
 
 #[test]
-fn the_grammar_check_is_strict() {
+fn the_metrics_grammar_check_is_strict() {
     const GOOD: &str = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\\n\"} 1\n";
     assert!(parse(GOOD).is_ok());
     for (from, to) in [

@@ -98,7 +98,7 @@ fn a_watch_resumes_at_another_replica_after_a_kill() {
 
 /// docs/fencing.md promises this.
 #[test]
-fn versions_of_a_lock_grow_from_replica_to_replica() {
+fn versions_of_a_lock_increase_across_replicas() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let mut replicas = [replica(&etcd), replica(&etcd)];
     let (mut last, lock) = (0, path(NAMESPACE, "lock"));
@@ -145,7 +145,7 @@ fn no_acknowledged_write_is_lost_when_etcd_is_killed() {
 }
 
 #[test]
-fn without_etcd_old_reads_are_served_and_the_rest_is_refused() {
+fn without_etcd_only_reads_from_version_zero_are_served() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let replica = replica(&etcd);
     let created = create(&mut client(&replica), "a");
@@ -185,7 +185,7 @@ fn a_start_waits_until_etcd_answers() {
 }
 
 #[test]
-fn a_replica_stops_in_order_while_etcd_is_silent() {
+fn a_replica_stops_cleanly_while_etcd_does_not_answer() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let mut serving = replica(&etcd);
     create(&mut client(&serving), "a");
@@ -200,7 +200,7 @@ fn a_replica_stops_in_order_while_etcd_is_silent() {
 }
 
 #[test]
-fn a_replica_that_was_away_for_too_long_loads_again() {
+fn a_replica_behind_the_etcd_compaction_reloads() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "before");
@@ -223,7 +223,7 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
 
 /// etcd is stopped and started with an older copy of its data folder.
 #[test]
-fn an_etcd_that_is_restored_takes_all_replicas_back_to_its_backup() {
+fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "kept");
@@ -290,7 +290,7 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
 }
 
 #[test]
-fn without_room_writes_are_refused_and_nothing_is_lost() {
+fn a_full_etcd_refuses_creations_and_keeps_leases() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=4194304"]) else { return };
     let replica = replica(&etcd);
     let kept = create(&mut client(&replica), "kept");
@@ -317,7 +317,7 @@ fn long(name: &str, bytes: usize) -> String {
 }
 
 #[test]
-fn a_large_lease_is_stored_or_refused_and_the_replica_goes_on() {
+fn a_large_lease_is_stored_or_refused_and_the_replica_continues() {
     /// Maximum length of a Lease without its holder, in bytes.
     const OTHER_BYTES: usize = 1024;
     let Some(etcd) = Etcd::start(&[]) else { return };
@@ -334,7 +334,7 @@ fn a_large_lease_is_stored_or_refused_and_the_replica_goes_on() {
 }
 
 #[test]
-fn a_batch_that_etcd_refuses_for_its_size_fails_alone() {
+fn a_batch_too_large_for_etcd_fails_alone() {
     let Some(etcd) = Etcd::start(&["--max-request-bytes=400000"]) else { return };
     let replica = replica(&etcd);
     let mut client = client(&replica);

@@ -135,7 +135,7 @@ fn list_at_last(client: &mut Http2Client, user: &str, query: &str) -> Duration {
 }
 
 #[test]
-fn a_user_who_reads_no_list_takes_no_place_of_others() {
+fn unread_lists_of_one_user_take_no_permits_of_others() {
     let aggregated = start_with_leases(0);
     let endpoint = aggregated.aggregator_endpoint();
     let (times, ()) = renewals_during(&endpoint, || {
@@ -164,7 +164,7 @@ fn a_user_who_reads_no_list_takes_no_place_of_others() {
 }
 
 #[test]
-fn users_who_read_no_list_lose_their_places_to_others() {
+fn unread_lists_lose_their_permits_to_other_users() {
     let users = ["m1", "m2", "m3", "m4", "m5"];
     let aggregated = start_with_leases(0);
     let endpoint = aggregated.aggregator_endpoint();
@@ -190,7 +190,7 @@ fn users_who_read_no_list_lose_their_places_to_others() {
 
 /// The same attack over HTTP/1.1: sockets that the attacker does not read, and watches.
 #[test]
-fn sockets_that_nobody_reads_lose_their_places_to_others() {
+fn unread_http_1_1_sockets_lose_their_permits_to_other_users() {
     // The lists are longer than the buffers of a socket.
     let aggregated = start_with_leases(24 * 1024);
     let endpoint = aggregated.aggregator_endpoint();
@@ -301,7 +301,7 @@ fn patches_of_a_long_lease_delay_no_renewal() {
 }
 
 #[test]
-fn front_proxies_that_send_nonsense_fill_no_log() {
+fn repeated_protocol_errors_of_a_front_proxy_are_logged_once() {
     let (folder, proxies) = (tempfile::tempdir().unwrap(), Authority::new());
     let path = |name: &str| folder.path().join(name);
     AUTHORITY.write_serving(folder.path());

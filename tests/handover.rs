@@ -220,7 +220,7 @@ fn acquire(spec: &mut Value) {
 }
 
 #[test]
-fn leases_are_copied_with_their_uids_and_a_first_update_names_the_built_in_version() {
+fn copied_leases_keep_uids_and_accept_the_built_in_version_once() {
     for storage in ["memory", "disk", "etcd"] {
         let Some(mut rig) = Rig::start(storage) else { return };
         let version = rig.put_built_in("a", "h", EARLY);
@@ -288,7 +288,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
 }
 
 #[test]
-fn a_read_during_a_takeover_shows_what_built_in_storage_had() {
+fn a_read_during_a_takeover_shows_the_state_of_built_in_storage() {
     for storage in ["memory", "disk", "etcd"] {
         let Some(rig) = Rig::start(storage) else { return };
         rig.put_built_in("a", "h", EARLY);
@@ -313,7 +313,7 @@ fn a_read_during_a_takeover_shows_what_built_in_storage_had() {
 /// Goal: the holder's renewal at this server and another client's acquisition in built-in storage never both succeed.
 /// Method: both start from the same state, at nearly the same time.
 #[test]
-fn a_renewal_here_and_an_acquisition_there_exclude_each_other() {
+fn a_renewal_and_a_built_in_acquisition_exclude_each_other() {
     for storage in ["memory", "disk", "etcd"] {
         let Some(rig) = Rig::start(storage) else { return };
         rig.reach("import", "imported");
@@ -396,7 +396,7 @@ fn renew_until_acknowledged(rig: &Rig) -> Duration {
 
 /// Goal: a leader keeps its lock when the replica that copies dies. client-go resigns after 10 s.
 #[test]
-fn renewals_go_on_soon_after_the_replica_that_copies_has_died() {
+fn renewals_resume_soon_after_the_copying_replica_dies() {
     let Some(mut rig) = Rig::start("etcd") else { return };
     let mut first = start_server(&rig.etcd, "etcd");
     if name_end(&rig.server) < name_end(&first) {
@@ -522,7 +522,7 @@ fn renewals_exclude_acquisitions_while_replicas_die() {
 
 /// Goal: a replica that takes over the copying overwrites no acquisition that it has not read.
 #[test]
-fn an_acquisition_during_a_restart_holds() {
+fn a_built_in_acquisition_during_a_restart_is_kept() {
     let Some(mut rig) = Rig::start("disk") else { return };
     let version = rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
@@ -536,7 +536,7 @@ fn an_acquisition_during_a_restart_holds() {
 }
 
 #[test]
-fn old_watches_of_built_in_storage_are_fed_until_the_api_service_is_given_back() {
+fn old_watches_are_fed_until_kube_apiserver_is_registered_again() {
     let Some(rig) = Rig::start("memory") else { return };
     let version = rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
@@ -664,7 +664,7 @@ fn outdated_leases_are_not_written_after_a_rollback() {
 }
 
 #[test]
-fn a_takeover_that_is_undone_loses_no_renewal_of_either_side() {
+fn an_undone_takeover_keeps_the_writes_of_both_sides() {
     let Some(rig) = Rig::start("disk") else { return };
     let version = rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
@@ -731,7 +731,7 @@ fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
 }
 
 #[test]
-fn a_second_import_takes_built_in_storage_as_it_is() {
+fn a_second_import_replaces_the_leases_with_built_in_storage() {
     let Some(rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
@@ -749,7 +749,7 @@ fn a_second_import_takes_built_in_storage_as_it_is() {
 }
 
 #[test]
-fn built_in_storage_has_no_say_in_the_hand_over() {
+fn a_forged_handover_lease_in_built_in_storage_is_ignored() {
     let Some(rig) = Rig::start("disk") else { return };
     let forged = json!({
         "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
@@ -815,7 +815,7 @@ fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched()
 }
 
 #[test]
-fn a_rollback_without_etcd_holds_everything_and_lets_the_command_list() {
+fn during_a_rollback_without_etcd_only_the_command_may_list() {
     let Some(rig) = Rig::start("disk") else { return };
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("a")).0, 201);
     let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));

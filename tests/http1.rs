@@ -168,7 +168,7 @@ fn a_body_is_requested_with_100_continue() {
 }
 
 #[test]
-fn a_body_that_follows_its_expectation_at_once_is_accepted() {
+fn a_body_sent_without_waiting_for_100_continue_is_accepted() {
     // RFC 9110 §10.1.1: a client need not wait, and a server need not answer 100 for a body that it already has.
     let body = lease::new("a");
     let target = lease::collection("continue-unasked");
@@ -209,7 +209,7 @@ fn a_body_that_would_be_refused_is_not_requested() {
 }
 
 #[test]
-fn another_expectation_fails() {
+fn an_unknown_expectation_is_answered_with_417() {
     let sent = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: a-miracle\r\n\r\n";
     let mut client = SERVER.client();
     client.send(sent);
@@ -276,7 +276,7 @@ fn an_http_1_0_client_gets_a_watch_without_chunks() {
 }
 
 #[test]
-fn nothing_after_connection_close_is_answered_or_done() {
+fn requests_after_connection_close_are_not_processed() {
     let namespace = "close";
     for option in ["close", "Close", "keep-alive, close"] {
         let mut client = SERVER.client();
@@ -321,7 +321,7 @@ fn missing_objects_and_wrong_methods_are_answered_with_a_status() {
 }
 
 #[test]
-fn a_client_that_disappears_within_a_body_leaves_nothing() {
+fn an_incomplete_request_body_creates_nothing() {
     let namespace = "disappeared";
     let whole = request("POST", &lease::collection(namespace), &lease::new("a"));
     let cut = [whole.len() - 1, whole.len() - 40, 60, 10, 1];

@@ -236,7 +236,7 @@ fn padded_creation(name: &str, length: usize) -> String {
 }
 
 #[test]
-fn a_body_of_the_largest_size_is_taken() {
+fn a_body_of_the_maximum_size_is_accepted() {
     let target = lease::collection("largest");
     let body = padded_creation("by-length", BODY_BYTES_MAX);
     SERVER.client().call("POST", &target, &body).expect_status(201, "3 MiB by length");
@@ -314,7 +314,7 @@ fn a_chunked_body_is_refused_once_it_is_too_large() {
 
 /// RFC 9110 §9.3.2.
 #[test]
-fn a_head_whose_body_is_refused_has_no_body_in_its_answer() {
+fn a_refused_head_request_gets_no_response_body() {
     let mut client = SERVER.client();
     client.send("HEAD /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
     assert_eq!(client.recv("HEAD").status(), 413);
@@ -415,7 +415,7 @@ fn long_bodies_are_refused_while_too_many_bytes_wait() {
 }
 
 #[test]
-fn a_head_that_comes_too_slowly_ends_the_connection() {
+fn a_slow_request_head_closes_the_connection() {
     let limit = Duration::from_millis(HEAD_MS_MAX);
     let mut halves: Vec<Client> = ["G", "GET /healthz HTTP/1.1\r\n", "GET /healthz HTTP/1.1\r\nHost: local"]
         .into_iter()

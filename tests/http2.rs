@@ -46,7 +46,7 @@ fn open_watches(client: &mut Http2Client) -> usize {
 }
 
 #[test]
-fn two_hundred_streams_at_once_in_the_clear_and_over_tls() {
+fn two_hundred_concurrent_streams_are_served() {
     for (way, endpoint) in [("clear", SERVER.endpoint()), ("tls", SERVER.secure_endpoint())] {
         let namespace = format!("many-{way}");
         let mut client = Http2Client::open(&endpoint);
@@ -73,7 +73,7 @@ fn two_hundred_streams_at_once_in_the_clear_and_over_tls() {
 }
 
 #[test]
-fn requests_of_one_write_are_answered_as_they_are_done() {
+fn responses_to_one_write_are_sent_in_the_order_of_completion() {
     // On a busy machine, connections of other tests could use up the time of several turns.
     let server = TestServer::start_secure();
     let mut client = Http2Client::open(&server.endpoint());
@@ -135,7 +135,7 @@ fn a_long_list_and_a_watch_go_through_a_small_window() {
 }
 
 #[test]
-fn a_window_is_kept_to_the_octet() {
+fn the_flow_control_window_is_respected_to_the_octet() {
     let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 10)]);
     frames.send(request(1, "GET", "/version", &[], true));
     let first = frames.recv_until(|frame| frame.frame_type == DATA);
@@ -232,7 +232,7 @@ fn a_request_that_expects_100_continue_gets_it_before_the_body() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_refused_and_the_connection_lives() {
+fn a_body_too_large_is_refused_and_the_connection_stays_open() {
     for is_announced in [true, false] {
         let mut client = Http2Client::open(&SERVER.endpoint());
         let body = vec![b' '; BODY_BYTES_MAX + 1];
@@ -253,7 +253,7 @@ fn a_body_that_is_too_large_is_refused_and_the_connection_lives() {
 }
 
 #[test]
-fn a_body_of_another_length_than_announced_is_a_stream_error() {
+fn a_content_length_mismatch_is_a_stream_error() {
     let mut client = Http2Client::open(&SERVER.endpoint());
     let body = lease::new("length");
     for length in [body.len() - 1, body.len() + 1] {
@@ -267,7 +267,7 @@ fn a_body_of_another_length_than_announced_is_a_stream_error() {
 }
 
 #[test]
-fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
+fn a_stop_finishes_streams_ends_watches_and_sends_goaway() {
     for is_secure in [false, true] {
         let server = if is_secure { TestServer::start_secure() } else { TestServer::start() };
         let endpoint = if is_secure { server.secure_endpoint() } else { server.endpoint() };
@@ -401,7 +401,7 @@ fn prior_knowledge_is_recognized_octet_by_octet() {
 }
 
 #[test]
-fn input_that_only_begins_like_the_preface_is_a_wrong_version_of_http() {
+fn an_incorrect_preface_is_answered_with_505() {
     let mut frames = Frames::connect(&SERVER.endpoint());
     frames.send(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n");
     let mut rest = Vec::new();
@@ -458,7 +458,7 @@ fn a_field_block_may_come_in_continuations_over_tls() {
 }
 
 #[test]
-fn a_peer_that_says_goaway_is_still_answered() {
+fn a_request_is_answered_after_the_client_sends_goaway() {
     let mut frames = Frames::open(&SERVER.endpoint());
     frames.send([request(1, "GET", "/healthz", &[], true), frame(GOAWAY, 0, 0, &[0; 8])].concat());
     assert!(frames.recv_to_end_of(1).last().unwrap().ends_stream());

@@ -225,7 +225,7 @@ fn streams_above_the_limit() {
 }
 
 #[test]
-fn bodies_that_never_become_whole() {
+fn incomplete_bodies_on_every_stream() {
     let piece = [b' '; 16_384];
     let memory_bytes_max = CONNECTION_BODIES_MAX * BODY_BYTES_MAX * 2 + MEMORY_BYTES_MAX;
     withstand(memory_bytes_max, |frames| {
@@ -239,7 +239,7 @@ fn bodies_that_never_become_whole() {
 
 /// A refused head leaves its decode buffer. The next request must not keep that buffer.
 #[test]
-fn long_heads_before_bodies_that_never_come() {
+fn long_heads_before_incomplete_bodies() {
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let head = |n, fields: &[u8]| {
         let block = [&request_block("GET", "/", &[]), fields].concat();
@@ -375,7 +375,7 @@ fn incomplete_bodies_beside_long_requests() {
 
 /// The limit of `long_leases_behind_closed_windows` also holds for events and for later pieces of lists.
 #[test]
-fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
+fn long_events_and_list_pieces_behind_small_windows() {
     let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
     for (what, leases, window, wider, target) in [
         ("events", &[("long", 1 << 20)][..], 1, 0, watch(&lease::collection("n"))),
@@ -575,7 +575,7 @@ fn hello(values: &[(u16, u32)]) -> Vec<u8> {
 }
 
 #[test]
-fn slow_bodies_cost_their_stream() {
+fn a_slow_body_resets_only_its_stream() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[]), post(1), frame(DATA, 0, 1, b"{")].concat());
     assert_eq!(connection.patience_ms(), BODY_MS_MAX);
@@ -589,7 +589,7 @@ fn slow_bodies_cost_their_stream() {
 }
 
 #[test]
-fn slow_readers_cost_their_stream() {
+fn a_slow_reader_resets_only_its_stream() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/version")].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
@@ -625,7 +625,7 @@ fn slow_readers_that_continue_to_read_are_not_ended() {
 /// A list costs as much as many requests. No list is therefore made while requests are served: each list is a separate
 /// step.
 #[test]
-fn many_lists_at_once_are_made_one_after_the_other() {
+fn many_lists_are_made_in_separate_steps() {
     let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();
     let mut connection = InMemory::new();
     connection.job_steps = 0;
@@ -727,7 +727,7 @@ fn a_request_without_a_body_is_served_beside_waiting_bodies() {
 
 /// One of a front proxy's many clients uploads as many bytes as may wait. The requests of other clients continue.
 #[test]
-fn the_largest_waiting_body_is_refused_for_one_more() {
+fn the_largest_waiting_body_is_refused_when_another_arrives() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[]), watch(1)].concat());
     let last = 2 * u32::try_from(CONNECTION_BODIES_MAX).unwrap() + 5;
@@ -820,7 +820,7 @@ fn bodies_that_are_refused_and_cancelled() {
 }
 
 #[test]
-fn slow_heads_and_idle_connections_cost_the_connection() {
+fn slow_heads_and_idle_connections_end_the_connection() {
     let goaway = |last: u32| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
     let mut connection = InMemory::new();
     connection.recv(&PREFACE[..10]);

@@ -66,7 +66,7 @@ fn a_kill_loses_no_acknowledged_write() {
 
 /// docs/fencing.md promises this.
 #[test]
-fn versions_of_a_lock_grow_over_deletions_kills_and_stops() {
+fn versions_of_a_lock_increase_across_deletions_and_restarts() {
     for storage in ["--storage=disk", "--storage=memory"] {
         let mut process = Process::start(&[storage], FILES_MAX);
         let mut last = 0;
@@ -96,7 +96,7 @@ fn versions_of_a_lock_grow_over_deletions_kills_and_stops() {
 }
 
 #[test]
-fn a_watch_resumes_over_a_kill_and_over_a_stop() {
+fn a_watch_resumes_after_a_kill_and_after_a_stop() {
     let mut process = Process::start(&[], FILES_MAX);
     let mut seen = version(&create(&mut Client::open(process.endpoint()), "first"));
     for (round, signal) in ["KILL", "TERM", "KILL"].into_iter().enumerate() {
@@ -117,7 +117,7 @@ fn a_watch_resumes_over_a_kill_and_over_a_stop() {
 }
 
 #[test]
-fn one_process_has_a_data_folder() {
+fn a_data_folder_in_use_refuses_a_second_process() {
     let process = Process::start(&[], FILES_MAX);
     let line = failure_with(&process.data_dir());
     let folder = process.data_dir().to_string_lossy().into_owned();
@@ -125,7 +125,7 @@ fn one_process_has_a_data_folder() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named() {
+fn an_unwritable_data_folder_is_named_in_the_error() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("file");
     File::create(&file).expect("a file");

@@ -214,7 +214,7 @@ fn a_certificate_of_a_foreign_authority_is_refused() {
 }
 
 #[test]
-fn noise_on_the_tls_port_ends_that_connection_only() {
+fn invalid_tls_input_closes_only_its_connection() {
     let mut admin = Client::open(&SECURE.secure_endpoint());
     for noise in
         [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".as_slice(), &[0xff; 100], &[0x16, 3, 1, 0xff, 0xff]]
@@ -229,7 +229,7 @@ fn noise_on_the_tls_port_ends_that_connection_only() {
 }
 
 #[test]
-fn a_tls_stream_may_be_cut_anywhere() {
+fn tls_records_may_split_requests_anywhere() {
     // Records of one byte each, which the socket delivers in arbitrary pieces.
     let mut client = Client::open(&SECURE.secure_endpoint());
     for byte in request("POST", &lease::collection("tls-cut"), &lease::new("a")) {
@@ -277,7 +277,7 @@ fn connections_above_the_limit_wait_or_are_refused_until_others_close() {
 }
 
 #[test]
-fn an_anonymous_peer_learns_the_limit_of_its_body() {
+fn the_body_limit_of_an_anonymous_peer_is_in_the_error() {
     let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
     let body = " ".repeat(ANONYMOUS_BODY_BYTES_MAX + 1);
     let refused = Client::open(&anonymous).call("POST", &lease::collection("anonymous"), &body);
@@ -393,7 +393,7 @@ fn two_servers_do_not_share_a_port() {
 }
 
 #[test]
-fn a_certificate_names_its_user_for_each_connection() {
+fn each_connection_has_the_user_of_its_certificate() {
     // A resumed session keeps its own identity.
     let [one, other] = ["one", "other"].map(|user| AUTHORITY.client_config(user, &["system:masters"]));
     for config in [&one, &other, &one, &other] {
@@ -425,7 +425,7 @@ fn sigterm_and_sigint_end_the_process_with_status_0() {
 
 /// Handshakes have their own time budget, so they continue when requests use up theirs.
 #[test]
-fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
+fn a_long_handshake_completes_while_requests_use_up_each_turn() {
     let namespace = "each-turn";
     let mut other = SECURE.client();
     let large = lease::new("large").replace("node-a", &"\\u0001".repeat(1 << 18));
@@ -452,7 +452,7 @@ fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
 
 /// `openssl s_client` does this with a request on its standard input.
 #[test]
-fn a_client_that_closes_its_side_with_its_last_handshake_message_gets_an_answer() {
+fn a_half_close_with_the_last_handshake_message_is_answered() {
     for _ in 0..20 {
         let name = ServerName::try_from("localhost").unwrap();
         let mut tls = ClientConnection::new(anonymous_client_config(), name).unwrap();
@@ -509,7 +509,7 @@ fn accept_errors(client: &mut Client) -> usize {
 }
 
 #[test]
-fn a_full_file_table_is_survived_without_spinning() {
+fn the_server_does_not_spin_with_a_full_file_table() {
     const FILES_MAX: u32 = 48;
     let process = Process::start(&[], 1024);
     // The process does not notice the new limit, and uses the limit from its start.

@@ -39,7 +39,7 @@ const COLORS: [&str; 3] = ["red", "green", "blue"];
 const FIRST_VERSION: u64 = 1_000;
 
 #[test]
-fn reflectors_have_what_the_table_has_at_every_version() {
+fn reflectors_match_the_table_at_every_version() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds: Vec<u64> = match number("MODEL_SEED") {
         Some(seed) => vec![seed],

@@ -60,7 +60,7 @@ fn writes_beyond_the_quota_are_refused_for_all_verbs_until_there_is_room() {
 }
 
 #[test]
-fn holders_renew_whatever_the_quota() {
+fn a_full_quota_does_not_refuse_renewals() {
     let server = server_for(3);
     let mut client = server.client();
     let mut held: Value = serde_json::from_str(&lease::new("a")).unwrap();
@@ -90,7 +90,7 @@ fn holders_renew_whatever_the_quota() {
 }
 
 #[test]
-fn a_lease_that_is_longer_than_the_quota_has_left_can_be_made_shorter() {
+fn a_long_lease_can_be_shortened_at_a_full_quota() {
     let server = server_for(24);
     let mut client = server.client();
     let mut long: Value = serde_json::from_str(&lease::new("a")).unwrap();
@@ -109,7 +109,7 @@ fn a_lease_that_is_longer_than_the_quota_has_left_can_be_made_shorter() {
 }
 
 #[test]
-fn the_clusters_own_leases_do_not_count() {
+fn leases_of_the_cluster_do_not_count_toward_the_quota() {
     let server = server_for(2);
     let mut client = server.client();
     create(&mut client, "x", "a");
@@ -144,7 +144,7 @@ fn long(bytes: usize) -> Value {
 }
 
 #[test]
-fn a_namespace_leaves_as_much_as_it_takes() {
+fn a_namespace_may_use_half_of_the_remaining_quota() {
     let server = server_for(64);
     let mut client = server.client();
     let counts = ["x", "y", "z"].map(|namespace| fill(&mut client, namespace, &short()));
@@ -168,7 +168,7 @@ fn a_namespace_leaves_as_much_as_it_takes() {
 
 /// Creations that come together are not yet in the table when the last of them is decided.
 #[test]
-fn creations_in_flight_count_too() {
+fn creations_in_flight_count_toward_the_quota() {
     let folder = tempfile::tempdir().unwrap();
     let storage = StorageConfig::Disk(folder.path().join("data"));
     let server =
@@ -182,7 +182,7 @@ fn creations_in_flight_count_too() {
 }
 
 #[test]
-fn long_leases_of_the_cluster_count_for_what_is_long() {
+fn long_leases_of_the_cluster_count_toward_the_quota() {
     let server = server_for(640);
     let mut client = server.client();
     for namespace in ["kube-system", "kube-node-lease"] {
@@ -207,7 +207,7 @@ fn long_leases_of_the_cluster_count_for_what_is_long() {
 
 /// A store may hold more than the quota of a server that loads it.
 #[test]
-fn what_is_above_the_quota_at_the_start_stays() {
+fn leases_above_the_quota_at_the_start_are_kept() {
     if is_durable() {
         return;
     }

@@ -55,7 +55,7 @@ fn expect_kept(client: &mut Client, holder: &str) {
 }
 
 #[test]
-fn only_the_holder_from_before_the_start_gets_its_lock() {
+fn a_lock_is_reserved_for_its_holder_after_a_start() {
     let server = TestServer::start_with(Config { reclaim_seconds: 60, ..Config::default() });
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
@@ -75,7 +75,7 @@ fn only_the_holder_from_before_the_start_gets_its_lock() {
 }
 
 #[test]
-fn a_lock_without_its_holder_is_free_after_its_duration() {
+fn a_reserved_lock_is_free_after_its_lease_duration() {
     let server = TestServer::start_with(Config { reclaim_seconds: 60, ..Config::default() });
     let mut client = server.client();
     let collection = lease::collection("n");

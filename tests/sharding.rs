@@ -203,7 +203,7 @@ fn watches_of_all_shards_see_every_change_once() {
 }
 
 #[test]
-fn initial_events_are_those_of_the_shard_and_end_with_their_bookmark() {
+fn initial_events_of_a_shard_end_with_a_bookmark() {
     let mut client = SERVER.client();
     let created = create(&mut client, "streamed", 0..20);
     let collection = lease::collection("streamed");
@@ -226,7 +226,7 @@ fn initial_events_are_those_of_the_shard_and_end_with_their_bookmark() {
 }
 
 #[test]
-fn an_object_that_a_label_brings_into_view_is_added_in_its_shard_only() {
+fn a_newly_selected_lease_is_added_only_in_its_shard() {
     let mut client = SERVER.client();
     let created = create(&mut client, "labelled", 0..1).remove(0);
     let collection = lease::collection("labelled");
@@ -278,7 +278,7 @@ fn a_metric_counts_the_open_watches_of_shards() {
 }
 
 #[test]
-fn pages_have_the_shard_and_do_not_tell_what_remains() {
+fn pages_name_the_shard_and_omit_the_remaining_item_count() {
     let created = create(&mut SERVER.client(), "paged", 0..30);
     let selector = selector(UID, 1, 2);
     let first = sharded(&format!("{}?limit=4", lease::collection("paged")), &selector);
@@ -298,7 +298,7 @@ fn pages_have_the_shard_and_do_not_tell_what_remains() {
 }
 
 #[test]
-fn a_deletion_of_the_collection_deletes_the_shard() {
+fn a_collection_deletion_deletes_only_the_selected_shard() {
     let created = create(&mut SERVER.client(), "deleted", 0..20);
     let selector = selector(UID, 0, 2);
     let target = sharded(&lease::collection("deleted"), &selector);
@@ -311,7 +311,7 @@ fn a_deletion_of_the_collection_deletes_the_shard() {
 }
 
 #[test]
-fn only_lists_of_whole_leases_tell_their_shard() {
+fn only_lists_of_full_leases_include_shard_info() {
     create(&mut SERVER.client(), "formed", 0..3);
     let selector = selector(UID, 0, 1);
     let info = json!({"selector": selector});
@@ -377,7 +377,7 @@ fn a_bad_selector_is_500_after_the_other_options_and_before_the_version() {
 }
 
 #[test]
-fn without_the_gate_nobody_heeds_the_parameter() {
+fn without_the_feature_gate_the_shard_selector_is_ignored() {
     let server = TestServer::start();
     let mut client = server.client();
     let created = create(&mut client, "off", 0..20);

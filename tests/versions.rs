@@ -161,7 +161,7 @@ fn every_patch_sees_its_own_version() {
 }
 
 #[test]
-fn ownership_crosses_versions() {
+fn field_ownership_spans_api_versions() {
     let server = TestServer::start();
     let client = &mut server.client();
     let apply = |client: &mut Client, api_version: &str, manager: &str, spec: Value| {
@@ -217,7 +217,7 @@ fn envelope_version(body: &[u8]) -> &str {
 }
 
 #[test]
-fn protobuf_yaml_and_tables_too() {
+fn protobuf_yaml_and_tables_have_the_requested_version() {
     let server = TestServer::start();
     let client = &mut server.client();
     let accept = format!("Accept: {PROTOBUF}\r\n");

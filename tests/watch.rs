@@ -255,7 +255,7 @@ fn write_bulk(client: &mut Client, namespace: &str, name: &str, count: usize) {
 }
 
 #[test]
-fn a_watcher_that_does_not_read_is_ended_when_it_falls_off_the_window() {
+fn an_unread_watch_ends_when_it_falls_behind_the_window() {
     const WINDOW: usize = 64;
     const WRITES: usize = 1_500;
     let namespace = "slow";
@@ -277,7 +277,7 @@ fn a_watcher_that_does_not_read_is_ended_when_it_falls_off_the_window() {
 }
 
 #[test]
-fn a_watcher_that_reads_late_misses_nothing_that_the_window_holds() {
+fn a_late_reader_within_the_window_receives_every_event() {
     const WRITES: usize = 1_500;
     let namespace = "late";
     let server = TestServer::start();
@@ -381,7 +381,7 @@ fn a_long_initial_list_is_consistent_with_the_changes_after_it() {
 }
 
 #[test]
-fn watches_over_tls_deliver_as_those_in_cleartext_do() {
+fn watches_over_tls_and_cleartext_deliver_the_same_events() {
     let namespace = "tls";
     let server = TestServer::start_secure();
     let mut client = server.client();
@@ -404,7 +404,7 @@ fn events_of(target: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_path_can_ask_for_a_watch() {
+fn the_watch_path_opens_a_watch() {
     let mut client = SERVER.client();
     for (namespace, name) in [("by-path", "a"), ("by-path", "b"), ("by-path-too", "a")] {
         create(&mut client, namespace, name);
@@ -437,7 +437,7 @@ fn a_path_can_ask_for_a_watch() {
 }
 
 #[test]
-fn refusals_of_a_watch_by_path() {
+fn invalid_requests_to_the_watch_path_are_refused() {
     let mut client = SERVER.client();
     let root = "/apis/coordination.k8s.io/v1/watch/namespaces/by-path/leases";
     for selector in ["metadata.name%3Dc", "metadata.namespace%3Dby-path", "metadata.name%21%3Db"] {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_this_process_uses() {
+    fn the_cpu_time_and_memory_of_this_process_are_read() {
         let own = [std::process::id()];
         let before = cpu_ns(&own).expect("an account");
         let mut sum = 0_u64;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_has_no_account() {
+    fn a_missing_process_has_no_cpu_time_and_no_memory() {
         assert_eq!(cpu_ns(&[u32::MAX]), None);
         assert_eq!(memory(&[u32::MAX]), None);
         assert_eq!(cpu_ns(&[]), Some(0));

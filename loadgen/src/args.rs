@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_no_request_can_name_is_wrong_usage_in_one_line() {
+    fn an_invalid_namespace_is_a_usage_error_in_one_line() {
         let long = "a".repeat(64);
         for verb in [&["loadgen"][..], &["loadgen", "bench", "renew"]] {
             let parse = |namespace: &str| {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_follow_the_version() {
+    fn connection_defaults_depend_on_the_http_version() {
         let shape = |words: &str| {
             let args = Args::try_parse_from(["loadgen"].into_iter().chain(words.split_whitespace())).expect("valid");
             (args.connections(), args.streams(), args.watch_connections())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_replica_has_a_connection() {
+    fn each_server_needs_at_least_one_connection() {
         let check = |words: &str| {
             let words = format!("loadgen --server http://x:1 --server http://y:1 {words}");
             Args::try_parse_from(words.split_whitespace()).expect("valid").check()
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_in_place_of_a_kubeconfig() {
+    fn conflicting_or_invalid_flags_are_refused() {
         let parse = |words: &str| Args::try_parse_from(["loadgen"].into_iter().chain(words.split_whitespace()));
         assert!(parse("").is_ok());
         assert!(parse("--server http://127.0.0.1:8080").is_ok());

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_once_and_in_order_is_fine() {
+    fn events_received_once_and_in_order_cause_no_violation() {
         let mut checker = checker();
         checker.listed(0, 5, 5, &[], &[Node::default(), Node::default()]);
         event(&mut checker, 6, Some((0, &node(0, 6, 1))));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_comes_twice_or_late_is_out_of_order() {
+    fn a_repeated_event_or_an_old_bookmark_is_a_violation() {
         let mut checker = checker();
         event(&mut checker, 6, Some((0, &node(0, 6, 1))));
         event(&mut checker, 6, Some((0, &node(0, 6, 1))));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_event_is_noticed_at_the_next_one_or_at_the_end() {
+    fn a_dropped_event_is_detected_at_the_next_event_or_at_the_end() {
         let mut checker = checker();
         event(&mut checker, 6, Some((0, &node(0, 6, 1))));
         event(&mut checker, 8, Some((0, &node(7, 8, 3))));
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_event_of_a_watcher_far_behind_shows_in_the_count() {
+    fn the_event_count_detects_a_dropped_event_of_a_slow_watcher() {
         let mut checker = checker();
         let ahead = node(20, 21, 4);
         for version in [6, 20, 21] {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relist_takes_the_place_of_the_events_before_it() {
+    fn a_new_list_replaces_the_events_before_it() {
         let mut checker = checker();
         let nodes = [node(6, 9, 3), node(4, 12, 2)];
         checker.listed(0, 10, 9, &[(0, 9), (1, 4)], &nodes);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_must_be_new_and_what_was_sent() {
+    fn a_response_must_have_a_new_version_and_the_sent_content() {
         let mut checker = checker();
         let before = node(3, 5, 2);
         let shown =
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_changes_nothing_but_times_once_the_object_is_as_renewals_leave_it() {
+    fn a_renewal_of_a_settled_lease_may_change_only_times() {
         let at_stage = |settled| Node { settled, busy: true, ..node(3, 5, 2) };
         let (first, settled) = (at_stage(false), at_stage(true));
         let as_sent = Fields { version: 6, renewed: 5, ..Fields::default() };
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_shows_what_was_acknowledged_or_is_under_way_and_what_happened() {
+    fn an_event_must_match_the_acknowledged_or_pending_write() {
         let lease = node(0, 6, 1);
         let shown = |renewed| Shown { fields: Fields { version: 6, renewed, ..Fields::default() }, form: lease.form };
         for (kind, renewed, words) in [

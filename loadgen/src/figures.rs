@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_and_one_thing_is_singular() {
+    fn digits_are_grouped_and_a_count_of_one_is_singular() {
         let texts = [0, 7, 999, 1_000, 1_234_567].map(grouped);
         assert_eq!(texts, ["0", "7", "999", "1,000", "1,234,567"]);
         let texts = [0, 1, 2, 1_000].map(|number| counted(number, "error"));

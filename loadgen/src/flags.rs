@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_for_files_that_show_them() {
+    fn the_metrics_flag_needs_an_output_that_shows_metrics() {
         let told = |report: Option<PathBuf>| ToldArgs { metrics: true, report, ..ToldArgs::default() }.check();
         assert!(told(None).is_err() && told(Some("a.html".into())).is_ok());
     }
 
     #[test]
-    fn a_file_has_one_result() {
+    fn an_output_file_may_be_named_only_once() {
         let told = |hgrm: &str| ToldArgs {
             report: Some("a.html".into()),
             hgrm: vec![parse_distribution(hgrm).expect("valid")],
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_counts_once_and_must_be_there() {
+    fn a_process_id_must_exist_and_be_named_once() {
         let own = std::process::id();
         let check = |pid: Vec<u32>| ToldArgs { pid, ..ToldArgs::default() }.check();
         assert_eq!(check(vec![own]), Ok(()));

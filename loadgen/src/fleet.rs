@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_that_is_sent_back_is_the_one_that_came_with_a_new_time() {
+    fn a_renewal_sends_the_received_object_with_a_new_time() {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         let request = fleet.request_of(&mut flight, 5_000_000_000).expect("a node");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_a_violation_unless_an_answer_was_lost() {
+    fn a_conflict_is_a_violation_unless_a_response_was_lost() {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         let renewed = send(&mut fleet, &mut flight, 21);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_sent_again_and_no_error_but_not_for_ever() {
+    fn a_refused_request_is_repeated_a_limited_number_of_times() {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         for _ in 0..REFUSALS_MAX {
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_update_shows_in_the_next_read() {
+    fn a_lost_update_is_detected_by_the_next_read() {
         let mut fleet = created_and_renewed();
         let mut read = Fleet::begin_read(1, 20);
         send(&mut fleet, &mut read, 21);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_about_another_object_cannot_be_read() {
+    fn a_response_with_another_object_is_malformed() {
         let mut fleet = created_and_renewed();
         let mut read = Fleet::begin_read(1, 20);
         send(&mut fleet, &mut read, 21);

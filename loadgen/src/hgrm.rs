@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_goes_up_to_its_maximum_and_has_a_footer() {
+    fn a_distribution_ends_with_its_maximum_and_a_footer() {
         let mut latencies = Latencies::new();
         // The histogram's unit is 0.1 µs, with three significant digits. So times below 200 µs are exact.
         (1..=100).for_each(|us| latencies.record(us * 1_000));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_distribution_without_rows() {
+    fn an_empty_histogram_is_written_without_rows() {
         let text = text(&Latencies::new());
         assert_eq!(text.lines().count(), 2 + 3, "{text}");
         assert!(!text.contains("NaN"), "{text}");

@@ -127,7 +127,7 @@ users:
 ";
 
     #[test]
-    fn follows_the_current_context() {
+    fn the_current_context_selects_server_and_credentials() {
         let folder = tempfile::tempdir().expect("folder");
         std::fs::write(folder.path().join("admin.crt"), "CERT").expect("file");
         std::fs::write(folder.path().join("config"), TEXT).expect("file");
@@ -138,7 +138,7 @@ users:
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_content() {
+    fn kubeconfig_errors_do_not_reveal_the_content() {
         for text in [
             "root:x:0:0:secret:/root:/bin/sh\nsecret:x:1:1::/:/bin/false\n",
             "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n",
@@ -157,7 +157,7 @@ users:
     }
 
     #[test]
-    fn says_what_it_would_have_to_leave_out() {
+    fn unsupported_entries_are_named() {
         for (from, to, entry) in [
             ("client-certificate: admin.crt", "token: x", "token"),
             ("client-certificate: admin.crt", "tokenFile: x", "tokenFile"),
@@ -171,7 +171,7 @@ users:
     }
 
     #[test]
-    fn says_what_is_missing() {
+    fn missing_entries_are_named() {
         let here = Path::new(".");
         let error = |text: &str| parse(text, here).expect_err("must fail");
         assert!(error(TEXT).contains("admin.crt"));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_milliseconds() {
+    fn quantiles_are_reported_in_milliseconds() {
         let mut latencies = Latencies::new();
         assert!(latencies.is_empty());
         for ms in 1..=100 {

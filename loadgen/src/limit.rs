@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_late_or_has_no_time_left_was_the_limit() {
+    fn a_busy_or_late_generator_or_a_busy_server_is_the_limit() {
         for (server, generator, late_ms, limit) in [
             (Some(0.5), Some(0.94), Some(9.9), None),
             (Some(0.5), Some(0.95), None, Some(Limit::Generator)),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_lease_looks_and_creates() {
+    fn a_node_without_a_lease_gets_404_and_creates_it() {
         use Outcome::Status;
         let (taken, end) = steps(Step::Get, &[Status(404), Status(201)]);
         assert_eq!((taken, end), (vec![Step::Get, Step::Post], Next::Done));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_followed_by_a_fresh_get_and_a_lease_that_is_gone_by_a_create() {
+    fn a_conflict_leads_to_a_get_and_a_404_to_a_create() {
         use Outcome::Status;
         let (taken, end) = steps(Step::Put, &[Status(409), Status(200), Status(200)]);
         assert_eq!((taken, end), (vec![Step::Put, Step::Get, Step::Put], Next::Done));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn five_tries_are_all() {
+    fn a_request_is_given_up_after_five_tries() {
         let (taken, end) = steps(Step::Put, &[Outcome::Status(500); 9]);
         assert_eq!((taken.len(), end), (5, Next::GiveUp));
         let conflicts = [Outcome::Status(409), Outcome::Status(200)].repeat(9);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_one_spelling() {
+    fn node_names_have_one_valid_spelling() {
         for index in [0, 7, 10, 999_999, u32::MAX] {
             assert_eq!(index_of(name_of(index).as_bytes()), Some(index));
         }

@@ -298,7 +298,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_template_fits_no_other_text() {
+    fn a_template_rejects_text_of_a_different_form() {
         let text = object_text("node-7", 12, RENEWED);
         let (template, _) = Template::learn(text.as_bytes(), "node-7").expect("learned");
         assert!(template.fields_of(text.as_bytes(), "node-8").is_none());
@@ -311,7 +311,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_object_with_two_times_of_managers_has_no_template_but_fields() {
+    fn an_object_with_two_manager_times_has_no_template() {
         let text = object_text("node-7", 12, RENEWED);
         let second = text.replace("}]},\"spec\"", "},{\"time\":\"2026-01-02T03:04:06Z\"}]},\"spec\"");
         assert_ne!(second, text);

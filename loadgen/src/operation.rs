@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_stand_at_their_places_and_have_names_of_their_own() {
+    fn operations_have_unique_names_and_match_their_index() {
         for (place, operation) in Operation::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, place);
             assert_eq!(Operation::by_name(operation.name()), Some(operation));

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_found_in_the_text() {
+    fn the_cpu_time_is_parsed_from_the_metrics() {
         let text = "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 12.5\nx 1\n";
         assert_eq!(cpu_seconds_in(text.as_bytes()), Some(12.5));
         assert_eq!(cpu_seconds_in(b"x 1\n"), None);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_the_time_between_two_answers_of_one_process() {
+    fn the_cpu_share_covers_two_scrapes_of_the_same_process() {
         let mut account = Account::default();
         account.note(Some(1.0), 0);
         assert_eq!(account.share, None);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_has_no_share() {
+    fn a_server_with_an_old_scrape_has_no_cpu_share() {
         let mut probes = Probes::new(2, 0);
         for (probe, seconds) in probes.probes.iter_mut().zip([0.25, 0.5]) {
             probe.account.note(Some(1.0), 0);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_again_unless_its_answer_is_final() {
+    fn a_scrape_is_repeated_unless_its_status_is_final() {
         assert!([200, 401, 403, 404].into_iter().all(is_final));
         assert!(![429, 500, 503, 504].into_iter().any(is_final));
     }

@@ -152,13 +152,13 @@ mod tests {
         Live { requests: 1_979.6, ms: Some([0.0612, 1.284]), events: Some(990.2), errors: 1, violations: 0 };
 
     #[test]
-    fn a_wide_line_has_everything() {
+    fn a_wide_progress_line_shows_all_fields() {
         let expected = "measuring  [=======                       ]  45 s left  1,980/s  p50 61 µs  p99 1.28 ms  1 error  990 events/s";
         assert_eq!(line(&STAGE, &LIVE, 0, 200), expected);
     }
 
     #[test]
-    fn a_line_fits_and_keeps_what_matters_most() {
+    fn a_narrow_progress_line_keeps_the_most_important_fields() {
         for columns in 0..200 {
             let live = Live { errors: 2, violations: 1, ..LIVE };
             let line = line(&STAGE, &live, 0, columns);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_short() {
+    fn the_remaining_time_is_shown_in_a_short_form() {
         let texts = [0, 1, 119_000_000_000, 125_000_000_000, 7_260_000_000_000].map(time_left);
         assert_eq!(texts, ["0 s left", "1 s left", "119 s left", "2 min 5 s left", "2 h 1 min left"]);
     }

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_in_a_turn_once_and_may_be_in_the_next() {
+    fn a_connection_is_taken_once_per_turn_and_again_in_the_next() {
         let mut reactor = Reactor::new(3).expect("a reactor");
         // The last number is the timer's.
         [2, 0, 2, 3].into_iter().for_each(|index| reactor.set_runnable(index));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_until_the_time_unless_something_is_runnable() {
+    fn a_wait_ends_at_its_deadline_or_for_a_runnable_connection() {
         let mut reactor = Reactor::new(1).expect("a reactor");
         let until = reactor.now() + 5_000_000;
         let mut turns = 0;

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_due_in_the_measured_time_has_a_latency() {
+    fn only_requests_due_in_the_measured_time_have_a_latency() {
         let mut recorder = recorder();
         recorder.answered(Operation::Renew, 5, 10);
         recorder.begin(1_000);
@@ -278,7 +278,7 @@ mod tests {
 
     /// Responses of a slow server that arrive after the measured time must not count in the rate.
     #[test]
-    fn a_rate_is_of_what_was_answered_in_the_measured_time() {
+    fn the_rate_counts_responses_within_the_measured_time() {
         let mut recorder = recorder();
         recorder.begin(1_000);
         recorder.end(2_000);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_what_was_over_in_it_measured_or_not() {
+    fn seconds_count_results_even_outside_the_measured_time() {
         let mut recorder = recorder();
         assert!(recorder.second().is_none());
         recorder.count_seconds();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_counted_by_kind_and_the_first_are_told() {
+    fn errors_are_counted_by_kind_and_the_first_are_listed() {
         let mut recorder = recorder();
         for _ in 0..20 {
             recorder.failed(Operation::Read, ErrorKind::Status(500), || "x".to_owned());

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_comes_once() {
+    fn a_round_visits_every_place_once() {
         for len in [1, 2, 100, 7_919, 2 * 7_919, 15_625] {
             let mut places: Vec<u32> = (0..len).map(|turn| place(turn, len)).collect();
             places.sort_unstable();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_share_the_leases() {
+    fn connections_together_cover_every_lease_once() {
         for connections in 1..=10 {
             let mut rings: Vec<Ring> = (0..connections).map(|index| Ring::new(index, connections, 10)).collect();
             let all = |leases: Vec<u32>| {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn without_timers_lanes_go_round_their_nodes_with_the_reads_that_are_owed() {
+    fn without_timers_each_lane_repeats_its_renewals_and_due_reads() {
         let mut rota = rota("--max --reads 0.5");
         assert_eq!(rota.round_len(0), 0);
         rota.begin_once();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_comes_again_a_period_after_it_was_due() {
+    fn a_timer_is_due_again_one_period_after_it_was_due() {
         let mut rota = rota("--reads 2");
         rota.begin_load(1_000);
         assert_eq!(rota.round_len(0), 0);
@@ -297,7 +297,7 @@ mod tests {
 
     /// In this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s.
     #[test]
-    fn what_was_due_before_the_end_is_owed_after_it_once_for_each_period() {
+    fn requests_due_before_the_end_count_once_per_period() {
         const S: u64 = 1_000_000_000;
         for looks_again in [true, false] {
             let mut rota = rota("--reads 0");

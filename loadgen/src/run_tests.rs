@@ -106,7 +106,7 @@ fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
 }
 
 #[test]
-fn every_replica_must_be_there_when_the_run_begins() {
+fn an_unreachable_replica_fails_the_run_at_its_start() {
     let servers = format!("http://{},http://127.0.0.1:1", fake::start(Fault::None, None));
     let words = try_run(&format!("--server {servers} {SHORT}")).expect_err("one is not there");
     assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
@@ -114,13 +114,13 @@ fn every_replica_must_be_there_when_the_run_begins() {
 
 /// The driver checks timeouts and phases every 50 ms. A creation phase of less than 40 ms shows that it ends at once.
 #[test]
-fn the_creation_is_over_when_the_last_node_has_its_lease() {
+fn the_creation_phase_ends_when_the_last_node_has_its_lease() {
     let creating = || run(Fault::None, BOTH[0]).timing.creating;
     assert!((0..10).any(|_| creating().as_millis() < 40));
 }
 
 #[test]
-fn one_that_is_interrupted_before_it_measures_is_not_fine() {
+fn a_run_interrupted_before_measuring_is_not_successful() {
     let address = fake::start(Fault::None, None);
     let server = format!("http://{address}");
     let args = Args::try_parse_from(["loadgen", "--server", &server, "--nodes", "20"]).expect("valid flags");
@@ -136,7 +136,7 @@ fn one_that_is_interrupted_before_it_measures_is_not_fine() {
 }
 
 #[test]
-fn a_run_without_a_schedule_passes_too() {
+fn a_run_without_a_schedule_passes() {
     for http in BOTH {
         for more in ["--max --streams 4", "--max --reads 0", "--max --reads 2.5 --watchers 3"] {
             let results = run(Fault::None, &format!("{http} {more}"));
@@ -150,7 +150,7 @@ fn a_run_without_a_schedule_passes_too() {
 }
 
 #[test]
-fn leases_of_an_earlier_run_are_found() {
+fn leases_of_an_earlier_run_are_adopted() {
     for http in BOTH {
         let address = fake::start(Fault::None, None);
         for (created, adopted) in [(20, 0), (0, 20)] {
@@ -171,7 +171,7 @@ fn a_lost_update_is_reported() {
 }
 
 #[test]
-fn an_answer_that_differs_from_what_was_sent_is_reported() {
+fn a_response_that_differs_from_the_request_is_reported() {
     for http in BOTH {
         for fault in [Fault::AnswersSomethingElse, Fault::ChangesHolder] {
             let words = first_violation(fault, http);
@@ -188,7 +188,7 @@ fn an_answer_that_differs_from_what_was_sent_is_reported() {
 }
 
 #[test]
-fn an_event_that_differs_from_what_was_sent_is_reported() {
+fn an_event_that_differs_from_the_write_is_reported() {
     for http in BOTH {
         let words = first_violation(Fault::ShowsSomethingElse, http);
         assert!(words.contains("with other content than was sent"), "{words}");
@@ -198,21 +198,21 @@ fn an_event_that_differs_from_what_was_sent_is_reported() {
 }
 
 #[test]
-fn a_conflict_with_nobody_is_reported() {
+fn a_conflict_without_another_writer_is_reported() {
     for http in BOTH {
         assert!(first_violation(Fault::ConflictsWithNobody, http).contains("though nobody else writes"));
     }
 }
 
 #[test]
-fn a_version_that_goes_back_is_reported() {
+fn a_decreasing_version_is_reported() {
     for http in BOTH {
         assert!(first_violation(Fault::VersionGoesBack, http).contains("was known before"));
     }
 }
 
 #[test]
-fn a_lease_that_is_gone_is_reported_and_created_again() {
+fn a_missing_lease_is_reported_and_created_again() {
     for http in BOTH {
         let results = run(Fault::Forgets, http);
         assert!(results.fleet.checker.first()[0].contains("not found"), "{}", results.table());
@@ -224,7 +224,7 @@ fn a_lease_that_is_gone_is_reported_and_created_again() {
 /// A restart delays renewals until their Leases exist again. These creations count as renewals, and are the slowest of
 /// them.
 #[test]
-fn a_renewal_that_finds_its_lease_lost_counts_as_one_and_not_as_a_creation() {
+fn the_creation_of_a_lost_lease_counts_as_a_renewal() {
     for http in BOTH {
         let results = run(Fault::Restarts, http);
         assert_eq!((results.fleet.created, results.fleet.created_later), (20, 20), "{}", results.table());
@@ -248,14 +248,14 @@ fn a_dropped_event_is_reported() {
 }
 
 #[test]
-fn dropped_events_with_none_after_them_are_reported_at_the_end() {
+fn dropped_last_events_are_reported_at_the_end() {
     for http in BOTH {
         assert!(first_violation(Fault::DropsLastEvents, http).contains("got no event of version"));
     }
 }
 
 #[test]
-fn an_event_that_comes_twice_is_reported() {
+fn a_repeated_event_is_reported() {
     for http in BOTH {
         let words = first_violation(Fault::RepeatsEvent, http);
         let versions: Vec<&str> = words.split(' ').filter(|word| word.parse::<u64>().is_ok_and(|n| n > 100)).collect();
@@ -271,7 +271,7 @@ fn events_out_of_order_are_reported() {
 }
 
 #[test]
-fn a_lost_answer_is_an_error_and_no_violation() {
+fn a_lost_response_is_an_error_and_no_violation() {
     for http in BOTH {
         let results = run(Fault::ClosesWithoutAnswer, http);
         assert_eq!(results.fleet.checker.first(), [""; 0]);
@@ -282,7 +282,7 @@ fn a_lost_answer_is_an_error_and_no_violation() {
 /// The server stalls until the measured time is over. Requests that were due in the measured time are then sent and
 /// answered, and their latencies are reported.
 #[test]
-fn a_stall_across_the_end_hides_nothing_that_was_due() {
+fn a_stall_across_the_end_omits_no_due_request() {
     for http in BOTH {
         let results = run(Fault::Stalls, http);
         assert!(results.is_fine(), "{}", results.table());
@@ -293,7 +293,7 @@ fn a_stall_across_the_end_hides_nothing_that_was_due() {
 }
 
 #[test]
-fn a_refusal_is_an_error_and_no_violation() {
+fn a_failed_request_is_an_error_and_no_violation() {
     for http in BOTH {
         let results = run(Fault::FailsOnce, http);
         assert_eq!(results.fleet.checker.first(), [""; 0]);
@@ -310,7 +310,7 @@ fn watches_that_end_are_resumed() {
 }
 
 #[test]
-fn watches_that_expire_are_listed_again() {
+fn a_watcher_lists_again_after_an_expired_watch() {
     for http in BOTH {
         let results = run(Fault::ExpiresWatches, http);
         assert!(results.is_fine(), "{}", results.table());
@@ -319,7 +319,7 @@ fn watches_that_expire_are_listed_again() {
 }
 
 #[test]
-fn a_connection_that_goes_away_is_replaced_without_an_error() {
+fn a_gracefully_closed_connection_is_replaced_without_an_error() {
     for http in BOTH {
         let before = run(Fault::None, http).fleet.stats.connections;
         let results = run(Fault::GoesAway, http);
@@ -332,7 +332,7 @@ fn a_connection_that_goes_away_is_replaced_without_an_error() {
 }
 
 #[test]
-fn a_stream_that_is_refused_is_no_error_unless_it_always_is() {
+fn a_refused_stream_is_an_error_only_if_every_retry_is_refused() {
     let results = run(Fault::RefusesStream, "");
     assert!(results.is_fine(), "{}", results.table());
     let results = run(Fault::RefusesNode, "");
@@ -341,7 +341,7 @@ fn a_stream_that_is_refused_is_no_error_unless_it_always_is() {
 }
 
 #[test]
-fn a_stream_that_is_reset_is_an_error_of_its_own() {
+fn a_reset_stream_is_an_error_with_its_own_kind() {
     let results = run(Fault::ResetsStream, "");
     assert_eq!(results.fleet.checker.first(), [""; 0]);
     let kind = ErrorKind::Stream(ErrorCode::INTERNAL_ERROR.0);
@@ -349,14 +349,14 @@ fn a_stream_that_is_reset_is_an_error_of_its_own() {
 }
 
 #[test]
-fn a_connection_that_the_server_aborts_is_an_error_by_its_code() {
+fn an_aborted_connection_is_reported_with_its_error_code() {
     let results = run(Fault::AbortsConnection, "");
     assert_eq!(results.fleet.checker.first(), [""; 0]);
     assert!(results.table().contains("GOAWAY ENHANCE_YOUR_CALM"), "{}", results.table());
 }
 
 #[test]
-fn few_streams_and_small_windows_are_kept() {
+fn small_stream_limits_and_windows_are_respected() {
     for more in ["", "--max"] {
         let results = run(Fault::IsNarrow, more);
         assert!(results.is_fine(), "{}", results.table());
@@ -365,7 +365,7 @@ fn few_streams_and_small_windows_are_kept() {
 }
 
 #[test]
-fn tls_agrees_on_the_version_or_says_so_in_a_sentence() {
+fn alpn_selects_the_version_or_the_run_fails_with_a_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let names = pki::serving_names(IpAddr::V4(Ipv4Addr::LOCALHOST));
     pki::ensure_cert_dir(folder.path(), &names).expect("certificates");
@@ -405,7 +405,7 @@ fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
 }
 
 #[test]
-fn a_server_of_another_version_is_one_sentence() {
+fn an_http_1_1_server_is_reported_as_not_speaking_http_2() {
     // A server that speaks only HTTP/1.1 answers the HTTP/2 preface with an HTTP/1.1 response.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -421,7 +421,7 @@ fn a_server_of_another_version_is_one_sentence() {
 }
 
 #[test]
-fn a_server_that_gives_no_list_or_no_watch_ends_the_run_before_it_begins() {
+fn a_refused_list_or_watch_fails_the_run_at_its_start() {
     for http in BOTH {
         for (fault, expected) in [
             (Fault::RefusesLists, "list 401: { \"message\": \"who are you\" }"),
@@ -436,7 +436,7 @@ fn a_server_that_gives_no_list_or_no_watch_ends_the_run_before_it_begins() {
 }
 
 #[test]
-fn no_server_is_one_sentence() {
+fn an_unreachable_server_is_named_in_the_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     drop(listener);

@@ -105,7 +105,7 @@ mod tests {
 
     /// Arms and fires timers at random over several rounds of the wheel. The result must equal that of an ordered map.
     #[test]
-    fn fires_what_an_ordered_map_would() {
+    fn the_timer_wheel_fires_like_an_ordered_map() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut schedule = Schedule::new(500);
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();

@@ -98,7 +98,7 @@ mod tests {
     use crate::span::Sample;
 
     #[test]
-    fn a_line_says_when_what_and_how_long() {
+    fn a_line_has_the_time_the_operation_and_the_latencies() {
         let samples = vec![
             Sample { operation: Operation::Renew, count: 3, errors: vec![], ms: Some([0.06, 0.07, 0.08, 0.09, 1.5]) },
             Sample { operation: Operation::Read, count: 0, errors: vec![(ErrorKind::Status(500), 2)], ms: None },
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_full_is_told_of_at_the_end() {
+    fn a_full_disk_is_reported_at_the_end() {
         let Ok(file) = File::options().write(true).open("/dev/full") else { return };
         let mut series = Series::new("/dev/full".into(), file);
         let sample = Sample { operation: Operation::Renew, count: 0, errors: vec![], ms: None };

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_url_apart() {
+    fn a_server_url_is_parsed_into_its_parts() {
         let cleartext = target("http://127.0.0.1:8080/").expect("valid");
         assert_eq!(cleartext.address.to_string(), "127.0.0.1:8080");
         assert_eq!(target("http://[::1]:81").expect("valid").address.to_string(), "[::1]:81");

@@ -212,7 +212,7 @@ mod tests {
     const MEASURING: Stage = Stage { name: "measuring", is_measured: true, part: None, ends_at: None };
 
     #[test]
-    fn a_span_ends_after_a_second_or_with_its_phase_and_has_every_operation_seen() {
+    fn spans_end_with_a_second_or_phase_and_list_all_operations() {
         let mut recorder = Recorder::new(&[]);
         let mut timeline = Timeline::new(Progress::hidden(), None, true, &[]);
         timeline.begin(&mut recorder, 0);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_for_nobody() {
+    fn a_disabled_timeline_counts_nothing() {
         let mut recorder = Recorder::new(&[]);
         let mut timeline = Timeline::off();
         timeline.begin(&mut recorder, 0);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_time_that_it_took() {
+    fn cpu_shares_are_relative_to_the_elapsed_time() {
         let usage = |generator_ns, server_ns| Usage { generator_ns, server_ns };
         let from = (1_000, usage(5_000, Some(7_000)));
         let window = Window { from, to: (2_000_001_000, usage(1_000_005_000, Some(500_007_000))) };

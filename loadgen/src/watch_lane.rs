@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_stalls_is_waited_for_like_one_that_does_not_begin() {
+    fn a_stalled_list_page_times_out_like_an_unanswered_request() {
         assert_eq!(Progress::Asked { at: 5 }.waited_for_since(), Some(5));
         assert_eq!(Progress::Answered { at: 5, status: 200 }.waited_for_since(), Some(5));
         assert_eq!(Progress::Watching.waited_for_since(), None);

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_however_they_are_cut() {
+    fn events_are_parsed_alike_for_any_chunk_boundaries() {
         let renewed = "2026-01-02T03:04:15.000001Z";
         let text = [
             event_text("ADDED", &object_text("node-3", 10, renewed)),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_page_by_page_then_watches_and_lists_again_when_expired() {
+    fn a_watcher_lists_in_pages_then_watches_and_lists_when_expired() {
         let mut watcher = Watcher::new("n");
         assert_eq!(watcher.next_target(7, 300), "/apis/coordination.k8s.io/v1/leases?limit=500");
         let page = |object: &str, next: &str| {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_time_of_a_renewal() {
+    fn the_renew_time_is_found_in_an_object() {
         let text = object_text("node-1", 5, "1970-01-01T00:00:01.000002Z");
         assert_eq!(renewed_in(text.as_bytes()), Some(1_000_002));
         assert_eq!(renewed_in(b"{}"), None);

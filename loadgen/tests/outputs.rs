@@ -92,7 +92,7 @@ fn page(path: &Path) -> String {
 }
 
 #[test]
-fn the_files_of_simulated_nodes_hold_what_the_results_say() {
+fn output_files_of_simulated_nodes_agree_with_the_results() {
     let (server, folder) = (RunningServer::start(), tempfile::tempdir().unwrap());
     // The server runs in this process, so `--pid` is the id of this process.
     let flags = format!("--nodes 50 --connections 2 --period 500ms --duration 2s --pid {}", std::process::id());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_the_rounds() {
+    fn the_spread_of_rounds_is_minimum_median_and_maximum() {
         let of = |values: &[f64]| spread(values.iter().copied().map(Some));
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[3.0]), Some([3.0, 3.0, 3.0]));

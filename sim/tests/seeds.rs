@@ -29,7 +29,7 @@ fn seeds_that_failed_once_are_clean() {
 }
 
 #[test]
-fn a_seed_gives_one_run() {
+fn runs_of_one_seed_are_identical() {
     for seed in [3, 14, 15, 16] {
         let options = Options { log: true, ..Options::default() };
         let (one, other) = (run(seed, options), run(seed, options));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_without_a_version_sees_what_another_replica_acknowledged() {
+    fn a_read_without_a_version_sees_writes_of_other_replicas() {
         let [mut one, mut other] = two();
         assert_eq!(one.create("a"), (201, false));
         assert_eq!(other.ask(Method::Get, "/a", "resourceVersion=0", ""), (404, false), "it is behind");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_from_a_version_that_this_replica_is_behind_does_not_end_with_410() {
+    fn a_watch_from_a_version_ahead_of_the_replica_gets_no_410() {
         let store = SharedStore::default();
         let [mut one, mut other] = [1, 2].map(|writer| Replica::new(&store, writer));
         one.create("a");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_seems_to_come_too_late_or_too_early_is_looked_at_again() {
+    fn a_write_that_looks_stale_is_checked_again_after_a_barrier() {
         let [mut one, mut other] = two();
         one.create("a");
         assert_eq!(other.create("b"), (201, false), "a change that applies needs no barrier");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_store_that_can_be_reached_only_old_answers_are_given() {
+    fn only_reads_of_version_0_work_without_the_store() {
         let [mut one, _] = two();
         one.create("a");
         one.journal().set_reachable(false);

@@ -121,7 +121,7 @@ mod tests {
     const MAX: usize = 50;
 
     #[test]
-    fn the_user_is_that_of_the_request_whoever_passes_it_on() {
+    fn a_proxied_request_is_logged_with_its_own_user() {
         let identity = |user: &str| Rc::new(Identity { user: user.into(), groups: vec!["system:masters".into()] });
         for (caller, user) in [
             // kube-apiserver passes on the user's name in a header, and has its own name in its certificate.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_line_tells_how_many_lines_a_second_had_too_many() {
+    fn a_line_counts_the_lines_dropped_in_the_second_before() {
         let lines = lines_of(|| {
             let mut log = HolderLog::default();
             for _ in 0..MAX + 9 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_of_a_collection_tells_the_omitted_lines_too() {
+    fn a_collection_deletion_line_counts_dropped_lines() {
         let lines = lines_of(|| {
             let mut log = HolderLog::default();
             for now_ms in [0, 1_000, 2_000] {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_nodes_leases_neither_have_lines_nor_count_as_lines() {
+    fn changes_of_node_leases_are_neither_logged_nor_counted() {
         let lines = lines_of(|| {
             let mut log = HolderLog::default();
             for _ in 0..=MAX {

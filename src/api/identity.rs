@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_starts_again_takes_its_lease_over() {
+    fn a_restarted_replica_takes_over_its_lease() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         replica("a").keep_identity(&mut table, at(0));
         let mut again = replica("a");
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoints_are_those_of_replicas_that_live() {
+    fn the_endpoints_list_only_live_replicas() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         let (a, b, c) = ("10.0.0.1:8443", "10.0.0.2:8443", "[fd00::3]:8443");
         let mut one = replica_at("a", Some(a));
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_was_not_ready_takes_nobody_for_dead() {
+    fn a_replica_that_becomes_ready_again_keeps_other_endpoints() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         let (mut one, mut other) = (replica_at("a", Some("10.0.0.1:1")), replica_at("b", Some("10.0.0.2:1")));
         let check = one.health.register("journal", &[Probe::Readyz], "not yet read");
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_confirm_a_phase_and_the_first_of_them_works() {
+    fn replicas_confirm_a_phase_and_elect_one_as_first() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         let mut replicas = [replica("a"), replica("b")];
         let mut keep = |replicas: &mut [Api], ms| {
@@ -619,13 +619,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_no_name_has_an_identity_too() {
+    fn an_invalid_host_name_still_gives_a_valid_lease_name() {
         let identity = ReplicaIdentity::new("a_b", 1, None, Uuid::new_v4());
         assert!(is_dns_subdomain(identity.name.as_bytes()), "{}", identity.name);
     }
 
     #[test]
-    fn a_replica_that_died_is_the_first_in_the_table_until_its_lease_is_deleted() {
+    fn a_dead_replica_stays_first_until_its_lease_is_deleted() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         let (mut one, mut other) = (replica("a"), replica("b"));
         let is_first = |api: &Api, table: &Table| api.identity.as_ref().expect("an identity").is_first_in(table);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_from_0_begins_with_what_is_there_however_0_is_written() {
+    fn a_watch_from_0_in_any_spelling_starts_with_the_state() {
         let bookmarks = "allowWatchBookmarks=1";
         for (path, query, expected) in [
             ("leases", "watch=1", Ok(true)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_believed_about_its_own_list_and_its_own_past() {
+    fn a_foreign_token_has_no_count_and_a_future_token_gets_410() {
         let mut table = Table::new(ResourceVersion(100), 10, usize::MAX);
         for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "x")] {
             let mut lease = Lease::default();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_is_what_go_makes_of_it() {
+    fn timeout_seconds_overflow_as_in_go() {
         let by_default = WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000;
         for (query, timeout_ms) in [
             ("", None),

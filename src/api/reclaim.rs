@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_kept_for_its_holder_for_as_long_as_it_lasts() {
+    fn a_lock_is_reserved_for_its_holder_for_its_lease_duration() {
         let mut reclaim = Reclaim::new(60);
         // The first request for a lock comes some time after the start of the server.
         let began = 1_000_000;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_bounds_what_a_lock_says() {
+    fn the_reclaim_period_caps_the_lease_duration() {
         for seconds in [Some(3600), Some(i32::MAX), None, Some(-1)] {
             let mut reclaim = Reclaim::new(60);
             let lease = lock("a", "h", seconds);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_competes_for_is_free() {
+    fn node_leases_and_unheld_leases_are_not_reserved() {
         let mut reclaim = Reclaim::new(60);
         let mut of_node = lock("node", "node", Some(40));
         of_node.metadata.namespace = NODE_LEASE_NAMESPACE.into();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_bounded_but_for_those_of_the_cluster() {
+    fn claims_are_bounded_except_in_cluster_namespaces() {
         let mut reclaim = Reclaim::new(60);
         for index in 0..=CLAIMS_MAX {
             reclaim.claim(&lock(&index.to_string(), "h", None), 7);

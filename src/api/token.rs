@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told_in_the_words_of_go() {
+    fn an_unreadable_continue_token_gets_the_error_of_go() {
         let refusal = |text: &str| ContinueToken::decode(text).expect_err(text).status().message;
         let head = "invalid continue token: continue key is not valid: ";
         for (text, words) in [
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_comes_back() {
+    fn a_continue_token_round_trips() {
         let token = ContinueToken {
             v: TOKEN_VERSION.into(),
             rv: 1_790_000_000_000_000,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_400() {
+    fn an_invalid_continue_token_gets_400() {
         let of = |json: &str| BASE64.encode(json);
         for text in [
             "nonsense".to_owned(),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_told_once_and_as_a_field_can_tell_it() {
+    fn warnings_are_sent_once_and_quoted_for_the_header() {
         let warnings = Warnings::default();
         for text in ["a \"b\\", "c", "with\nline feed", "c"] {
             warnings.add(text);

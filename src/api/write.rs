@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_name_that_is_taken_is_tried_again_a_few_times() {
+    fn a_taken_generated_name_is_retried_a_few_times() {
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
         let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
         // The next random names are taken, except the last one.
@@ -507,7 +507,7 @@ mod tests {
     /// Goal: a client rewrites a long Lease while many unread lists each hold another state of that Lease. The states
     /// use no more memory than planned, and only writers of long Leases are delayed.
     #[test]
-    fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
+    fn a_large_lease_is_not_rewritten_while_lists_hold_many_states() {
         const REWRITES_MAX: usize = 1000;
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1, 0));
         let holder = "\\u0001".repeat(100_000);

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_complaint_stands_once_in_the_message_and_twice_in_the_causes() {
+    fn a_repeated_error_is_once_in_the_message_and_twice_in_causes() {
         let cause = FieldError::invalid("metadata.uid", "x", "field is immutable");
         let error =
             ApiError::Invalid { subject: InvalidSubject::Lease, name: "a".into(), causes: vec![cause.clone(), cause] };

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_are_cut_and_causes_end_where_their_room_does() {
+    fn long_texts_and_causes_are_cut_to_the_size_limit() {
         let long = "é".repeat(STATUS_TEXT_BYTES_MAX);
         let cause = |message: &str| StatusCause { message: message.into(), field: "f".into(), ..Default::default() };
         // The limit cuts a multi-byte character of this text.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_room_stays_as_it_is() {
+    fn a_status_within_the_size_limit_is_unchanged() {
         let fits = "x".repeat(STATUS_TEXT_BYTES_MAX);
         let causes = vec![StatusCause { message: fits.clone(), ..Default::default() }];
         let details = StatusDetails { name: fits.clone(), causes, ..Default::default() };

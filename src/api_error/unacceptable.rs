@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_those_of_kube_apiserver() {
+    fn not_acceptable_messages_match_kube_apiserver() {
         for (why, words) in [
             (
                 Unacceptable::Route { streaming: true },

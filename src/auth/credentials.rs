@@ -163,7 +163,7 @@ mod tests {
     const IMPERSONATOR: Lines<'_> = Lines(&[("X-Remote-User", b"bob"), ("impersonate-user", b"eve")]);
 
     #[test]
-    fn lines_of_the_front_proxy_are_believed_and_each_request_has_its_own_user() {
+    fn each_front_proxy_request_has_the_user_of_its_headers() {
         let proxy = proxy();
         let user = |lines: &Lines<'_>| match proxy.caller(lines) {
             Ok(Caller::Proxied(identity)) => Ok((identity.user.clone(), identity.groups.clone())),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_somebody_holds_stays_what_it_is() {
+    fn a_later_request_does_not_change_an_earlier_identity() {
         let proxy = proxy();
         let Ok(Caller::Proxied(bob)) = proxy.caller(&BOB) else { panic!("not bob") };
         let Ok(Caller::Proxied(eve)) = proxy.caller(&EVE) else { panic!("not eve") };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_anybody_else_are_refused() {
+    fn identity_headers_of_other_clients_are_refused() {
         for credentials in [direct(), proven(Proof { user: None, is_front_proxy: false, until: Time(9) })] {
             for lines in [BOB, EVE, GROUP] {
                 assert!(matches!(credentials.caller(&lines), Err(ApiError::Unauthorized)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_holds_until_its_time_or_until_another_trust() {
+    fn a_proof_ends_at_its_expiry_or_when_the_trust_changes() {
         let mut alice = direct();
         let Kind::Proven { trust, .. } = &alice.kind else { panic!("proven") };
         let trust = Arc::clone(trust);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_nothing_is_as_good_as_anonymous() {
+    fn a_user_without_permissions_counts_as_anonymous() {
         for (user, groups, is_anonymous) in [
             ("alice", &["system:authenticated"][..], true),
             ("system:node:n", &[], true),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_alone_opens_nothing() {
+    fn a_certificate_without_a_privileged_group_gets_403() {
         let bob = user("bob", &["dev", "system:authenticated"]);
         for path in [OWN, ELSEWHERE, "/apis", "/metrics"] {
             assert_eq!(ask(&bob, Method::Get, path), Err(403), "{path}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_of_the_hand_over_is_for_masters() {
+    fn only_masters_change_the_handover_lease() {
         let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coordination-apiserver-handover";
         let of = |groups: &[&str]| {
             let identity = Identity { user: "u".into(), groups: groups.iter().map(|group| (*group).into()).collect() };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_monitors_may_read_metrics_and_nothing_else() {
+    fn the_monitoring_group_reads_only_metrics() {
         let prometheus = user("prometheus", &["system:monitoring", "system:authenticated"]);
         assert_eq!(ask(&prometheus, Method::Get, "/metrics"), Ok(()));
         assert_eq!(ask(&prometheus, Method::Post, "/metrics"), Err(403));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_has_a_reserve_and_other_service_accounts_have_none() {
+    fn only_cluster_components_use_the_permit_reserve() {
         for (name, groups, is_of_cluster) in [
             ("system:kube-controller-manager", &[][..], true),
             ("system:node:n1", &["system:nodes"], true),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_why() {
+    fn a_refused_node_gets_the_reason() {
         let node = user("system:node:n1", &["system:nodes"]);
         let why = |method, path: &str| {
             let refused = authorized(&node, method, path, false).expect_err("forbidden");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_front_proxy_forwards_is_authorized_and_a_node_still_restricted() {
+    fn proxied_users_are_authorized_but_nodes_stay_restricted() {
         let proxied = |name: &str, groups: &[&str]| match user(name, groups) {
             Caller::User(identity) => Caller::Proxied(identity),
             other => other,

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_by_name_and_group() {
+    fn a_node_is_recognized_by_name_and_group() {
         assert_eq!(node_name(&identity("system:node:n1", &["a", "system:nodes"])), Some("n1"));
         assert_eq!(node_name(&identity("system:node:", &["system:nodes"])), Some(""));
         assert_eq!(node_name(&identity("system:node:n1", &["system:authenticated"])), None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_is_looked_at_by_the_name_in_the_body() {
+    fn a_node_creation_is_checked_by_the_name_in_the_body() {
         let node = identity("system:node:n1", &["system:nodes"]);
         assert!(admit_create(&node, "kube-node-lease", "n1", "").is_ok());
         let refused = |namespace, name, generate_name| {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_name_changes_nothing_and_who_is_no_node_is_not_asked() {
+    fn a_nameless_node_is_refused_and_other_users_are_not_checked() {
         let nameless = identity("system:node:", &["system:nodes"]);
         let error = admit_create(&nameless, "kube-node-lease", "", "").expect_err("refused");
         assert!(error.status().message.ends_with("could not determine node from user \"system:node:\""));

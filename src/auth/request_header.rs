@@ -186,7 +186,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_first_name_with_a_value_wins_and_of_its_lines_the_first() {
+    fn the_first_header_with_a_value_names_the_user() {
         let names = HeaderNames { username: vec!["X-A".into(), "X-B".into()], ..HeaderNames::default() };
         let user = |lines: &[(&str, &[u8])]| identity(&names, lines).map(|found| found.user);
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
@@ -208,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_beyond_those_that_are_looked_at_say_nothing() {
+    fn user_header_names_beyond_the_maximum_are_ignored() {
         const NAMES_MAX: usize = u64::BITS as usize;
         let names =
             HeaderNames { username: (0..=NAMES_MAX).map(|at| format!("X-{at}")).collect(), ..HeaderNames::default() };
@@ -218,13 +218,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_the_request_before() {
+    fn an_identity_keeps_nothing_of_an_earlier_request() {
         let found = identity(&HeaderNames::default(), &[("X-Remote-User", b"u")]).expect("a user");
         assert_eq!(found, Identity { user: "u".into(), groups: Vec::new() });
     }
 
     #[test]
-    fn who_is_not_named_is_nobody() {
+    fn a_request_without_a_user_header_has_no_identity() {
         let names = HeaderNames::default();
         assert_eq!(identity(&names, &[("Host", b"x")]), Err(Unnamed::Absent));
         assert_eq!(identity(&names, &[("X-Remote-Group", b"system:masters")]), Err(Unnamed::Unreadable));

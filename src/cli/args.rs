@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_the_documented_default() {
+    fn no_arguments_give_the_documented_defaults() {
         let args = parse(&[]).expect("defaults");
         assert_eq!(args.secure_addr(), Some("127.0.0.1:8443".parse().expect("an address")));
         assert_eq!(args.insecure_addr(), None);
@@ -647,14 +647,14 @@ mod tests {
     }
 
     #[test]
-    fn the_insecure_port_is_on_loopback_whatever_the_bind_address() {
+    fn the_insecure_port_is_on_loopback_for_any_bind_address() {
         let args = parse(&["--bind-address=::", "--secure-port=0", "--insecure-port=8080"]).expect("a command line");
         assert_eq!(args.secure_addr(), None);
         assert_eq!(args.insecure_addr(), Some("127.0.0.1:8080".parse().expect("an address")));
     }
 
     #[test]
-    fn flags_that_do_not_go_together_are_told() {
+    fn conflicting_flags_are_refused() {
         assert!(wrong(&["--secure-port=0"]).contains("--insecure-port"));
         assert!(wrong(&["--insecure-port=8443"]).contains("both 8443"));
         assert!(wrong(&["--tls-cert-file=/dev/null"]).contains("--tls-private-key-file"));
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_is_on_disk_and_its_flags_go_with_it() {
+    fn storage_is_disk_by_default_and_its_flags_are_checked() {
         assert_eq!(parse(&[]).expect("defaults").storage, StorageKind::Disk);
         assert!(parse(&["--data-dir=/nowhere/data"]).is_ok());
         assert!(wrong(&["--data-dir=/nowhere/data", "--storage=memory"]).contains("--storage disk"));
@@ -719,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_has_two_stores() {
+    fn a_migration_needs_two_different_stores() {
         let [command, etcd] = ["migrate-storage", "--etcd-servers=http://127.0.0.1:1"];
         let both = ["--from=disk", "--to=etcd"];
         assert!(parse(&[command, both[0], both[1], etcd]).is_ok());
@@ -731,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn the_etcd_of_the_cluster_is_named_beside_any_storage() {
+    fn cluster_etcd_flags_are_allowed_with_any_storage() {
         assert_eq!(parse(&[]).expect("defaults").cluster_etcd.config(), None);
         let [servers, ca] = ["--cluster-etcd-servers=https://10.0.0.1:2379", "--cluster-etcd-cafile=/dev/null"];
         let config = parse(&[servers, ca]).expect("a command line").cluster_etcd.config().expect("an etcd");
@@ -744,7 +744,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_names_cluster_and_replicas() {
+    fn a_switch_needs_a_kubeconfig_and_endpoints() {
         let [kubeconfig, endpoint, service] =
             ["--kubeconfig=/dev/null", "--endpoint=https://10.0.0.1:8443", "--apiservice=/dev/null"];
         assert!(parse(&["takeover", kubeconfig, endpoint, endpoint, service, "--dry-run"]).is_ok());
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_has_members_and_a_prefix() {
+    fn etcd_flags_are_parsed_and_checked() {
         let etcd = "--storage=etcd";
         assert!(wrong(&[etcd]).contains("--etcd-servers"));
         assert!(wrong(&["--etcd-servers=http://127.0.0.1:2379"]).contains("--storage etcd"));
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_fields_are_lists_with_the_defaults_of_the_aggregator() {
+    fn request_header_flags_are_lists_with_defaults() {
         let ca = "--requestheader-client-ca-file=/dev/null";
         let FrontProxySource::File(_, usual) = parse(&[ca]).expect("a command line").front_proxy() else {
             panic!("no file")
@@ -854,7 +854,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_line_whatever_the_user_wrote() {
+    fn an_error_message_is_one_line_for_any_input() {
         for words in [&["--log-format=y\nx\u{1b}[31m"][..], &["--sekure-port=1"], &["stray\r\n"], &["-x"]] {
             let line = wrong(words);
             assert!(!line.chars().any(char::is_control) && !line.contains("Usage"), "{line}");
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn help_and_version_are_no_mistakes() {
+    fn help_and_version_are_not_errors() {
         let Err(Stop::Information(help)) = parse(&["--help"]) else { panic!("no help") };
         for argument in Args::command().get_arguments() {
             let flag = argument.get_long().expect("every flag has a long name");

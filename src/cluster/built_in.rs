@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_this_server_is_no_built_in_lease() {
+    fn a_lease_without_a_built_in_version_is_refused() {
         assert_eq!(stored(&lease("a", "42")).map(|lease| (lease.key, lease.revision)), Ok(("n/a".to_owned(), 42)));
         let ours = BUILT_IN_VERSIONS_END.to_string();
         for version in [ours.as_str(), "", "-1"] {

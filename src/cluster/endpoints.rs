@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_follow_the_endpoints_and_a_right_slice_is_left_alone() {
+    fn slices_follow_the_endpoints_and_correct_slices_are_kept() {
         let (one, steps) = applied(Vec::new(), &["10.0.0.1:10269"]);
         assert_eq!((held(&one), steps), (vec!["IPv4 10.0.0.1 10269".to_owned()], 1));
         let (three, steps) = applied(one, &["10.0.0.1:10269", "10.0.0.2:10269", "10.0.0.3:10269"]);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_replaced_in_the_state_in_which_it_was_read() {
+    fn a_slice_is_replaced_at_the_resource_version_that_was_read() {
         let (mut found, _) = applied(Vec::new(), &["10.0.0.1:10269"]);
         found[0].metadata.resource_version = Some("7".to_owned());
         let steps = plan(&service(), found, &replica_endpoints(&["10.0.0.2:10269"]));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_other_endpoints_wake_the_cluster_thread() {
+    fn only_changed_endpoints_wake_the_cluster_thread() {
         let (sender, EndpointsReceiver(mut receiver)) = endpoints();
         assert_eq!(sender.set(replica_endpoints(&["10.0.0.1:1"])), 1);
         assert!(receiver.has_changed().expect("a sender"));

@@ -164,7 +164,7 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn an_error_names_its_causes_and_of_a_status_the_message() {
+    fn an_error_shows_its_causes_or_its_status_message() {
         let status = Status::failure("leases is forbidden", "Forbidden").with_code(403);
         assert_eq!(told(&kube::Error::Api(status.boxed())), "leases is forbidden (403)");
         let cause = std::io::Error::other("the connection is broken");

@@ -225,7 +225,7 @@ mod tests {
     /// Goal: the client soon repeats a request that kube-apiserver refuses, even if the `Retry-After` in the refusal is
     /// long.
     #[test]
-    fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
+    fn a_refused_request_is_repeated_after_a_pause() {
         const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";
         const LISTED: &str =
             r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_not_quoted_in_what_is_wrong_with_it() {
+    fn kubeconfig_errors_do_not_quote_the_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("kubeconfig");
         for text in [

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn unwatched_and_awaited_namespaces_all_exist() {
+    fn every_namespace_exists_before_the_first_list() {
         for mut namespaces in [Namespaces::default(), Namespaces::awaited()] {
             assert_eq!(code(&namespaces, "anything"), Ok(()));
             // A change before the first list gives no information about other namespaces.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_needs_a_namespace_that_stays() {
+    fn a_creation_needs_a_namespace_that_is_not_terminating() {
         let mut namespaces = Namespaces::awaited();
         assert!(namespaces.is_awaited());
         namespaces.apply(NamespaceChange::All(vec![
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn system_namespaces_exist_always_and_may_still_be_going_away() {
+    fn system_namespaces_always_exist_but_may_be_terminating() {
         let mut namespaces = Namespaces::default();
         namespaces.apply(NamespaceChange::All(Vec::new()));
         for name in SYSTEM_NAMESPACES {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_those_of_the_built_in_api() {
+    fn namespace_errors_match_the_built_in_api() {
         let mut namespaces = Namespaces::default();
         namespaces.apply(NamespaceChange::All(vec![("x".into(), NamespacePhase::Terminating)]));
         let status = namespaces.admit_create("x", "a").expect_err("refused").status();

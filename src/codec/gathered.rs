@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_is_counted_and_neither_made_nor_kept() {
+    fn entries_above_the_limit_are_counted_but_not_created() {
         let mut gathered = Gathered::default();
         for n in 0..METADATA_ENTRIES_MAX + 5 {
             gathered.push_with(|| {

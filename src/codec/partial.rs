@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_look_like_members_do_not_confuse() {
+    fn strings_that_look_like_members_do_not_end_the_metadata() {
         let mut lease = Lease::default();
         lease.metadata.name = "n".into();
         lease.metadata.annotations.insert("spec".into(), "\",\"spec\":{\"metadata\":{".into());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_those_of_kube_apiserver() {
+    fn lists_match_kube_apiserver() {
         let (_, items) = LIST.trim_end().split_once("\"items\":[").expect("a list");
         let items = items.strip_suffix("]}").expect("a list").split_inclusive("}},").collect::<Vec<_>>();
         let items = [items[0].trim_end_matches(','), &items[1..].concat()];

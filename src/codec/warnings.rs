@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_yaml_minds_comes_first() {
+    fn yaml_warnings_come_first() {
         let mut warnings = FieldWarnings::default();
         warnings.report(Complaint::Unknown, "a");
         warnings.put_yaml_first(vec!["line 1: key \"b\" already set in map".into(), "line 2: x".into()]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_error_is_that_of_kube_apiserver() {
+    fn the_strict_error_matches_kube_apiserver() {
         let mut warnings = FieldWarnings::default();
         warnings.report(Complaint::Unknown, "metadata.colour");
         warnings.report(Complaint::Duplicate, "spec.holderIdentity");

@@ -126,7 +126,7 @@ impl World {
 }
 
 #[test]
-fn who_does_not_read_buys_no_time_by_sending() {
+fn sending_does_not_extend_the_deadline_of_a_slow_reader() {
     let mut world = World::new();
     world.ask_and_read_nothing();
     let deadline_ms = world.conn.deadline_ms();
@@ -146,7 +146,7 @@ fn who_does_not_read_buys_no_time_by_sending() {
 }
 
 #[test]
-fn what_a_handshake_waited_for_us_is_not_the_peers_time_once_it_is_over_either() {
+fn queue_time_of_a_handshake_does_not_count_for_the_peer() {
     let mut world = World::new();
     let since_ms = world.conn.anonymous_since_ms().expect("open");
     world.conn.note_queued_handshake(world.now);
@@ -163,7 +163,7 @@ fn get_version(stream: u32) -> Vec<u8> {
 }
 
 #[test]
-fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
+fn waiting_requests_are_answered_without_further_input() {
     let mut world = World::new();
     world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
     // SETTINGS, and a WINDOW_UPDATE that is enough for all responses.
@@ -219,7 +219,7 @@ fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
 /// Goal: all writes of one batch get their responses. The output has room for only some of the responses at once, and
 /// the peer sends no further frame that would trigger the rest.
 #[test]
-fn settled_writes_are_answered_although_the_peer_sends_no_more() {
+fn settled_writes_are_answered_without_further_input() {
     const WRITES: u32 = 100;
     let mut world = World::with_journal();
     // Much queued output on all connections leaves little room.
@@ -329,7 +329,7 @@ fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
 }
 
 #[test]
-fn a_deletion_of_a_collection_that_waits_for_the_journal_takes_no_turns() {
+fn a_collection_deletion_awaiting_the_journal_takes_no_turns() {
     let mut world = World::with_journal();
     let target = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
     let body = r#"{"metadata":{"name":"a"}}"#;
@@ -370,7 +370,7 @@ fn types(mut bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_refused_request_is_reset_when_its_answer_has_gone() {
+fn a_refused_request_is_reset_after_its_response_is_sent() {
     let (data, headers, rst_stream) = (0, 1, 3);
     let mut world = World::new();
     let received = |world: &mut World| {
@@ -413,7 +413,7 @@ fn a_refused_request_is_reset_when_its_answer_has_gone() {
 }
 
 #[test]
-fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
+fn prefetched_requests_are_served_and_a_read_error_is_kept() {
     let mut world = World::new();
     let request = b"GET /apis/coordination.k8s.io/v1/namespaces/n/leases/a?pretty=1 HTTP/1.1\r\nHost: h\r\n\r\n";
     // The first request determines the protocol.
@@ -442,7 +442,7 @@ fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
 }
 
 #[test]
-fn a_watch_ends_with_its_reader_whatever_was_sent_behind_it() {
+fn a_watch_ends_when_its_peer_closes_despite_later_requests() {
     for behind in [1, 3_000] {
         let mut world = World::new();
         let target = "/apis/coordination.k8s.io/v1/leases?watch=true&resourceVersion=1";
@@ -460,7 +460,7 @@ fn a_watch_ends_with_its_reader_whatever_was_sent_behind_it() {
 }
 
 #[test]
-fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_it() {
+fn a_creation_awaiting_its_namespace_survives_a_half_close() {
     for behind in [1, 3_000] {
         let mut world = World::new();
         world.service.api.namespaces.apply(NamespaceChange::All(Vec::new()));
@@ -487,7 +487,7 @@ fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_
 }
 
 #[test]
-fn a_crowd_leaves_each_little_room() {
+fn many_queued_bytes_reduce_the_output_of_each_connection() {
     let mut world = World::new();
     assert_eq!(world.service.output_bytes_max(&world.conn.credentials), QUEUED_BYTES_HIGH);
     assert_eq!(world.service.output_bytes_max(&Credentials::unproven()), QUEUED_BYTES_LOW);
@@ -502,7 +502,7 @@ fn a_crowd_leaves_each_little_room() {
 }
 
 #[test]
-fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
+fn requests_beyond_the_turns_time_wait_for_the_next_turn() {
     let mut world = World::new();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
     world.peer.write_all(&b"OPTIONS /apis HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3)).expect("room in the kernel");
@@ -526,7 +526,7 @@ fn unfinished(body_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn to_read_takes_of_the_turns_time() {
+fn a_turn_without_time_reads_at_most_one_buffer() {
     let mut world = World::new();
     let sent = unfinished(4 * BUFFER_BYTES);
     world.peer.write_all(&sent).expect("room in the kernel");
@@ -544,7 +544,7 @@ fn to_read_takes_of_the_turns_time() {
 }
 
 #[test]
-fn who_has_no_certificate_and_sends_much_is_slow() {
+fn an_anonymous_peer_with_a_long_request_is_slow() {
     for is_anonymous in [false, true] {
         let mut world = World::new();
         if is_anonymous {
@@ -596,7 +596,7 @@ fn answered(mut bytes: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn requests_that_take_long_wait_for_the_others_of_their_connection() {
+fn long_requests_wait_for_the_others_of_their_connection() {
     let mut world = World::new();
     let mut lease = Lease::default();
     (lease.metadata.namespace, lease.metadata.name) = ("ns".into(), "large".into());

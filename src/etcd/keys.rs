@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_what_it_is_the_key_of() {
+    fn keys_of_entries_and_chunks_are_recognized() {
         let keys = Keys::new("/leases/");
         assert_eq!(keys.head(), b"/leases/head");
         assert_eq!(keys.entry_of(&keys.entry(0xabc, 7)), Some((0xabc, 7)));

@@ -249,7 +249,7 @@ mod tests {
     use super::prefix_end;
 
     #[test]
-    fn the_end_of_a_prefix_is_the_next_key_that_does_not_begin_with_it() {
+    fn the_range_end_of_a_prefix_is_the_next_key_after_it() {
         assert_eq!(prefix_end(b"/a/"), b"/a0");
         assert_eq!(prefix_end(b"a\xff\xff"), b"b");
         assert_eq!(prefix_end(b"\xff"), b"\0");

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_does_nothing_in_a_store_without_what_was_delivered() {
+    fn a_commit_requires_the_last_delivered_entry_in_the_store() {
         let keys = Keys::new("/x");
         let compared = |commit: Commit, entries: &Entries| -> Vec<(Vec<u8>, i32, Option<Compared>)> {
             let Transaction { request, .. } = transaction(commit, entries);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_chunk_is_known_until_a_manifest_is_put_or_it_is_dropped() {
+    fn the_last_chunk_is_known_until_a_manifest_or_its_drop() {
         let entries = Entries::default();
         let last = Some(PutChunk { snapshot: SnapshotId(2), index: 7, revision: 30 });
         let after = |commit, revision| transaction(commit, &entries).chunk_after(last, revision);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_stands_there_tells_why_nothing_was_done() {
+    fn the_stored_manifest_shows_why_a_transaction_failed() {
         let transaction = transaction(manifest(), &Entries::default());
         let done = |value: &[u8], mod_revision| {
             let kvs = vec![KeyValue { value: value.to_vec(), mod_revision, ..KeyValue::default() }];

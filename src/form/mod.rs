@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types_are_those_of_kube_apiserver() {
+    fn content_types_match_kube_apiserver() {
         for (format, whole, stream) in [
             (Format::Json, "application/json", "application/json"),
             (
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_object_and_the_same_one_loose_look_alike_in_every_form() {
+    fn stored_and_loose_objects_are_encoded_the_same() {
         let object = object();
         for form in all_forms() {
             let stored = form.object_body(LeaseState::Stored(&object), Time(0)).into_bytes();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_yaml_is_made_item_by_item_what_its_json_is_whole() {
+    fn a_yaml_list_made_item_by_item_equals_the_converted_json() {
         let mut folded = object().unrenewed().clone();
         folded.metadata.name = "b".into();
         folded.spec.holder_identity = Some(["a", &"long words ".repeat(30), "\n\n"].concat().into());
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_told_of_an_item_is_the_one_that_it_has() {
+    fn the_announced_length_of_a_list_item_is_exact() {
         let object = object();
         for form in all_forms().into_iter().filter(|form| form.representation.format == Format::Protobuf) {
             let mut item = Vec::new();

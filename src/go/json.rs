@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_those_of_go() {
+    fn escapes_match_go() {
         assert_eq!(string("a\"\\/b"), r#""a\"\\/b""#);
         assert_eq!(string("\u{8}\u{c}\n\r\t"), r#""\b\f\n\r\t""#);
         assert_eq!(string("\0\u{1}\u{b}\u{1f}"), r#""\u0000\u0001\u000b\u001f""#);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn a_quoted_string_round_trips() {
         let mut random = fastrand::Rng::with_seed(2);
         for _ in 0..5_000 {
             let text: String = (0..random.usize(..40)).map(|_| random.char(..)).collect();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn integers_are_parsed_as_in_go() {
         assert_eq!(parse_int("-5"), Ok(-5));
         assert_eq!(parse_int("+5"), Ok(5));
         assert_eq!(parse_int("007"), Ok(7));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_gos_words() {
+    fn invalid_integers_get_the_errors_of_go() {
         let int = |text| parse_int(text).expect_err(text).to_string();
         assert_eq!(int("x"), "strconv.ParseInt: parsing \"x\": invalid syntax");
         assert_eq!(int(""), "strconv.ParseInt: parsing \"\": invalid syntax");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_as_go_does() {
+    fn strings_are_quoted_as_in_go() {
         assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
         assert_eq!(go_quoted_ascii("a\"\\\n\u{7f}é".as_bytes()), "\"a\\\"\\\\\\x0a\u{7f}\\xc3\\xa9\"");
         let long = go_quoted_ascii("é".repeat(1 << 20).as_bytes());

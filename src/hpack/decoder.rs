@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_points_at_nothing_or_ends_early_is_refused() {
+    fn an_invalid_index_or_a_cut_block_is_refused() {
         assert_eq!(decode(&[0x80]), Err(DecodeError::Index));
         assert_eq!(decode(&[0x80 | 62]), Err(DecodeError::Index));
         assert_eq!(decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]), Err(DecodeError::Index));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_an_error() {
+    fn a_header_bomb_is_refused() {
         // One large entry, then one octet for each copy of it.
         let mut block = vec![0x40, 1, b'a', 0x7f, 0xf4, 0x06];
         block.extend_from_slice(&[b'v'; 1011 - 128]);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn ill_formed_fields_are_marked_also_when_they_come_from_the_table() {
+    fn ill_formed_fields_are_marked_even_from_the_table() {
         let mut decoder = Decoder::new(4096, LIMITS);
         let mut fields = FieldBuf::new();
         for (name, value, well_formed) in [

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first_and_ages_count_from_the_newest() {
+    fn the_oldest_entry_is_evicted_first_and_the_newest_is_entry_0() {
         let mut table = DynamicTable::new(3 * 34);
         for value in b"abcde" {
             assert!(table.insert(b"n", &[*value], *value));

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_size_is_followed_down_and_up_and_announced() {
+    fn changes_of_the_peers_table_size_are_announced_once() {
         let mut encoder = Encoder::new(4096);
         response(&mut encoder, b"0");
         encoder.set_peer_table_size(65_536);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn all_statuses_come_back() {
+    fn every_status_round_trips() {
         let mut encoder = Encoder::new(4096);
         let mut decoder = Decoder::new(4096, LIMITS);
         let mut fields = FieldBuf::new();

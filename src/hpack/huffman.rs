@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_comes_back_alone_and_in_any_neighbourhood() {
+    fn every_octet_round_trips_alone_and_between_others() {
         for first in 0..=255 {
             assert_eq!(decoded(&encoded(&[first])), Ok(vec![first]));
             for second in 0..=255 {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_comes_back() {
+    fn texts_of_every_length_round_trip() {
         let text = b"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0123456789?timeout=10s{}|~";
         for end in 0..=text.len() {
             assert_eq!(decoded(&encoded(&text[..end])), Ok(text[..end].to_vec()));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn examples_of_the_rfc() {
+    fn integers_match_the_examples_of_the_rfc() {
         // RFC 7541 C.1.1 to C.1.3
         for (value, prefix_max, octets) in [(10, 31, &[0x0a][..]), (1337, 31, &[0x1f, 0x9a, 0x0a]), (42, 255, &[0x2a])]
         {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_and_border_comes_back() {
+    fn integers_of_every_prefix_size_round_trip() {
         for bits in 1..=8_u32 {
             let prefix_max = u8::try_from((1_u32 << bits) - 1).unwrap();
             for value in (0..600).chain([16_383, 16_384, 65_535, 1 << 20, (1 << 28) - 1]) {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_and_cut_short_are_told_apart() {
+    fn too_long_and_cut_integers_have_different_errors() {
         assert_eq!(decode(0x1f, 31, &[0xff, 0xff, 0xff, 0xff, 0x01]), Err(DecodeError::IntegerOverflow));
         assert_eq!(decode(0x1f, 31, &[0x80, 0x80, 0x80, 0x80, 0x00]), Err(DecodeError::IntegerOverflow));
         assert_eq!(decode(0x1f, 31, &[0xff, 0xff]), Err(DecodeError::Truncated));

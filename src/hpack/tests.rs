@@ -5,7 +5,7 @@ use super::{Decoded, Decoder, DecoderLimits, Encoder, FieldBuf, FieldName, Index
 const LIMITS: DecoderLimits = DecoderLimits { list_size_max: 1 << 20, list_size_abort: 1 << 20 };
 
 #[test]
-fn vectors_of_appendix_c() {
+fn the_decoder_passes_the_examples_of_appendix_c() {
     let stories = STORIES.iter().flat_map(|story| (0..story[0].blocks.len()).map(move |coding| (story, coding)));
     for (at, (story, coding)) in stories.enumerate() {
         // The examples in C.5 and C.6 have a table of 256 octets.

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_two_readers_could_read_differently() {
+    fn ambiguous_chunked_bodies_are_refused() {
         for source in [
             &b"5\nhello\r\n0\r\n\r\n"[..],     // bare LF after the size
             b"5\r\nhello\n0\r\n\r\n",          // bare LF after the data
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_chunked_body_round_trips() {
         let mut rng = fastrand::Rng::with_seed(3);
         for _ in 0..50 {
             let (mut body, mut source) = (Vec::new(), Vec::new());

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn http_1_0_is_not_kept_alive_unless_it_says_so() {
+    fn an_http_1_0_response_closes_unless_it_has_keep_alive() {
         let of = |fields: &str| {
             let source = format!("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n{fields}\r\n");
             read_all_ways(source.as_bytes(), &[]).expect("well-formed")[0].1
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be_delimited_for_sure() {
+    fn a_response_with_ambiguous_framing_is_refused() {
         for fields in [
             "Content-Length: 3\r\nContent-Length: 4\r\n",
             "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_inside_a_response_is_told_from_one_between_them() {
+    fn an_end_of_input_inside_a_response_is_an_error() {
         for source in [&b"HTTP/1.1 2"[..], b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"] {
             assert_eq!(read_all_ways(source, &[]), Err(ResponseError::EndedEarly));
         }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_yields_what_has_arrived() {
+    fn a_watch_yields_partial_chunks_as_they_arrive() {
         let mut buf = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: a/b\r\n\r\n4\r\n{}\n{".to_vec();
         let mut parser = ResponseParser::new(usize::MAX);
         let (piece, consumed) = parser.poll_piece(&mut buf, false).expect("well-formed");

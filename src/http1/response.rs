@@ -116,7 +116,7 @@ mod tests {
     use crate::http1::chunked::ChunkedDecoder;
 
     #[test]
-    fn a_head_has_what_its_framing_needs() {
+    fn a_response_head_has_length_warning_and_connection() {
         let mut response = Response::new(409, "application/json", ());
         response.warnings.push("299 - \"a\r\nX: y\"".into());
         let mut out = Vec::new();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_without_content_says_nothing_of_content() {
+    fn a_304_response_head_has_no_content_fields() {
         let mut response = Response::new(304, "application/json", ());
         response.cache_control = CacheControl::Public;
         response.fields.push(("etag", "\"a\"".into()));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_burst_then_the_rate() {
+    fn a_flood_guard_allows_a_burst_and_then_a_rate() {
         let mut guard = FloodGuard::new(5_000);
         for _ in 0..limits::ANSWERS.burst {
             assert_eq!(guard.count(Flood::Answers, 5_000), Ok(()));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_goes_on_for_ever() {
+    fn a_steady_rate_below_the_limit_is_never_a_flood() {
         let mut guard = FloodGuard::new(0);
         for second in 0..100_000 {
             for _ in 0..limits::EMPTY_FRAMES.per_second / 2 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_allowed_up_to_the_burst() {
+    fn allowances_are_capped_at_the_burst() {
         let mut guard = FloodGuard::new(0);
         guard.allow(Flood::WindowUpdates, u32::MAX);
         for _ in 0..limits::WINDOW_UPDATES.burst {

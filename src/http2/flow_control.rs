@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_refilled_whether_or_not_the_peer_knows_that_it_is_small() {
+    fn a_small_window_is_refilled_before_and_after_its_settings_ack() {
         let mut window = RecvWindow::unacknowledged(4096, 65_535);
         window.recv(4096).unwrap();
         assert_eq!(window.poll_update(), Some(4096), "a peer that knows waits for this");

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_requests_are_told_apart() {
+    fn malformed_requests_have_distinct_errors() {
         for (more, malformed) in [
             ((":path", "/"), Malformed::Pseudo),
             ((":status", "200"), Malformed::Pseudo),

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn recent_ones_exactly_and_older_ones_leniently() {
+    fn recent_resets_are_exact_and_older_ones_approximate() {
         let mut memory = ResetMemory::default();
         for value in 1..=32 {
             memory.insert(id(10 * value));

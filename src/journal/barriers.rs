@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_that_is_asked_for_during_a_look_has_a_look_of_its_own() {
+    fn a_barrier_requested_during_a_query_gets_its_own_query() {
         let mut barriers = Barriers::default();
         assert!(!barriers.begin_query());
         assert_eq!([barriers.ask(), barriers.ask()], [1, 1], "those of one turn share a barrier");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_entry_is_noticed_though_later_ones_have_come() {
+    fn a_missing_entry_is_detected_despite_later_entries() {
         for missing in 1..=3 {
             let mut applied = Applied::at(End::default(), ResourceVersion(1), 0, Writers::default());
             for position in (1..=4).filter(|position| *position != missing) {

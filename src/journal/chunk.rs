@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_is_damage() {
+    fn a_wrong_length_is_damage() {
         for lie in [0_u32, 9, 11, u32::MAX] {
             let mut chunk = encode(SnapshotId(3), 17, FORMAT, b"ten bytes.");
             chunk.truncate(chunk.len() - seal::SEAL_BYTES);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_told_by_its_number_and_another_kind_is_damage() {
+    fn a_later_format_is_named_and_another_kind_is_damage() {
         assert_eq!(open(Kind::Entry, &sealed(b"E\x03")).map(|_| ()), Err(FormError::Newer { found: 3 }));
         for wrong in [&b"C\x02"[..], b"E\x00", b"E", b""] {
             let value = sealed(wrong);

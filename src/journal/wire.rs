@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_refused_with_its_place() {
+    fn invalid_values_are_refused_with_their_offset() {
         fn damaged<T>(offset: usize, what: &'static str) -> Result<T, FormError> {
             Err(FormError::Damaged { offset, what })
         }

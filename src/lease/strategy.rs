@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_as_it_is_written_is_not_renewable() {
+    fn a_lease_whose_time_does_not_round_trip_is_not_renewable() {
         let lease = |acquire_time: Option<i64>| {
             let mut lease = Lease::default();
             lease.metadata.name = "a".into();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_stands_twice_stands_once() {
+    fn a_repeated_owner_is_kept_once() {
         let owner = |uid: &str, name: &str| OwnerReference { uid: uid.into(), name: name.into(), ..Default::default() };
         let mut owners = vec![owner("1", "a"), owner("1", "b"), owner("1", "a"), owner("2", "a"), owner("2", "a")];
         assert_eq!(drop_repeated_owners(&mut owners), ["1", "2"]);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_indented_json() {
+    fn browsers_and_curl_get_indented_json() {
         assert!(wants_pretty(Some("true"), None));
         assert!(wants_pretty(None, Some(b"curl/8.5.0")));
         assert!(wants_pretty(Some(""), Some(b"Mozilla/5.0 (X11)")));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_survived() {
+    fn random_header_values_do_not_panic() {
         let mut random = fastrand::Rng::with_seed(8);
         for _ in 0..20_000 {
             let noise: Vec<u8> = (0..random.usize(..60))

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_406_in_the_words_of_kube_apiserver() {
+    fn an_unsupported_accept_value_is_unacceptable() {
         for accept in ["text/html", "application/*", "*", "application/xml", "APPLICATION/JSON", ",", " "] {
             assert_eq!(accepted(accept), Err(Unacceptable::Route { streaming: false }), "{accept}");
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ranges_are_survived() {
+    fn thousands_of_accept_ranges_are_negotiated() {
         let many = b"*/*;q=0.1,".repeat(2_000);
         assert_eq!(negotiate(Some(&many), true), Ok(Representation::JSON));
     }

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn further_namespaces_share_a_count_but_for_those_of_the_cluster() {
+    fn namespaces_above_the_limit_share_a_count() {
         let mut counts = ByNamespace::<u64>::default();
         let further = (0..NAMESPACES_MAX + 10).map(|at| format!("n{at:03}"));
         // One of the cluster's namespaces comes before the other namespaces, and one comes after them.

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told() {
+    fn metrics_export_the_counts_of_finished_turns() {
         let table = Table::new(ResourceVersion(7), 10, 1000);
         let mut metrics = Metrics::new();
         for _ in 0..3 {

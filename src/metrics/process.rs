@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_read_as_it_is_written() {
+    fn proc_stat_and_status_are_parsed() {
         let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100 1000 10";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("42 (a) S 1"), None);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_process_is_there() {
+    fn process_metrics_are_exported() {
         let mut out = Exposition::new();
         encode(&mut out, Time(7));
         let text = String::from_utf8(out.finish()).expect("text");

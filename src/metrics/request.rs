@@ -351,7 +351,7 @@ mod tests {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
 
     #[test]
-    fn kinds_have_the_labels_of_what_they_are() {
+    fn each_request_kind_has_its_labels() {
         let lease = format!("{LEASES}/a");
         for (kind, labels) in [
             (kind(Method::Get, &lease, None), ("GET", "", "resource")),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turns_requests_last_as_long_as_the_turn_and_what_they_waited_for_it() {
+    fn a_request_lasts_for_its_turn_and_its_waiting_time() {
         let mut counts = RequestCounts::new();
         counts.count(RequestKind::Put, ApiVersion::V1, 200, 0);
         counts.count(RequestKind::Put, ApiVersion::V1, 409, 0);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_place() {
+    fn every_status_has_its_own_index() {
         for (at, status) in STATUSES.into_iter().enumerate() {
             assert_eq!(status_index(status), at);
         }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_counts_alone() {
+    fn a_delete_body_replaces_the_query_options() {
         let body = DeleteOptions { grace_period_seconds: Some(5), ..DeleteOptions::default() };
         let query = Query::new("gracePeriodSeconds=x&dryRun=Some&propagationPolicy=Nonsense");
         let options = merge_delete_options(&query, Some(body)).expect("the query is not read");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_words_of_kube_apiserver() {
+    fn invalid_options_get_the_errors_of_kube_apiserver() {
         let invalid = |complaints: &str| (422, format!("DeleteOptions.meta.k8s.io \"\" is invalid: {complaints}"));
         let unsupported = |policy: &str| {
             format!(

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn says_nothing_unless_told() {
+    fn an_empty_query_gives_default_options() {
         assert_eq!(parse(""), ListOptions::default());
         assert_eq!(parse("pretty=true&unknown=%31"), ListOptions::default());
         assert_eq!(parse("watch=false&limit=0&labelSelector=&continue="), ListOptions::default());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_from_nowhere_begins_with_what_is_there() {
+    fn a_watch_without_a_version_starts_with_the_current_state() {
         for raw in ["watch=true", "watch=true&resourceVersion=0", "watch=&resourceVersion="] {
             let options = parse(raw);
             assert_eq!(options.send_initial_events, Some(true), "{raw}");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_mistake_is_told() {
+    fn the_first_invalid_option_is_reported() {
         let number = |text: &str| (400, format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
         assert_eq!(refusal("watch=true&timeoutSeconds=x"), number("x"));
         assert_eq!(refusal("limit=x"), number("x"));

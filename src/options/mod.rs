@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_resource_version_is_the_clients_fault_only_on_a_list() {
+    fn only_a_list_answers_an_invalid_resource_version_with_400() {
         let field = "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
         let message = format!("invalid resource version: {field}");
         assert_eq!(parse_list_resource_version("x"), Err(ApiError::BadRequest { message }));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boolean_is_true_unless_it_says_otherwise() {
+    fn every_boolean_except_0_and_false_is_true() {
         for value in ["", "true", "1", "yes", "no"] {
             assert!(is_true(value), "{value}");
         }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_are_parsed_as_in_go() {
         for text in ["0", "+0", "5s", "1h2m3.5s", ".5s", "5.s", "1ns", "-3us", "3µs", "2562047h"] {
             assert_eq!(check_duration(text), Ok(()), "{text}");
         }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_something_is_looked_at() {
+    fn only_a_timeout_with_a_value_is_checked() {
         for raw in ["", "timeout=", "timeoutSeconds=x", "timeout=5s&timeout=x"] {
             assert_eq!(check_timeout(&Query::new(raw)), Ok(()), "{raw}");
         }

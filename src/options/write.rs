@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_words_of_kube_apiserver() {
+    fn invalid_options_get_the_errors_of_kube_apiserver() {
         for kind in KINDS {
             for (value, shown) in
                 [("dryRun=Some", "[\"Some\"]"), ("dryRun=", "[\"\"]"), ("dryRun=All&dryRun=x", "[\"All\",\"x\"]")]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn force_belongs_to_apply_alone() {
+    fn force_is_allowed_only_for_apply() {
         assert_eq!(refusal("force=true", "PatchOptions"), "force: Forbidden: may not be specified for non-apply patch");
         let created = WriteOptions::parse(&Query::new("force=true"), "CreateOptions").expect("not an option here");
         assert_eq!(created.force, None);

@@ -120,7 +120,7 @@ mod tests {
     use crate::limits::DOCUMENT_DEPTH_MAX;
 
     #[test]
-    fn json_is_what_go_takes_for_it() {
+    fn json_is_recognized_as_in_go() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         for patch in [b"{}".as_slice(), b" null\n", b"\"\xff\"", br#""\ud83d""#, b"1e400", nested(10_000).as_bytes()] {
             assert!(is_json(patch), "{}", patch.escape_ascii());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_go_takes_is_taken() {
+    fn input_that_only_go_accepts_is_accepted() {
         assert_eq!(decode_json(br#""\ud83d""#), Ok(Value::String("\u{fffd}".to_owned())));
         assert_eq!(decode_json(b"[-0,-0.5]"), Ok(serde_json::json!([0, -0.5])));
         let words = "json: cannot unmarshal number 1e400 into Go value of type float64";

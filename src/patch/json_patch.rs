@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn applies_as_the_trace_does() {
+    fn a_json_patch_gives_the_result_of_the_trace() {
         let one = patched(
             &lease(),
             &json!([
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_is_rejected_as_a_whole() {
+    fn a_patch_that_does_not_apply_is_rejected_as_a_whole() {
         for patch in [
             json!([{"op": "test", "path": "/spec/holderIdentity", "value": "nope"}, {"op": "remove", "path": "/spec"}]),
             json!([{"op": "remove", "path": "/metadata/labels/nothing"}]),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_operations_does_not_decode() {
+    fn a_patch_that_is_not_a_list_of_operations_is_refused() {
         for (patch, words) in [
             ("{\"op\":\"remove\",\"path\":\"/spec\"}", "object into Go value of type []handlers.jsonPatchOp"),
             ("\"x\"", "string into Go value of type []handlers.jsonPatchOp"),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_checked_is_told_in_the_words_of_the_library() {
+    fn an_unchecked_invalid_patch_gets_the_error_of_the_library() {
         for (patch, code, words) in [
             ("1e400", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Patch"),
             ("\"x\"", 400, "json: cannot unmarshal string into Go value of type jsonpatch.Patch"),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_null_as_in_kube_apiserver() {
+    fn a_missing_value_is_null_as_in_kube_apiserver() {
         let empty = json!({});
         assert_eq!(patched(&empty, &json!([{"op": "replace", "path": "/a", "value": 1}])), json!({"a": 1}));
         assert_eq!(patched(&empty, &json!([{"op": "add", "path": "/a"}])), json!({"a": null}));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_through_null() {
+    fn a_path_through_null_is_rejected() {
         let through = json!([{"op": "add", "path": "/a", "value": null}, {"op": "add", "path": "/a/b", "value": 1}]);
         assert!(is_rejected(&json!({}), &through));
         assert!(is_rejected(&json!({"a": null}), &json!([{"op": "test", "path": "/a/b", "value": null}])));

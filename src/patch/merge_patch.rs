@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_as_the_trace_does() {
+    fn a_merge_patch_gives_the_result_of_the_trace() {
         let current = json!({"metadata": {"labels": {"x": "1", "y": "2"}}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 40}});
         let patch = json!({"metadata": {"labels": {"x": null, "z": "3"}}, "spec": {"holderIdentity": "b"}});
         let expected = json!({"metadata": {"labels": {"y": "2", "z": "3"}}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 40}});
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_go_where_something_new_comes() {
+    fn nulls_are_removed_from_new_objects() {
         let current = json!({"o": {"k": 1}, "a": [1], "n": null});
         assert_eq!(patched(&json!({}), &json!({"o": {"k": null, "l": {"m": null}}})), json!({"o": {"l": {}}}));
         assert_eq!(patched(&current, &json!({"a": [null, {"k": null}]}))["a"], json!([null, {}]));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_not_checked_takes_the_place_of_all() {
+    fn an_unchecked_list_replaces_the_whole_document() {
         assert_eq!(apply_merge_patch(b"{}", b"[null,{\"a\":null}]", false), Ok(b"[null,{}]".to_vec()));
         for patch in ["null", "5"] {
             let status = apply_merge_patch(b"{}", patch.as_bytes(), false).expect_err(patch).status();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_object() {
+    fn a_patch_that_is_not_an_object_is_refused() {
         let message =
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
         assert_eq!(refusal("[]"), (400, message.to_owned()));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_taken() {
+    fn a_patch_with_too_many_values_is_refused() {
         let patch = |count: usize| format!("[\"{}\"{}]", ",".repeat(PATCH_VALUES_MAX), ",0".repeat(count - 2));
         assert_eq!(check_values(patch(PATCH_VALUES_MAX).as_bytes()), Ok(()));
         let refused = check_values(patch(PATCH_VALUES_MAX + 1).as_bytes());

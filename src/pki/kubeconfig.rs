@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn it_names_an_address_that_this_host_reaches() {
+    fn the_kubeconfig_names_a_reachable_address() {
         for (addr, server) in [
             ("127.0.0.1:8443", "https://127.0.0.1:8443"),
             ("0.0.0.0:6443", "https://127.0.0.1:6443"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_everything_by_value() {
+    fn the_kubeconfig_embeds_keys_and_certificates() {
         let ca = cert(&["ca"], true);
         let text = rendered("127.0.0.1:8443", ca.clone());
         let value = |key: &str| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_for_other_names_is_checked_by_one_of_them() {
+    fn the_kubeconfig_sets_a_tls_server_name_if_needed() {
         let text = rendered("127.0.0.1:8443", cert(&["*.example.org", "leases.example.org"], false));
         assert!(text.contains("    tls-server-name: leases.example.org\n"), "{text}");
         let text = rendered("127.0.0.1:8443", cert(&["leases.example.org", "127.0.0.1"], false));

@@ -83,7 +83,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn the_first_start_makes_everything_and_keys_are_the_owners() {
+fn the_first_start_creates_all_files_and_protects_keys() {
     let folder = Folder::new();
     let certs = folder.ensure().expect("made");
     certs.write_kubeconfig("127.0.0.1:8443".parse().expect("an address"), None).expect("written");
@@ -108,7 +108,7 @@ fn the_first_start_makes_everything_and_keys_are_the_owners() {
 }
 
 #[test]
-fn what_is_made_serves_and_is_the_admin() {
+fn issued_certificates_serve_and_authenticate_the_admin() {
     let folder = Folder::new();
     let certs = folder.ensure().expect("made");
     let sources = TlsSources {
@@ -173,7 +173,7 @@ fn the_kubeconfig_follows_the_port() {
 }
 
 #[test]
-fn what_expires_soon_or_has_is_renewed_with_its_key() {
+fn a_certificate_near_its_expiry_is_renewed_with_its_key() {
     let folder = Folder::new();
     folder.ensure().expect("made");
     for name in ["apiserver", "admin"] {
@@ -207,7 +207,7 @@ fn a_new_bind_address_renews_the_serving_certificate_alone() {
 }
 
 #[test]
-fn a_crash_between_key_and_certificate_is_made_good() {
+fn a_missing_certificate_is_issued_again_for_its_key() {
     let folder = Folder::new();
     folder.ensure().expect("made");
     for name in ["apiserver.crt", "admin.crt", "ca.crt"] {
@@ -230,7 +230,7 @@ fn a_certificate_without_its_key_is_refused() {
 }
 
 #[test]
-fn the_authoritys_key_is_asked_for_only_to_sign() {
+fn the_ca_key_is_needed_only_to_sign() {
     let folder = Folder::new();
     folder.ensure().expect("made");
     folder.reissue("admin", OffsetDateTime::now_utc() + time::Duration::days(3));
@@ -242,7 +242,7 @@ fn the_authoritys_key_is_asked_for_only_to_sign() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_and_left_alone() {
+fn an_unreadable_file_is_named_and_left_unchanged() {
     for name in ["ca.crt", "ca.key", "apiserver.crt", "apiserver.key", "admin.crt", "admin.key"] {
         for noise in ["", "noise", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
             let folder = Folder::new();
@@ -255,7 +255,7 @@ fn what_makes_no_sense_is_named_and_left_alone() {
 }
 
 #[test]
-fn files_that_do_not_belong_together_are_refused() {
+fn a_certificate_that_does_not_match_its_key_is_refused() {
     for (name, expected) in [
         ("ca.key", "does not belong to ca.key"),
         ("apiserver.key", "does not belong to its key"),
@@ -270,7 +270,7 @@ fn files_that_do_not_belong_together_are_refused() {
 }
 
 #[test]
-fn a_certificate_of_somebody_else_is_refused_even_when_it_has_expired() {
+fn an_expired_certificate_of_another_ca_is_refused() {
     let (folder, other) = (Folder::new(), Folder::new());
     folder.ensure().expect("made");
     other.ensure().expect("made");
@@ -300,7 +300,7 @@ fn own_authority(folder: &Folder, change: impl FnOnce(&mut CertificateParams)) {
 }
 
 #[test]
-fn a_users_own_authority_is_used_and_not_outlived() {
+fn a_users_own_ca_is_used_and_limits_the_expiry() {
     let folder = Folder::new();
     own_authority(&folder, |_| {});
     let before = folder.content();
@@ -311,7 +311,7 @@ fn a_users_own_authority_is_used_and_not_outlived() {
 }
 
 #[test]
-fn an_authority_that_is_none_or_has_expired_is_refused() {
+fn a_non_ca_or_expired_ca_certificate_is_refused() {
     let folder = Folder::new();
     own_authority(&folder, |params| params.is_ca = IsCa::NoCa);
     assert!(
@@ -323,7 +323,7 @@ fn an_authority_that_is_none_or_has_expired_is_refused() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_told() {
+fn a_folder_that_cannot_be_created_is_an_error() {
     let error = ensure_cert_dir(Path::new("/dev/null/x"), &[]).expect_err("an error");
     assert!(error.is_of_folder());
     assert!(error.to_string().starts_with("/dev/null/x: cannot use this folder for certificates: "), "{error}");
@@ -332,7 +332,7 @@ fn a_folder_that_cannot_be_made_is_told() {
 /// Goal: servers that start at the same moment on one folder agree on its content. Method: many threads start on an
 /// empty folder, each with its own lock. All starts must succeed, and a further start must change nothing.
 #[test]
-fn many_starts_at_once_make_one_set() {
+fn concurrent_starts_create_one_set_of_files() {
     let folder = Folder::new();
     std::thread::scope(|scope| {
         let start = |port: u16| {
@@ -353,7 +353,7 @@ fn many_starts_at_once_make_one_set() {
 }
 
 #[test]
-fn serving_names_are_each_there_once() {
+fn serving_names_are_unique() {
     let names = serving_names(LOOPBACK);
     let unspecified = serving_names(IpAddr::from([0, 0, 0, 0]));
     assert_eq!(names, unspecified);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_done_makes_room() {
+    fn a_returned_permit_can_be_taken_again() {
         let permits = Permits::new(2);
         let taken = [permits.take(Unnamed), permits.take(Unnamed)];
         assert!(taken.iter().all(Option::is_some));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_a_share_and_all_of_them_leave_some_to_the_cluster() {
+    fn a_user_has_a_share_and_the_cluster_has_a_reserve() {
         let permits = Permits::new(16);
         let taken: Vec<_> = ["a", "b", "c", "d"].map(|name| take_all(&permits, User(name))).into();
         assert_eq!(taken.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unread_is_revoked_for_a_user_who_holds_less() {
+    fn the_longest_unread_permit_is_revoked_for_a_smaller_user() {
         let permits = Permits::new(4);
         let taken = ["a", "b", "c"].map(|name| permits.take(User(name)).expect("a share"));
         assert!(permits.take(User("d")).is_none(), "all are read");

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_can_go_on_stands_in_one_queue_once_until_it_is_gone_on_with() {
+    fn a_connection_is_in_the_run_queue_once() {
         let mut queues = Queues::default();
         let tokens = [1, 2, 3, 4].map(Token);
         let [first, handshake, slow, rest] = tokens;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_slow_one_at_a_time_has_its_turn() {
+    fn one_slow_connection_runs_per_turn() {
         let mut queues = Queues::default();
         let [first, second] = [Token(1), Token(2)];
         queues.move_to_slow(first);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn long_requests_wait_for_others_but_not_for_ever() {
+    fn long_requests_wait_a_bounded_number_of_turns() {
         let ready = |_| LongState::Ready;
         let mut queues = Queues { long: [Token(1), Token(2)].into(), ..Queues::default() };
         assert!(queues.can_go_on());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_gone_or_waits_delays_no_other_long_request() {
+    fn closed_or_waiting_connections_do_not_delay_long_requests() {
         let state_of = |token| [LongState::Gone, LongState::AfterOthers, LongState::Ready, LongState::Full][token];
         let mut queues = Queues { long: [0, 1, 2].map(Token).into(), ..Queues::default() };
         assert_eq!(queues.pop_long(false, |token| state_of(token.0)), Some(Token(2)));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_has_begun_goes_before_the_others() {
+    fn a_handshake_in_progress_goes_first() {
         let mut queues = Queues::default();
         for (token, has_begun) in [(Token(1), false), (Token(2), false), (Token(3), true)] {
             queues.move_to_handshakes(token, has_begun);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_flushed_is_flushed_once_and_in_that_order() {
+    fn connections_are_flushed_once_and_in_order() {
         let mut queues = Queues::default();
         let [mut first, mut second] = [1, 2].map(|token| Place::new(Token(token)));
         queues.enqueue_flush(&mut first);

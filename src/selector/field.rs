@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_nothing_is_everything() {
+    fn terms_without_key_and_value_select_everything() {
         for text in ["=", "==", "!=", "=,!=", ","] {
             assert!(FieldSelector::parse(text).expect(text).is_everything(), "{text}");
         }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_words_of_kube_apiserver() {
+    fn invalid_selectors_get_the_errors_of_kube_apiserver() {
         let unknown = |field| {
             format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_form_is_told_before_an_unknown_field() {
+    fn a_syntax_error_is_reported_before_an_unknown_field() {
         assert_eq!(refusal("a.b=c,nonsense"), "invalid selector: 'a.b=c,nonsense'; can't understand 'nonsense'");
     }
 

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_selector_looks_at_less_and_never_at_nothing() {
+    fn a_long_selector_examines_fewer_leases_but_at_least_one() {
         let selector = |terms: usize| Selector {
             labels: LabelSelector::parse(&vec!["!a"; terms].join(",")).expect("a selector"),
             fields: FieldSelector::parse(&vec!["metadata.name!=n"; terms].join(",")).expect("a selector"),

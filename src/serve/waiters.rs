@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_are_woken_by_their_event_once() {
+    fn a_waiting_connection_is_woken_once_by_its_event() {
         let mut waiters = Waiters::default();
         for (number, token) in [(1, 1), (2, 2), (3, 3)] {
             waiters.add(WakeUp::OwnTicket(number), 100, Token(token));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_for_one_change_are_woken_in_the_order_in_which_they_came() {
+    fn connections_waiting_for_one_change_wake_in_order() {
         let mut waiters = Waiters::default();
         for (number, token) in [(2, 7), (2, 3), (1, 5), (2, 7), (2, 4)] {
             waiters.add(WakeUp::OtherTicket(number), 100, Token(token));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_wakes_once_in_a_while() {
+    fn deadlines_are_checked_at_most_once_per_interval() {
         let mut waiters = Waiters::default();
         waiters.add(WakeUp::OwnTicket(1), 100, Token(1));
         waiters.add(WakeUp::AnyChange, 50, Token(2));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_behind_a_later_one_wakes_in_time() {
+    fn an_earlier_deadline_added_later_wakes_in_time() {
         let mut waiters = Waiters::default();
         waiters.add(WakeUp::OwnTicket(1), 900, Token(1));
         // A request that is served again keeps its first deadline.

@@ -181,7 +181,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_token_of_one_that_has_gone_finds_nothing_in_its_slot() {
+    fn a_token_of_a_closed_connection_finds_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut connections = Connections::default();
         let [gone, other] = [(); 2].map(|()| add(&mut connections, &listener));
@@ -199,7 +199,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_oldest_anonymous_peer_is_found_and_those_that_have_gone_are_forgotten() {
+    fn the_oldest_open_anonymous_connection_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let no_certificates = Arc::new(ResolvesServerCertUsingSni::new());
         let tls = ServerConfig::builder_with_provider(provider());
@@ -242,7 +242,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn generations_begin_anew_and_never_reach_the_tokens_of_listeners() {
+    fn generations_wrap_and_stay_below_listener_tokens() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         for before in [0x7fff_fffd, u32::MAX - 2] {
             let mut connections = Connections { generation: before, ..Connections::default() };

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_close_when_the_service_leads_elsewhere_or_after_a_bound() {
+    fn listeners_close_after_the_service_update_or_a_timeout() {
         let (both, others) = (replica_endpoints(&["10.0.0.1:1", "10.0.0.2:1"]), replica_endpoints(&["10.0.0.2:1"]));
         for is_published in [true, false] {
             let (sender, _receiver) = endpoints();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_replica_and_one_without_a_service_stop_at_once() {
+    fn a_sole_replica_or_one_without_a_service_stops_at_once() {
         let (sender, _receiver) = endpoints();
         for (sender, others) in [(Some(sender), &[][..]), (None, &["10.0.0.2:1"])] {
             let (mut kept, _poll) = kept(sender);

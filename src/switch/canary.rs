@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_canary_has_the_service_and_another_group() {
+    fn the_canary_keeps_the_service_and_changes_the_group() {
         let wanted: APIService = serde_json::from_value(json!({
             "metadata": {"name": "v1.coordination.k8s.io", "labels": {"a": "b"}},
             "spec": {

@@ -38,7 +38,7 @@ fn local() -> APIService {
 }
 
 #[test]
-fn spec_and_label_are_replaced_in_one_step_and_back() {
+fn registration_replaces_spec_and_label_and_can_be_undone() {
     let wanted = read(WANTED).expect("an APIService");
     let mut service = local();
     register(&mut service, &wanted);
@@ -54,7 +54,7 @@ fn spec_and_label_are_replaced_in_one_step_and_back() {
 }
 
 #[test]
-fn the_api_service_may_stand_among_other_objects() {
+fn the_api_service_is_found_among_other_objects() {
     let file = format!("---\nkind: Service\nmetadata: {{name: v1.coordination.k8s.io}}\n---{WANTED}---\nkind: Role\n");
     assert_eq!(read(&file), read(WANTED));
 }
@@ -74,7 +74,7 @@ fn a_file_without_a_whole_api_service_is_refused() {
 }
 
 #[test]
-fn the_lease_says_how_far_the_hand_over_is() {
+fn the_handover_lease_gives_phase_and_step() {
     let lease: Lease = serde_json::from_value(json!({
         "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {PHASE: "import", STEP: "imported", MESSAGE: "7 Leases are here"}},
     }))

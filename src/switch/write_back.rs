@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_do_not_wait_for_the_renewals_of_nodes() {
+    fn node_renewals_are_written_back_last() {
         let node = |holder, renewed| lease(NODE_LEASE_NAMESPACE, "a", "u", holder, renewed);
         assert_eq!(compared(&[node("a", 5)], vec![node("a", 5)]), NOTHING);
         let renewal = Write::Replace(at_version(node("a", 9), "5"));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_waits_for_finalizers_goes_on() {
+    fn a_deletion_that_waits_for_finalizers_is_written_back() {
         let built_in = lease("n", "a", "u", "h", 5);
         let mut ours = built_in.clone();
         ours.metadata.finalizers = Some(vec!["example.com/a".to_owned()]);

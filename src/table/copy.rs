@@ -176,7 +176,7 @@ mod tests {
 
     /// Goal: each copy returns every Lease as of the copy's version once, whatever changes between the steps.
     #[test]
-    fn a_copy_gives_out_the_states_of_its_version_once() {
+    fn a_copy_returns_each_state_of_its_version_once() {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut table = Table::new(ResourceVersion(10), 4, usize::MAX);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copy_holds_is_let_go_of_in_steps() {
+    fn a_dropped_copy_frees_its_states_in_steps() {
         let mut table = Table::new(ResourceVersion(10), 4, usize::MAX);
         let change = |table: &mut Table, name| {
             let target = table.find("n", &format!("l{name:02}")).map(|(slot, _)| table.target(slot));

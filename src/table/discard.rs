@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn states_come_out_as_they_went_in() {
+    fn states_are_returned_in_insertion_order() {
         let discard = Discard::default();
         let mut states = States::new(discard.clone());
         let len = 2 * PIECE_STATES + 1;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_goes_in_steps_and_all_of_it() {
+    fn dropped_states_are_freed_in_steps() {
         let discard = Discard::default();
         let one = object(1);
         let mut states = States::new(discard.clone());

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_go_and_the_floor_follows() {
+    fn the_oldest_events_are_dropped_and_the_floor_rises() {
         let mut log = EventLog::new(ResourceVersion(100), 3, usize::MAX);
         assert_eq!(log.since(ResourceVersion(100)).expect("at the head").len(), 0);
         for version in 101..=105 {
@@ -217,7 +217,7 @@ mod tests {
 
     /// No client has read the states that the journal restores, so they have no encoding yet.
     #[test]
-    fn a_lost_state_takes_as_many_bytes_whether_or_not_somebody_has_read_it() {
+    fn an_event_counts_the_same_bytes_read_or_unread() {
         let mut lease = Lease::default();
         lease.metadata.generate_name = "long-".repeat(20).into();
         let state =
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn long_work_has_room_until_those_who_follow_are_behind() {
+    fn headroom_lasts_until_undelivered_events_reach_the_limit() {
         let one = event(1).bytes as usize;
         let small = UNDELIVERED_SHARE * one * 3;
         for (events_max, bytes_max, events) in [

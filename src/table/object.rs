@@ -411,7 +411,7 @@ mod tests {
 
     /// Goal: the event log never exceeds its memory bound, whatever the texts are and whenever they are encoded.
     #[test]
-    fn the_memory_of_a_state_is_that_of_its_text_and_its_encoding() {
+    fn the_memory_of_a_state_covers_its_text_and_encoding() {
         const TEXT_BYTES: usize = 100_000;
         for (text, format, encoded_bytes) in [
             ("a", Format::Json, TEXT_BYTES),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn no_encoding_is_longer_than_it_may_be() {
+    fn no_encoding_exceeds_its_estimated_length() {
         let full = r#"{"metadata":{"name":"n","generateName":"<","namespace":"s","uid":"u","generation":9223372036854775807,
             "creationTimestamp":"2026-01-02T03:04:05Z","deletionTimestamp":"2026-01-02T03:04:05Z",
             "deletionGracePeriodSeconds":9223372036854775807,"labels":{"a":"<"},"annotations":{"b":"<"},"finalizers":["<"],

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_counts_as_long_as_it_is_held() {
+    fn large_states_count_while_they_are_held() {
         let mut outlived = Outlived::default();
         outlived.push(&object(100));
         assert_eq!(outlived.bytes(), 0, "a short one");

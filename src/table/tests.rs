@@ -138,7 +138,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
 }
 
 #[test]
-fn the_log_leads_from_each_version_to_the_next() {
+fn the_event_log_leads_from_each_version_to_the_newest() {
     for seed in 0..100 {
         let mut model = Model::new(seed, 20);
         for _ in 0..100 {
@@ -166,7 +166,7 @@ fn the_log_leads_from_each_version_to_the_next() {
 }
 
 #[test]
-fn a_page_ends_exactly_where_there_is_no_more() {
+fn a_page_is_the_last_only_if_no_leases_follow() {
     let mut model = Model::new(1, usize::MAX);
     for _ in 0..60 {
         model.write();
@@ -196,7 +196,7 @@ fn a_page_ends_exactly_where_there_is_no_more() {
 }
 
 #[test]
-fn a_snapshot_outlives_the_log_once_it_has_caught_up() {
+fn a_caught_up_snapshot_outlives_the_event_log() {
     let mut model = Model::new(3, 5);
     model.write();
     let version = model.table.version();
@@ -279,7 +279,7 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
 /// The history keeps a state only if a snapshot has this state's version and still has to read its key. A state that
 /// several snapshots need is kept once.
 #[test]
-fn only_what_a_snapshot_can_still_come_to_is_kept() {
+fn the_history_keeps_only_states_that_snapshots_still_need() {
     let mut model = Model::new(1, 5);
     for name in ["n1", "n2", "n3"] {
         let mut lease = Lease::default();
@@ -319,7 +319,7 @@ fn only_what_a_snapshot_can_still_come_to_is_kept() {
 
 /// If the newest holds are on other keys, the history may keep a state for an older hold that does not need the state.
 #[test]
-fn a_change_asks_few_of_those_who_hold_versions() {
+fn an_old_snapshot_stays_complete_beside_many_newer_ones() {
     let mut model = Model::new(1, 5);
     (0..20).for_each(|_| model.write());
     let mut whole = Snapshot::now(&model.table, Range::All);
@@ -338,7 +338,7 @@ fn a_change_asks_few_of_those_who_hold_versions() {
 }
 
 #[test]
-fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
+fn an_older_version_is_rebuilt_in_steps_during_changes() {
     let mut model = Model::new(7, usize::MAX);
     (0..100).for_each(|_| model.write());
     let version = model.table.version().0;
@@ -399,7 +399,7 @@ fn prefetching_changes_nothing() {
 }
 
 #[test]
-fn large_leases_are_counted_as_they_come_change_and_go() {
+fn large_leases_are_counted_through_changes_and_deletion() {
     let mut table = Table::new(ResourceVersion(1), 16, 1 << 20);
     let lease = |name: &str, bytes: usize| {
         let mut lease = Lease::default();

@@ -187,7 +187,7 @@ mod tests {
     use crate::timestamp::{MicroTime, Time, parse_micro_time, parse_time};
 
     #[test]
-    fn the_odd_forms_that_go_takes_are_taken() {
+    fn unusual_times_that_go_accepts_are_parsed() {
         assert_eq!(parse_micro_time("1970-01-01T1:00:00,000001Z"), Ok(MicroTime(3_600_000_001)));
         assert_eq!(parse_micro_time("1970-01-01T00:00:00.+00001Z"), Ok(MicroTime(1)));
         assert_eq!(parse_micro_time("1970-01-01T00:00:00.-00000Z"), Ok(MicroTime(0)));

@@ -92,7 +92,7 @@ mod tests {
 
     /// An empty list allows any name; an empty name is still a name.
     #[test]
-    fn names_that_are_empty_stay() {
+    fn empty_allowed_names_are_kept() {
         for (value, names) in [("[]", &[][..]), (r#"[""]"#, &[""]), (r#"["",""]"#, &["", ""])] {
             let found = said(&[("requestheader-allowed-names", value)]).front_proxy();
             assert_eq!(found.expect("a list").allowed_names, names);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nothing_and_noise_is_an_error() {
+    fn missing_values_give_defaults_and_invalid_ones_an_error() {
         assert_eq!(said(&[]).front_proxy().expect("nothing"), FrontProxy::default());
         assert_eq!(said(&[(CLIENT_CA, "")]).value(CLIENT_CA), None);
         let wrong = said(&[("requestheader-allowed-names", "front-proxy-client")]).front_proxy();

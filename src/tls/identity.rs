@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_common_name_there_is_nobody() {
+    fn a_certificate_without_a_common_name_has_no_identity() {
         assert_eq!(identity_of(&cert(&[(DnType::OrganizationName, utf8("system:masters"))])), None);
         assert_eq!(identity_of(&cert(&[(DnType::CommonName, utf8(""))])), None);
         assert_eq!(identity_of(&cert(&[])), None);
     }
 
     #[test]
-    fn a_group_of_authentication_is_not_added_to_nor_doubled() {
+    fn authentication_groups_are_not_added_twice() {
         for group in [GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED] {
             let cert = cert(&[(DnType::CommonName, utf8("u")), (DnType::OrganizationName, utf8(group))]);
             assert_eq!(identity_of(&cert).expect("an identity").groups, [group]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_nobody() {
+    fn a_malformed_certificate_has_no_identity() {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "u");
         params.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 2, 3], vec![0xff; 8])];

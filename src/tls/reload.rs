@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_and_right_is_taken() {
+    fn only_changed_and_valid_files_are_loaded() {
         let dir = tempfile::tempdir().expect("a folder");
         let (old, new) = (ca(), ca());
         write_serving(&dir);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_serving_pair_waits_for_no_authority() {
+    fn a_serving_pair_reloads_despite_an_invalid_client_ca() {
         let dir = tempfile::tempdir().expect("a folder");
         let own = ca();
         write_serving(&dir);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_that_is_about_to_expire_is_told_of_every_day() {
+    fn an_expiring_serving_certificate_is_logged_daily() {
         const DAY: i64 = 24 * 3600;
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_of_the_front_proxy_do_not_hold_up_the_authorities_of_clients() {
+    fn invalid_front_proxy_names_do_not_block_client_cas() {
         let dir = tempfile::tempdir().expect("a folder");
         write_serving(&dir);
         let (clients, proxies, later) = (ca(), ca(), ca());
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_of_the_cluster_that_is_none_leaves_the_other_one() {
+    fn an_invalid_cluster_ca_leaves_the_other_ca_in_use() {
         let dir = tempfile::tempdir().expect("a folder");
         write_serving(&dir);
         let (clients, proxies, later) = (ca(), ca(), ca());
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_authorities_of_the_front_proxy_is_not_complete() {
+    fn a_cluster_without_a_front_proxy_ca_is_incomplete() {
         let dir = tempfile::tempdir().expect("a folder");
         write_serving(&dir);
         let (mut reloader, _first) =
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_trusted_before_the_cluster_has_spoken() {
+    fn no_client_is_trusted_before_the_cluster_is_read() {
         let dir = tempfile::tempdir().expect("a folder");
         write_serving(&dir);
         let (clients, proxies) = (ca(), ca());

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_authority_says_its_own() {
+    fn each_ca_proves_only_its_own_clients() {
         let (clients, proxies, others) = (Ca::new("clients"), Ca::new("proxies"), Ca::new("others"));
         let (alice, proxy) = (clients.leaf("alice"), proxies.leaf("front-proxy-client"));
         for allowed in [&[][..], &["front-proxy-client"], &["x", "front-proxy-client"]] {
@@ -277,14 +277,14 @@ mod tests {
 
     /// An empty name in the list of allowed names is a name, as in kube-apiserver.
     #[test]
-    fn a_name_that_is_empty_is_not_any() {
+    fn an_empty_allowed_name_does_not_allow_every_name() {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
         let trust = trust(clients.roots(), proxies.roots(), &[""]);
         assert_eq!(found(&trust, &proxies.leaf("front-proxy-client"), NOW), (None, false));
     }
 
     #[test]
-    fn a_long_chain_is_not_looked_at() {
+    fn a_chain_with_too_many_intermediates_is_refused() {
         let ca = Ca::new("clients");
         let trust = trust(ca.roots(), Authorities::default(), &[]);
         for (further, is_found) in [(INTERMEDIATES_MAX, true), (INTERMEDIATES_MAX + 1, false)] {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn one_authority_may_be_both() {
+    fn one_ca_may_certify_users_and_the_front_proxy() {
         let ca = Ca::new("both");
         let trust = trust(ca.roots(), ca.roots(), &["proxy"]);
         assert_eq!(found(&trust, &ca.leaf("proxy"), NOW), (Some("proxy".into()), true));
@@ -303,7 +303,7 @@ mod tests {
 
     /// Two CAs with the same name are different CAs.
     #[test]
-    fn an_authority_is_its_key_and_not_its_name() {
+    fn cas_with_the_same_name_differ_by_key() {
         let (clients, proxies) = (Ca::new("kubernetes"), Ca::new("kubernetes"));
         let trust = trust(clients.roots(), proxies.roots(), &[]);
         assert_eq!(found(&trust, &clients.leaf("a"), NOW), (Some("a".into()), false));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_ends_with_the_certificate() {
+    fn a_proof_ends_when_the_certificate_expires() {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
         let trust = trust(clients.roots(), proxies.roots(), &[]);
         let chain = [clients.leaf("alice")];
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_believed_only_while_it_is_valid() {
+    fn a_ca_is_trusted_only_while_it_is_valid() {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
@@ -360,7 +360,7 @@ mod tests {
     /// As in Go (`crypto/x509`, `Certificate.Verify`), a client whose own certificate is among the CAs cannot issue
     /// certificates.
     #[test]
-    fn a_key_certifies_whom_its_certificate_lets_it() {
+    fn a_ca_certifies_only_as_its_certificate_allows() {
         use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
         use rcgen::KeyUsagePurpose::{CrlSign, DigitalSignature, KeyCertSign};
         let authority = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_not_longer_than_its_authority_lets_it_be() {
+    fn the_path_length_limit_of_a_ca_is_enforced() {
         for (constraint, longest) in [
             (BasicConstraints::Constrained(0), 0),
             (BasicConstraints::Constrained(1), 1),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_ends_with_the_authority() {
+    fn a_proof_ends_when_the_ca_expires() {
         // 2027-01-01 is the last second of the first CA. The second CA is valid for longer than the leaf certificate.
         const LAST_OF_CA: Time = Time(1_798_761_600);
         let (soon, late) = (Ca::valid("soon", 2020..2027), Ca::new("late"));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_trusts_nobody_lets_nobody_in() {
+    fn an_empty_trust_admits_no_client() {
         let alice = Ca::new("clients").leaf("alice");
         let at = UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
         assert!(Trust::none().verify_client_cert(&alice, &[], at).is_err());

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_written_once_and_another_never_stands_for_it() {
+    fn recent_events_are_encoded_once_per_kind_and_format() {
         let mut recent = Recent::default();
         let mut push = |version: u64, kind, format, text: &str| {
             let (mut out, mut is_written) = (b"before".to_vec(), false);

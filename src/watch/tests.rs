@@ -205,7 +205,7 @@ fn every_watcher_sees_every_change_once_and_in_order() {
 }
 
 #[test]
-fn one_that_falls_off_the_log_is_told_and_has_seen_no_gap() {
+fn a_watcher_behind_the_event_log_expires_without_a_gap() {
     let mut expired = 0;
     for seed in 0..200 {
         let mut world = World::new(seed, 12);
@@ -235,7 +235,7 @@ fn one_that_falls_off_the_log_is_told_and_has_seen_no_gap() {
 }
 
 #[test]
-fn a_change_touches_only_those_whom_it_is_for() {
+fn a_change_wakes_only_the_watchers_of_its_lease() {
     let mut world = World::new(1, usize::MAX);
     let spec = |name: &str| WatchSpec {
         range: Range::Name(Key::new("a", name)),
@@ -312,7 +312,7 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
 /// Goal: a selector with thousands of terms does not make a step of a watcher longer, however the watcher learns of
 /// changes.
 #[test]
-fn a_filling_looks_at_the_less_the_longer_the_selector_is() {
+fn a_long_selector_makes_a_fill_examine_fewer_leases() {
     let labels = (0..3000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
     let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
     let cost = 3000 / SELECTOR_TERMS_PER_LOOK + 1;
@@ -374,7 +374,7 @@ fn a_filling_looks_at_the_less_the_longer_the_selector_is() {
 }
 
 #[test]
-fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
+fn bookmarks_come_every_minute_and_at_the_timeout() {
     let mut world = World::new(1, usize::MAX);
     let spec = WatchSpec {
         range: Range::All,
@@ -409,7 +409,7 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
 
 /// A list form, such as `PartialObjectMetadataList`, has no events, and so no bookmarks.
 #[test]
-fn what_would_be_the_first_event_in_a_form_of_lists_ends_the_watch() {
+fn the_first_event_ends_a_watch_in_a_list_form() {
     let accept = b"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let representation = negotiate(Some(accept), true).expect("a form");
     for (bookmarks, changes, wait_ms, expected) in [
@@ -521,7 +521,7 @@ fn world_with_initial_state(requester: Requester<'_>) -> (World, Permits, Watche
 }
 
 #[test]
-fn an_initial_state_that_nobody_reads_ends_when_another_user_needs_its_permit() {
+fn an_unread_initial_state_ends_when_its_permit_is_needed() {
     let (mut world, permits, key) = world_with_initial_state(Requester::User("a"));
     (0..2).for_each(|_| world.watchers.check_long());
     assert!(permits.take(Requester::User("b")).is_none(), "it is read");
@@ -578,7 +578,7 @@ fn an_initial_state_is_released_at_its_deadline() {
 }
 
 #[test]
-fn every_watch_ends_with_the_error_and_nothing_before_it() {
+fn every_watch_ends_with_only_the_error_event() {
     let mut world = World::new(3, 100);
     let mut clients: Vec<_> = (0..8).map(|owner| world.open(owner)).collect();
     world.fan_out(&mut clients, true);
@@ -597,7 +597,7 @@ fn every_watch_ends_with_the_error_and_nothing_before_it() {
 
 /// A client that reads slowly keeps the initial state no longer than the timeout of its watch.
 #[test]
-fn time_ends_a_watch_that_still_tells_of_what_was_there() {
+fn a_timeout_ends_a_watch_during_its_initial_state() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {
         let mut world = World::new(1, usize::MAX);
         (0..30).for_each(|_| world.write());
@@ -622,7 +622,7 @@ fn time_ends_a_watch_that_still_tells_of_what_was_there() {
 /// A watcher that has not read all events at its timeout gets a bookmark with its cursor's version. The client resumes
 /// from this version.
 #[test]
-fn time_ends_a_watch_that_has_not_caught_up() {
+fn a_timeout_ends_a_watch_that_is_behind() {
     let mut world = World::new(1, usize::MAX);
     let spec = WatchSpec {
         range: Range::All,

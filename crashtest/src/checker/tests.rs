@@ -157,12 +157,12 @@ fn two_contents_of_one_version_are_found() {
 }
 
 #[test]
-fn versions_against_the_order_of_time_are_found() {
+fn versions_out_of_real_time_order_are_found() {
     assert_found(Kind::VersionOrder, |history| (history.op(2).begin, history.op(2).end) = (1, 5));
 }
 
 #[test]
-fn reads_of_the_past_are_found() {
+fn stale_reads_are_found() {
     assert_found(Kind::StaleRead, |history| history.op(3).outcome = Outcome::Lease(seen(A, 11, 1, 1)));
     assert_found(Kind::StaleRead, |history| history.op(3).outcome = Outcome::NotFound);
     assert_found(Kind::StaleRead, |history| history.op(7).outcome = Outcome::Lease(seen(B, 13, 4, 1)));
@@ -173,7 +173,7 @@ fn reads_of_the_past_are_found() {
 }
 
 #[test]
-fn writes_past_their_precondition_are_found() {
+fn writes_that_violate_their_precondition_are_found() {
     assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
     // The change: one Lease is deleted twice.
     assert_found(Kind::Precondition, |history| {
@@ -232,7 +232,7 @@ fn watchers_that_miss_or_repeat_are_found() {
 }
 
 #[test]
-fn facts_from_before_a_restart_count_after_it() {
+fn observations_before_a_restart_are_checked_after_it() {
     let next = |ops: Vec<Op>, boundary| {
         let mut checker = History::honest().check();
         checker.check(&Epoch { ops, boundary, log_line: "loaded".to_owned() });

@@ -162,7 +162,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn a_list_or_a_deletion_of_another_number_of_objects_is_a_violation() {
+    fn a_wrong_number_of_listed_or_deleted_objects_is_a_violation() {
         for (words, items, is_fine) in [
             ("list", 20, true),
             ("list", 19, false),

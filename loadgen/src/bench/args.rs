@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_only_fail_or_would_be_ignored_is_refused() {
+    fn flags_without_effect_on_the_verb_are_refused() {
         for words in [
             "create --watchers 1",
             "create --rate 5",

@@ -280,7 +280,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn silence_is_told_with_the_first_error_unless_there_is_nothing_to_hear() {
+    fn silence_of_the_server_is_reported_with_the_first_error() {
         for (verb, is_silent) in [("renew", true), ("nothing", false)] {
             let words = ["loadgen", "bench", verb, "--server", "http://127.0.0.1:1", "--watchers", "1"];
             let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };

@@ -231,7 +231,7 @@ mod tests {
 
     /// The lanes have no connections, so they have no room.
     #[test]
-    fn a_request_that_no_lane_can_take_waits_for_no_time_and_is_unanswered_at_the_end() {
+    fn a_request_without_a_free_lane_is_unanswered_at_the_end() {
         let words = "loadgen bench renew --rate 100 --leases 5 --connections 2";
         let args = Args::try_parse_from(words.split(' ')).expect("valid");
         let Some(Command::Bench(args)) = args.command else { panic!("no bench") };

@@ -340,7 +340,7 @@ mod tests {
     const NOW_US: u64 = 1_790_000_000_123_456;
 
     #[test]
-    fn a_renewal_is_what_came_last_with_another_time() {
+    fn a_renewal_sends_the_last_response_with_a_new_renew_time() {
         let mut leases = Leases::new(MediaType::Json, "n", 2);
         let text = object_text("node-1", 12, "2026-01-02T03:04:15.000001Z");
         leases.learn(1, text.as_bytes()).expect("a Lease");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_length_is_checked_as_well() {
+    fn a_response_of_a_different_length_is_checked() {
         let mut leases = Leases::new(MediaType::Json, "n", 2);
         leases.learn(1, object_text("node-1", 99, "2026-01-02T03:04:15.000001Z").as_bytes()).expect("a Lease");
         leases.renewed(1, NOW_US);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_shows_the_time_that_was_sent() {
+    fn an_event_must_show_the_renew_time_of_a_known_write() {
         let mut leases = Leases::new(MediaType::Json, "n", 1);
         leases.learn(0, object_text("node-0", 12, "2026-01-02T03:04:15.000001Z").as_bytes()).expect("a Lease");
         assert!(leases.can_show(0, 12, 1), "nothing is known of it yet");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_under_way_once() {
+    fn a_lease_has_at_most_one_request_in_flight() {
         let mut leases = Leases::new(MediaType::Json, "n", 1);
         assert!(leases.begin(0) && !leases.begin(0));
         leases.end(0);
@@ -412,7 +412,7 @@ mod tests {
 
     /// Builds a Lease in protobuf, parses it with the server's codec, and encodes it again with a resourceVersion.
     #[test]
-    fn protobuf_is_renewed_in_place_too() {
+    fn a_protobuf_lease_is_renewed_in_place() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
         use coordination_apiserver::resource::ApiVersion;
         let mut leases = Leases::new(MediaType::Protobuf, "n", 1);

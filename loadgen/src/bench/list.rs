@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_count_once_however_the_list_is_cut() {
+    fn list_items_are_counted_once_for_any_chunk_boundaries() {
         let item = r#"{"metadata":{"name":"node-1","managedFields":[{"f:metadata":{}}]},"spec":{}}"#;
         let list =
             format!(r#"{{"kind":"LeaseList","metadata":{{"resourceVersion":"1"}},"items":[{item},{item},{item}]}}"#);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_due_at_the_rate_and_go_round_the_lanes() {
+    fn requests_are_due_at_the_rate_and_rotate_over_the_lanes() {
         let mut pace = Pace::new(400);
         pace.begin(7_654_321);
         let mut taken = Vec::new();

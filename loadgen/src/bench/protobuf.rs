@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_keep_their_order_and_their_length() {
+    fn encoded_times_keep_their_order_and_have_one_length() {
         let times = [0, 1, 500_000, 999_999, 1_000_000, 1_700_000].map(|us| spread(1_790_000_000_000_000 + us));
         assert!(times.is_sorted(), "{times:?}");
         for micros in times {

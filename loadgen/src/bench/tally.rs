@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_that_comes_late_is_delayed_if_its_renewal_was_sent_in_the_measured_time() {
+    fn a_late_event_of_a_measured_renewal_counts_in_the_latencies() {
         let mut tally = Tally::new();
         let heard = |tally: &mut Tally, sent: u64, now: u64| tally.heard(1, [now - sent].into_iter(), now);
         heard(&mut tally, 10, 20);

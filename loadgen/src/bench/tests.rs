@@ -71,7 +71,7 @@ fn an_honest_server_passes() {
 
 /// The driver checks phases every 10 ms. A measured time of less than 8 ms shows that it ends when the work is done.
 #[test]
-fn what_ends_by_itself_is_measured_until_it_is_done() {
+fn the_measurement_of_finite_work_ends_with_the_work() {
     for flags in ["create", "resume --watchers 2"] {
         let seconds = || json(&run(Fault::None, flags))["measured_s"].as_f64().expect("a time");
         assert!((0..10).any(|_| seconds() < 0.008), "{flags}");
@@ -81,7 +81,7 @@ fn what_ends_by_itself_is_measured_until_it_is_done() {
 /// The server stalls until the measured time is over. Requests that were due in the measured time are then sent and
 /// answered, and their latencies are reported.
 #[test]
-fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
+fn late_responses_count_in_the_latencies_but_not_in_the_rate() {
     for http in ["--http2 --streams 2", "--http1"] {
         let report = run(Fault::Stalls, &format!("renew --rate 500 --connections 2 {http}"));
         assert!(report.is_fine(), "{http}: {}", report.table());
@@ -99,7 +99,7 @@ fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
 
 /// The server allows two streams, and the generator would send 32 requests at once.
 #[test]
-fn what_the_server_does_not_take_now_is_still_due() {
+fn requests_above_the_stream_limit_are_sent_later_and_counted() {
     let report = run(Fault::IsNarrow, "renew --rate 2000 --connections 1 --http2");
     assert!(report.is_fine(), "{}", report.table());
     let line = json(&report);
@@ -109,7 +109,7 @@ fn what_the_server_does_not_take_now_is_still_due() {
 }
 
 #[test]
-fn a_watch_that_is_not_accepted_or_ends_is_the_end_with_its_own_words() {
+fn a_refused_or_ended_watch_ends_the_bench_with_its_error() {
     for http in ["--http2", "--http1"] {
         for (fault, flags, expected) in [
             (
@@ -127,7 +127,7 @@ fn a_watch_that_is_not_accepted_or_ends_is_the_end_with_its_own_words() {
 }
 
 #[test]
-fn a_resumption_does_not_wait_for_the_event_of_a_renewal_that_failed() {
+fn a_resumption_expects_no_event_of_a_failed_renewal() {
     for http in ["--http2", "--http1"] {
         let report = run(Fault::FailsOnce, &format!("resume --leases 40 --watchers 2 {http}"));
         let line = json(&report);
@@ -137,7 +137,7 @@ fn a_resumption_does_not_wait_for_the_event_of_a_renewal_that_failed() {
 }
 
 #[test]
-fn one_that_is_interrupted_before_it_measures_has_no_figures_and_is_not_fine() {
+fn a_bench_interrupted_before_measuring_fails_without_figures() {
     let report = try_run_until(Fault::None, "renew --rate 500", Arc::new(AtomicBool::new(true))).expect("it can begin");
     assert!(!report.is_fine(), "{}", report.table());
     assert!(!report.table().contains("NaN") && report.table().contains(", ended early"), "{}", report.table());
@@ -145,7 +145,7 @@ fn one_that_is_interrupted_before_it_measures_has_no_figures_and_is_not_fine() {
 }
 
 #[test]
-fn broken_promises_are_reported() {
+fn faults_of_the_server_are_reported() {
     for (fault, words) in [
         (Fault::AnswersSomethingElse, "NotWhatWasSent"),
         (Fault::AnswersAnother, "Malformed"),

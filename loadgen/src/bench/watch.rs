@@ -273,7 +273,7 @@ mod tests {
     use crate::object::tests::object_text;
 
     #[test]
-    fn events_count_however_they_are_cut_and_must_grow() {
+    fn events_are_counted_in_any_chunks_and_versions_must_increase() {
         let event = |name, version| {
             let object = object_text(name, version, "1970-01-01T00:00:01.000002Z");
             format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")

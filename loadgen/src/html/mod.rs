@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_text_and_its_errors_are_told() {
+    fn text_of_the_server_is_escaped_and_errors_are_shown() {
         let mut recorder = Recorder::new(&[]);
         recorder.begin(0);
         recorder.answered(Operation::Renew, 0, 1_000_000);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_without_answers_is_a_gap() {
+    fn a_second_without_responses_is_a_gap_in_the_plot() {
         let values = [Some(1.0), None, Some(2.0), Some(3.0)];
         let runs = steps([(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)].into_iter().zip(values));
         assert_eq!(runs, [vec![(0.0, 1.0), (1.0, 1.0)], vec![(2.0, 2.0), (3.0, 2.0), (3.0, 3.0), (4.0, 3.0)]]);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_can_be_pasted() {
+    fn arguments_are_quoted_for_the_shell() {
         assert_eq!(
             ["--server=http://x:1", "a b", "it's", ""].map(quoted),
             ["--server=http://x:1", "'a b'", r"'it'\''s'", "''"]
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_the_run_are_short() {
+    fn durations_are_shown_in_a_short_form() {
         assert_eq!(
             [0.0, 0.05, 1.5, 60.0, 300.0, 3_725.0].map(seconds_text),
             ["0 s", "50 ms", "1.5 s", "60 s", "5:00 min", "62:05 min"]

@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_stands_by_its_nines() {
+    fn percentiles_are_placed_by_their_number_of_nines() {
         let axis = Axis::percentiles(10_000.0);
         assert_eq!([1.0, 10.0, 100.0, 1e9].map(|value| axis.place(value)), [0.0, 0.25, 0.5, 1.0]);
     }
 
     #[test]
-    fn a_plot_has_gaps_and_names_apart() {
+    fn a_plot_keeps_gaps_and_separates_the_line_names() {
         let line = |name: &str, y| Line {
             name: name.to_owned(),
             class: "a",

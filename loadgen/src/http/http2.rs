@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_head_is_little_more_than_its_path() {
+    fn hpack_compresses_a_repeated_head_to_about_its_path() {
         let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
         // A frame head has 9 octets. Method, scheme, authority, accept and user-agent have 1 octet each. The path has 2
         // octets and 50 for its 71 characters in Huffman code.
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_given_up_ends_its_stream_alone() {
+    fn a_cancelled_request_resets_only_its_own_stream() {
         let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
         for tag in 0..3 {
             send(&mut http, "GET", tag, None);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_document_is_told_so() {
+    fn a_known_etag_gets_304() {
         let document = Document::new("{}");
         let tag = format!("\"{}\"", document.hash);
         let status = |value: &str| {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_kube_apiservers_to_the_byte() {
+    fn discovery_documents_match_kube_apiserver_byte_for_byte() {
         assert_eq!(
             json(&group()),
             "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",\"name\":\"coordination.k8s.io\",\"versions\":[{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"},{\"groupVersion\":\"coordination.k8s.io/v1beta1\",\"version\":\"v1beta1\"}],\"preferredVersion\":{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"}}\n"

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_are_kube_apiservers() {
+    fn health_reports_match_kube_apiserver() {
         let checks = HealthChecks::new();
         assert_eq!(report(&checks, Probe::Livez, ""), (200, "ok".into()));
         assert_eq!(report(&checks, Probe::Livez, "verbose"), (200, "[+]ping ok\nlivez check passed\n".into()));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_fails_where_it_was_registered_until_it_is_set() {
+    fn a_health_check_fails_on_its_probes_until_it_is_set() {
         let mut checks = HealthChecks::new();
         let id = checks.register("namespaces", &[Probe::Readyz], "not yet listed");
         let failed = "[+]ping ok\n[-]namespaces failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stops_is_not_ready_and_yet_alive() {
+    fn a_server_that_shuts_down_is_live_but_not_ready() {
         let mut checks = HealthChecks::new();
         checks.begin_shutdown();
         let failed = "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n";

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_says_the_same_in_every_form() {
+    fn discovery_has_the_same_content_in_every_format() {
         let documents = &*DOCUMENTS;
         let of_versions = documents.of_versions.iter().map(|of| &of.resource_list);
         let others = [

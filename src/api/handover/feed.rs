@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_wait_and_all_else_is_due_at_once() {
+    fn renewals_are_delayed_and_other_changes_are_due_at_once() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         table.create(lease("a"));
         table.create(lease("b"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_has_forgotten_makes_every_lease_due() {
+    fn a_cursor_behind_the_event_log_makes_every_lease_due() {
         let mut table = Table::new(ResourceVersion(1), 2, usize::MAX);
         let mut feed = Feed::default();
         assert_eq!(due(&mut feed, &table, 0), [""; 0]);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_storage_decides_but_for_the_time_of_a_renewal() {
+    fn built_in_storage_wins_except_for_a_later_renew_time() {
         let theirs = || lease("h", 5, "42");
         assert_eq!(merged(None, theirs()), (theirs(), Some(42)));
         assert_eq!(merged(Some(lease("h", 4, "")), theirs()), (theirs(), Some(42)), "renewed there");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_in_is_not_taken_in_again() {
+    fn an_unchanged_lease_is_not_imported_again() {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         table.create(lease("h", 5, "42"));
         assert!(taken_in(&table, lease("h", 5, "42")).is_none());

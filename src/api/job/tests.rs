@@ -30,7 +30,7 @@ fn create(table: &mut Table, number: usize) {
 
 /// Goal: even if a client delays the first step or a later one, a job holds its permit no longer than `JOB_MS_MAX`.
 #[test]
-fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
+fn a_job_releases_its_permit_at_its_deadline() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
         let mut table = table_of(3 * JOB_KEYS_PER_STEP);
         let permits = Permits::new(1);
@@ -55,7 +55,7 @@ fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
 }
 
 #[test]
-fn what_nobody_reads_ends_when_another_user_needs_its_permit() {
+fn an_unread_job_ends_when_another_user_needs_its_permit() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);
     let permits = Permits::new(1);
     let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 0, Form::default());
@@ -75,7 +75,7 @@ fn what_nobody_reads_ends_when_another_user_needs_its_permit() {
 }
 
 #[test]
-fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
+fn the_states_of_a_dropped_job_are_freed_in_steps() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);
     let now = Now { ms: 0, wall: Time(0) };
     let snapshot = Snapshot::now(&table, Range::All);
@@ -101,7 +101,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
 /// A list shows the state of the Leases at the time of the request. This is so even if the first step comes late and
 /// the event log has dropped that state.
 #[test]
-fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
+fn a_list_shows_the_state_at_the_time_of_its_request() {
     let mut table = table_of(2);
     let now = Now { ms: 0, wall: Time(0) };
     let version = table.version();
@@ -142,7 +142,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
 /// Other clients write faster than the job's snapshot reads the event log. No part of the response was sent, so the
 /// client gets 410.
 #[test]
-fn a_version_that_is_forgotten_on_the_way_is_expired() {
+fn a_version_that_leaves_the_event_log_during_a_list_gets_410() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
     let now = Now { ms: 0, wall: Time(0) };
     let mut table = Table::new(ResourceVersion(1), LOG_EVENTS, usize::MAX);
@@ -204,7 +204,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
 
 /// Leases follow the last Lease of the page. But all of them were created after the `resourceVersion` of the list.
 #[test]
-fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
+fn a_page_followed_only_by_newer_leases_is_the_last() {
     let now = Now { ms: 0, wall: Time(0) };
     for query in ["limit=2", "limit=2&labelSelector=!a"] {
         let mut table = Table::new(ResourceVersion(1), 4 * JOB_KEYS_PER_STEP, usize::MAX);
@@ -225,7 +225,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
 
 /// After a page of the newest state, further steps of the job count the remaining items.
 #[test]
-fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
+fn a_page_of_the_newest_state_counts_the_remaining_items() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
     let now = Now { ms: 0, wall: Time(0) };
     let mut table = Table::new(ResourceVersion(1), 4 * UNDELIVERED_SHARE, usize::MAX);
@@ -268,7 +268,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
 
 /// Goal: a step takes no longer with a selector of thousands of terms than with an empty selector.
 #[test]
-fn a_step_looks_at_the_less_the_longer_the_selector_is() {
+fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
     let labels = vec!["!absent"; 1000].join(",");
     let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
     let deletion = Deletion { propagation: Propagation::default(), preconditions: None, dry_run: false };
@@ -298,7 +298,7 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
 /// The deletion of a collection itself creates events. These events push older events out of the log, which the rest of
 /// the deletion still needs.
 #[test]
-fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
+fn a_collection_deletion_larger_than_the_event_log_finishes() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
         let mut table = Table::new(ResourceVersion(1), events_max, usize::MAX);
         (0..2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
@@ -324,7 +324,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
 
 /// The printer leaves the bytes in the output before the list unchanged, even if the list takes many steps.
 #[test]
-fn a_list_for_people_leaves_alone_what_goes_before_it() {
+fn a_pretty_list_leaves_preceding_output_unchanged() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);
     let now = Now { ms: 0, wall: Time(0) };
     let mut list = |format, pretty, limit, head: &[u8], bytes_max| {

@@ -407,7 +407,7 @@ impl World {
 }
 
 #[test]
-fn nobody_can_tell_which_way_a_request_went() {
+fn the_fast_path_and_the_general_path_answer_the_same() {
     let (mut renewals, mut steps) = ([0; 2], 0);
     for seed in 0..60 {
         let mut world = World::new(seed);
@@ -426,7 +426,7 @@ fn nobody_can_tell_which_way_a_request_went() {
 /// Goal: a Lease that the server loaded from the store takes the fast path from its first renewal on. Otherwise the
 /// first renewal of each Lease after a restart would write the whole Lease to the journal.
 #[test]
-fn a_lease_out_of_the_store_is_renewed_the_short_way() {
+fn a_lease_from_the_store_is_renewed_on_the_fast_path() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };
     let mut side = Side::new(false);
     let sent = |method, path, body| Sent {

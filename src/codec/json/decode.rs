@@ -331,7 +331,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_patched_lease_may_be_of_another_version_and_its_errors_are_bare() {
+    fn a_patched_lease_may_have_another_version_and_plain_errors() {
         let mut decoder = Decoder::new();
         let body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
         assert_eq!(decoder.decode_patched(&body, V1).expect("a Lease").lease.metadata.name, "a");
@@ -342,7 +342,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_patch_that_takes_the_version_away_leads_to_nothing() {
+    fn a_patch_that_removes_the_api_version_gives_an_empty_lease() {
         for version in ["", r#""apiVersion":null,"#, r#""apiVersion":"","#] {
             let body = format!(r#"{{{version}"kind":"Lease","metadata":{{"name":5}},"spec":{{}}}}"#);
             let decoded = Decoder::new().decode_patched(&body.into_bytes(), V1).expect("an empty Lease");
@@ -377,14 +377,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_known_field_has_a_mark_of_its_own() {
+    fn a_lease_with_every_known_field_gives_no_warnings() {
         for body in [FULL, &FULL.replace("\"name\":\"full\"", "\"name\":\"full\",\"selfLink\":\"\",\"generateName\":\"\",\"generation\":1,\"deletionTimestamp\":null,\"deletionGracePeriodSeconds\":1")] {
             assert_eq!(warnings(body), [""; 0]);
         }
     }
 
     #[test]
-    fn what_only_go_takes_is_read_as_go_does() {
+    fn input_that_only_go_accepts_is_decoded_as_in_go() {
         let body = b"{\"spec\":{\"holderIdentity\":\"a\xffb\",\"preferredHolder\":\"\\ud800x\",\"size\":1e999,\"n\":99999999999999999999}}";
         let decoded = decode(body).expect("a Lease");
         assert_eq!(decoded.lease.spec.holder_identity.as_deref(), Some("a\u{fffd}b"));
@@ -432,7 +432,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_prefix_of_a_body_is_refused_and_the_decoder_stays_of_use() {
+    fn a_decoder_refuses_cut_bodies_and_stays_usable() {
         let mut decoder = Decoder::new();
         for end in 0..FULL.len() {
             let prefix = FULL.as_bytes()[..end].to_vec();

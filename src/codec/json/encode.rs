@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_stands_in_its_place() {
+    fn every_field_is_encoded_in_its_place() {
         let owner = OwnerReference {
             api_version: "v1".into(),
             kind: "Node".into(),
@@ -380,7 +380,7 @@ mod tests {
 
     /// Millions of kubelet Leases each have an encoding in memory as long as they exist.
     #[test]
-    fn the_buffer_of_a_lease_is_hardly_larger_than_it() {
+    fn the_buffer_of_an_encoded_lease_has_little_spare_capacity() {
         let owner = OwnerReference {
             api_version: "v1".into(),
             kind: "Node".into(),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_are_those_of_kube_apiserver() {
+    fn bookmarks_match_kube_apiserver() {
         assert_eq!(
             text(|out| encode_lease_into(out, &bookmark_lease(true), Some(ResourceVersion(209)), true)),
             r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"209","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}"#
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_those_of_kube_apiserver() {
+    fn statuses_match_kube_apiserver() {
         let not_found = ApiError::NotFound { name: "nothing".into() };
         assert_eq!(
             text(|out| encode_status_into(out, &not_found.status())),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_and_retries_stand_in_details() {
+    fn causes_and_retry_seconds_are_in_details() {
         let invalid = ApiError::Invalid {
             subject: InvalidSubject::Lease,
             name: String::new(),

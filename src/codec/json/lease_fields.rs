@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_does_not_parse_wins_over_a_wrong_type() {
+    fn an_invalid_time_is_reported_before_a_wrong_type() {
         assert_eq!(
             refusal(r#"{"metadata":{"name":5},"spec":{"renewTime":"yesterday"}}"#),
             r#"Lease in version "v1" cannot be handled as a Lease: parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "yesterday" as "2006""#
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_come_twice_are_read_one_into_the_other() {
+    fn repeated_objects_are_merged() {
         let body = r#"{"metadata":{"name":"a","labels":{"a":"1","b":"1"}},"metadata":{"name":null,"uid":"u","labels":{"b":"2","c":"3"}}}"#;
         let meta = lease(body).metadata;
         assert_eq!((meta.name.as_str(), meta.uid.as_str()), ("a", "u"));

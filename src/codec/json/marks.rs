@@ -156,7 +156,7 @@ mod tests {
     };
 
     #[test]
-    fn a_renewal_is_the_template_with_its_values_put_in() {
+    fn a_filled_template_equals_the_encoded_renewal() {
         let live = lease();
         let template = Template::new(Format::Json, &live, STORED);
         let mut renewed = live.clone();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_put_in() {
+    fn values_that_do_not_fit_the_template_are_refused() {
         let template = Template::new(Format::Json, &lease(), STORED);
         let cases = [
             ("a digit more", Values { version: ResourceVersion(100_000), ..RENEWED }),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_another_is_no_renewal() {
+    fn a_body_with_any_other_change_is_not_a_renewal() {
         let stored = encode(Format::Json, &lease(), STORED.version);
         let template = Template::new(Format::Json, &lease(), STORED);
         for at in 0..stored.len() - 1 {

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn indented_as_go_indents() {
+    fn pretty_json_is_indented_as_in_go() {
         assert_eq!(
             pretty("{\"a\":{},\"b\":[],\"c\":[1,{\"d\":\"x:{,\\\"}\\\\\"}],\"e\":null}\n"),
             "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    1,\n    {\n      \"d\": \"x:{,\\\"}\\\\\"\n    }\n  ],\n  \"e\": null\n}"
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_stays_the_same() {
+    fn pretty_json_keeps_the_value() {
         for file in
             [include_str!("../../../tests/wire/lease-full.json"), include_str!("../../../tests/wire/table.json")]
         {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_give_what_the_whole_gives() {
+    fn pretty_json_does_not_depend_on_the_input_pieces() {
         let json = r#"{"a":"\\\"{\n,","b":{},"c":[],"d":[1,{"e":[[]]}]}"#;
         for first in 0..json.len() {
             for second in first..json.len() {

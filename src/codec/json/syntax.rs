@@ -356,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn huge_numbers_are_told() {
+    fn a_number_too_large_for_a_float_is_reported() {
         let repaired = repaired(b"[1e10,-1e999,1e998]").expect("JSON for Go");
         assert_eq!(repaired.huge_number.as_deref(), Some("-1e999"));
     }
 
     #[test]
-    fn what_is_well_is_copied_without_white_space() {
+    fn valid_json_is_copied_without_white_space() {
         for (text, out) in [
             (
                 r#" { "a" : [ 1 , -2.5 , true , false , null , "x" ] , "b" : { } , "c" : [ ] } "#,
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_go_takes_is_replaced() {
+    fn input_that_only_go_accepts_is_replaced() {
         assert_eq!(repair(b"\"a\xffb\xe2\x82c\xe2\x82\xac\"").as_deref(), Ok("\"a\u{fffd}b\u{fffd}\u{fffd}c€\""));
         assert_eq!(
             repair(br#""\ud800\u0041\udc00\ud800\ud83d\ude00""#).as_deref(),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_go() {
+    fn invalid_json_gets_the_errors_of_go() {
         for (text, words) in [
             ("", "unexpected end of JSON input"),
             ("{", "unexpected end of JSON input"),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_parts_are_those_of_a_lease() {
+    fn missing_parts_of_the_type_default_to_a_lease() {
         let check = |group, version, kind| check_lease(TypeMeta { group, version, kind }, ApiVersion::V1);
         assert_eq!(check("", "", "").expect("a Lease"), ApiVersion::V1);
         assert_eq!(check(GROUP, "", "Lease").expect("a Lease"), ApiVersion::V1);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_refused_in_the_words_of_kube_apiserver() {
+    fn an_invalid_envelope_gets_the_error_of_kube_apiserver() {
         let unrecognized = "the object provided is unrecognized (must be of type Lease): ";
         for (body, words) in [
             (&b""[..], "empty data (<empty>)"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lease_is_refused_in_the_words_of_kube_apiserver() {
+    fn a_body_of_another_kind_gets_the_error_of_kube_apiserver() {
         for (api_version, kind, words) in [
             (
                 "v1",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_is_read_one_into_the_other() {
+    fn repeated_messages_are_merged() {
         let twice = [
             &[0x0a, 3, 0x0a, 1, b'a', 0x0a, 6, 0x0a, 1, b'b', 0x2a, 1, b'u'][..],
             &[0x12, 3, 0x0a, 1, b'x', 0x12, 2, 0x10, 5, 0x12, 2, 0x22, 0],

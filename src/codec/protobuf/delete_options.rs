@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_refused_in_the_words_of_kube_apiserver() {
+    fn invalid_options_get_the_errors_of_kube_apiserver() {
         for (body, words) in [
             (
                 body("v1", "Pod", &[]),

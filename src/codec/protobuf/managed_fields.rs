@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_entry_alone_resets_and_a_wrong_one_spoils_the_list() {
+    fn a_blank_entry_resets_and_an_invalid_entry_drops_the_list() {
         assert_eq!(list(&[["", "", ""]]), ManagedFields::reset());
         assert_eq!(list(&[["Update", "v1", "FieldsV1"]]).entries().len(), 1);
         for wrong in [["", "", ""], ["Create", "v1", "FieldsV1"], ["Apply", "", "FieldsV1"], ["Apply", "v1", ""]] {

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_the_template_with_its_values_put_in() {
+    fn a_filled_template_equals_the_encoded_renewal() {
         let live = lease();
         let template = Template::new(Format::Protobuf, &live, STORED);
         // In these times, the nanoseconds take one to five bytes.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_put_in() {
+    fn values_that_do_not_fit_the_template_are_refused() {
         let template = Template::new(Format::Protobuf, &lease(), STORED);
         let other = Values { version: ResourceVersion(12_346), ..STORED };
         let cases = [
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn any_time_is_written_as_the_encoder_writes_it() {
+    fn a_template_writes_any_time_as_the_encoder_does() {
         let template = Template::new(Format::Protobuf, &lease(), STORED);
         for micros in [i64::MIN, -1, 0, 1, 999_999, 1 << 52, i64::MAX] {
             let renew_time = Some(MicroTime(micros));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_another_is_no_renewal() {
+    fn a_body_with_any_other_change_is_not_a_renewal() {
         let live = lease();
         let stored = encode(Format::Protobuf, &live, STORED.version);
         let template = Template::new(Format::Protobuf, &live, STORED);

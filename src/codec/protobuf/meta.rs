@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_comes_twice_the_last_value_counts() {
+    fn the_last_value_of_a_repeated_key_counts() {
         let mut bytes = Vec::new();
         for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
             bytes.put_message(11, SHORT, |out: &mut Vec<u8>| {

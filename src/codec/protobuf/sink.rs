@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_unexpected_width_moves_what_it_counts() {
+    fn a_length_of_unexpected_width_shifts_the_message() {
         for width in 0..4 {
             for size in [0, 1, 127, 128, 16_383, 16_384] {
                 let body = vec![7; size];

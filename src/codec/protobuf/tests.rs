@@ -64,7 +64,7 @@ fn leases_decode_and_encode_to_the_same_bytes() {
 }
 
 #[test]
-fn the_metadata_alone_is_that_of_kube_apiserver() {
+fn partial_metadata_matches_kube_apiserver() {
     let (lease, version) = stored(lease(FULL));
     let partial = bytes(|out| encode_partial_into(out, &lease.metadata, version, MetaVersion::V1));
     assert_eq!(partial, wire!("partial-full.pb"));
@@ -90,7 +90,7 @@ fn list(form: ListForm<'_>, leases: &[(Lease, Option<ResourceVersion>)]) -> Vec<
 }
 
 #[test]
-fn lists_are_those_of_kube_apiserver() {
+fn lists_match_kube_apiserver() {
     let leases = [stored(lease(BARE)), stored(lease(FULL))];
     let form = ListForm::Leases { api_version: API_VERSION };
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
@@ -109,7 +109,7 @@ fn lists_are_those_of_kube_apiserver() {
 }
 
 #[test]
-fn an_older_partial_list_has_its_items_first() {
+fn a_v1beta1_partial_list_has_its_items_before_its_metadata() {
     let leases = [stored(lease(BARE))];
     let newer = list(ListForm::Partial(MetaVersion::V1), &leases);
     let older = list(ListForm::Partial(MetaVersion::V1Beta1), &leases);
@@ -122,13 +122,13 @@ fn an_older_partial_list_has_its_items_first() {
 }
 
 #[test]
-fn statuses_are_those_of_kube_apiserver() {
+fn statuses_match_kube_apiserver() {
     let status = ApiError::NotFound { name: "nothing".into() }.status();
     assert_eq!(bytes(|out| encode_status_into(out, &status)), wire!("status-404.pb"));
 }
 
 #[test]
-fn discovery_is_that_of_kube_apiserver() {
+fn discovery_matches_kube_apiserver() {
     let verbs = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     let leases = Resource {
         name: "leases",
@@ -177,7 +177,7 @@ fn discovery_is_that_of_kube_apiserver() {
 }
 
 #[test]
-fn watch_frames_are_those_of_kube_apiserver() {
+fn watch_frames_match_kube_apiserver() {
     let mut recorded = &wire!("watch.pb")[..];
     let mut events = std::str::from_utf8(wire!("watch.json")).expect("UTF-8").lines();
     let mut count = 0;
@@ -213,7 +213,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
 }
 
 #[test]
-fn every_prefix_and_mutation_is_survived() {
+fn cut_and_mutated_bodies_never_panic() {
     for body in [BARE, FULL] {
         for end in 0..body.len() {
             let _ = decode_lease(&body[..end], ApiVersion::V1);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_those_of_kubectl() {
+    fn ages_match_kubectl() {
         for (seconds, text) in [
             (i64::MIN, r"\u003cinvalid\u003e"),
             (-2, r"\u003cinvalid\u003e"),

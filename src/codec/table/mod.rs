@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_that_of_kube_apiserver() {
+    fn the_table_matches_kube_apiserver() {
         // The recorded ages show when the Table was recorded: within a second after the creation of its Leases.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_carry_what_was_asked_for() {
+    fn rows_contain_the_object_that_was_requested() {
         let json = LEASES[0].trim_end();
         let row = |include| text(|out| push_row(out, &lease(json), json.as_bytes(), form(Time(0), include)));
         let age = r#"{"cells":["bare","","\u003cinvalid\u003e"],"object":"#;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_keeps_its_mark_and_has_no_age() {
+    fn a_bookmark_row_keeps_its_annotation_and_has_no_age() {
         let bookmark = bookmark_lease(true);
         let mut json = Vec::new();
         encode_lease_into(&mut json, &bookmark, Some(ResourceVersion(9)), true);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn include_object_is_one_of_three() {
+    fn an_unknown_include_object_value_is_refused() {
         assert_eq!(IncludeObject::parse(""), Ok(IncludeObject::Metadata));
         assert_eq!(IncludeObject::parse("Object"), Ok(IncludeObject::Object));
         let message = "Unable to convert to Table as requested: includeObject: Invalid value: \"Nonsense\": must be 'Metadata', 'Object', 'None', or empty";

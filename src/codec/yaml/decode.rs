@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_of_json_alone_are_refused_wherever_they_stand() {
+    fn json_only_escapes_are_refused_everywhere() {
         for text in [r#"a: "\/""#, r#"{"\/": 1}"#, "é: 'x'\nb: [\"\\ud83d\\ude00\"]"] {
             assert!(matches!(decode(text.as_bytes()), Err(DecodeError::Malformed(_))), "{text}");
         }
@@ -569,14 +569,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_read() {
+    fn a_too_long_document_is_refused() {
         let text = |length: usize| format!("a: {}", "b".repeat(length - 3));
         assert!(decode(text(YAML_BYTES_MAX).as_bytes()).is_ok());
         assert_eq!(decode(text(YAML_BYTES_MAX + 1).as_bytes()), Err(DecodeError::TooLong));
     }
 
     #[test]
-    fn what_has_too_many_nodes_is_not_read() {
+    fn a_document_with_too_many_nodes_is_refused() {
         let list = |count: usize| format!("[{}]", "1,".repeat(count));
         assert!(decode(list(YAML_NODES_MAX - 1).as_bytes()).is_ok());
         assert_eq!(decode(list(YAML_NODES_MAX).as_bytes()), Err(DecodeError::TooManyNodes));
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_end() {
+    fn decoding_of_random_bytes_ends() {
         let mut rng = fastrand::Rng::with_seed(9);
         for _ in 0..5_000 {
             let text: Vec<u8> =

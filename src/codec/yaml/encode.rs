@@ -283,7 +283,7 @@ spec:
     }
 
     #[test]
-    fn lists_and_empty_parts_stand_where_go_puts_them() {
+    fn lists_and_empty_values_are_laid_out_as_in_go() {
         assert_eq!(
             yaml(r#"{"items":[],"metadata":{},"rows":[{"cells":["a",[1,[2]],{}],"object":null}]}"#),
             "items: []\nmetadata: {}\nrows:\n- cells:\n  - a\n  - - 1\n    - - 2\n  - {}\n  object: null\n"
@@ -310,7 +310,7 @@ spec:
     }
 
     #[test]
-    fn keys_are_sorted_as_people_sort_them() {
+    fn keys_are_sorted_in_natural_order() {
         for (sorted_keys, keys) in [
             (["a1", "a2", "a10", "b"], ["b", "a10", "a2", "a1"]),
             ([".", "-", "1", "a"], ["a", "1", ".", "-"]),
@@ -327,7 +327,7 @@ spec:
     }
 
     #[test]
-    fn what_is_written_is_survived_whatever_it_is() {
+    fn random_objects_are_encoded_without_a_panic() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..3_000 {
             let text: String = (0..random.usize(..200))

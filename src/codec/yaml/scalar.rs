@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_would_read_as_something_else_are_double_quoted() {
+    fn strings_that_look_like_other_types_are_double_quoted() {
         for text in [
             "",
             "~",

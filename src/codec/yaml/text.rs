@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_that_ends_a_document_does_not_begin_one() {
+    fn a_document_end_marker_at_the_start_is_refused() {
         for text in ["", "---\n...", " ...", "....", "...x", "a\n...", "# ...\na", "{}\n...\n"] {
             assert_eq!(check_start(text.as_bytes()), Ok(()), "{text:?}");
         }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_around_old_breaks_go() {
+    fn blanks_around_unicode_line_breaks_are_removed() {
         assert_eq!(with_yaml_breaks("a b"), "a b");
         assert_eq!(with_yaml_breaks("a \u{2028}\t b \u{2029} "), "a\u{2028}b\u{2029}");
     }

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_found_by_its_seed_alone() {
+    fn a_log_record_is_found_only_with_its_seed_and_generation() {
         let mut region = vec![0; 256];
         let mut log = Log::new(7, 1);
         let backend = Guard::new(std::sync::Arc::new(redb::backends::InMemoryBackend::new()));

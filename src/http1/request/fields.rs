@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_section_says_is_picked_out_and_its_lines_are_there() {
+    fn known_fields_are_extracted_and_all_lines_are_kept() {
         let mut fields = Fields::default();
         fields.read(RENEWAL, true).expect("well-formed");
         let line = RequestLine::parse(b"PUT /a?b HTTP/1.1\r\n").expect("a request line");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_bytes_of_the_same_version_are_not_read_again() {
+    fn only_an_identical_field_section_is_reused() {
         let mut fields = Fields::default();
         assert_eq!(fields.prefix_of(RENEWAL), None);
         fields.read(RENEWAL, true).expect("well-formed");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_refused_leaves_none_behind() {
+    fn a_refused_field_section_leaves_nothing_to_reuse() {
         let mut fields = Fields::default();
         fields.read(RENEWAL, true).expect("well-formed");
         for broken in [&b"Host: h\r\nContent-Length: x\r\n\r\n"[..], b"Host: h\r\nX : y\r\n\r\n", b"\r\n"] {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_parts_come_out_and_the_target_in_two() {
+    fn a_request_line_is_split_into_its_parts() {
         for (line, method, path, query, is_1_1) in [
             ("GET / HTTP/1.1\r\n", Method::Get, "/", "", true),
             ("PUT /a/b?c=d?e HTTP/1.0\r\n", Method::Put, "/a/b", "c=d?e", false),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_by_what_is_wrong_with_it() {
+    fn an_invalid_request_line_gets_400_or_505() {
         for (line, status) in [
             (&b"GET / HTTP/1.2\r\n"[..], 505),
             (b"GET / HTTP/2.0\r\n", 505),

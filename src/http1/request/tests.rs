@@ -148,7 +148,7 @@ fn limits_have_their_own_codes() {
 }
 
 #[test]
-fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
+fn a_100_continue_is_sent_once_while_the_body_is_missing() {
     let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
     let mut put = |buf: &mut ByteBuf, bytes: &[u8]| {
         buf.spare_mut(&mut pool)[..bytes.len()].copy_from_slice(bytes);
@@ -168,7 +168,7 @@ fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
 
 /// A parser stores the fields of the previous request. A parser without a previous request must give the same result.
 #[test]
-fn a_request_is_the_same_whatever_came_before_it() {
+fn a_request_does_not_depend_on_earlier_requests() {
     let lines = ["GET /a HTTP/1.1", "PUT /b?c HTTP/1.1", "POST /d HTTP/1.0", "GET /\r\r HTTP/1.1", "BREW /e HTTP/1.1"];
     let sections = [
         ("", ""),

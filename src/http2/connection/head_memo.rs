@@ -64,7 +64,7 @@ mod tests {
     use crate::hpack::{Encoder, FieldName};
 
     #[test]
-    fn the_same_head_is_told_by_its_fields_and_by_the_table() {
+    fn a_cached_head_is_replayed_only_for_equal_fields_and_table() {
         let field = |name: &'static [u8], value: &'static [u8]| SendField::repeated(FieldName::new(name), value);
         let fields = [field(b"content-type", b"application/json"), field(b"date", b"today")];
         let mut memo = HeadMemo::default();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_changes_by_what_the_peer_must_follow() {
+    fn the_change_count_rises_with_each_table_change() {
         let mut encoder = Encoder::new(4096);
         let mut out = Vec::new();
         let mut changes = encoder.changes();

@@ -30,7 +30,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back() {
+    fn a_data_frame_round_trips() {
         let mut out = Vec::new();
         encode_data_head_into(StreamId::FIRST, 2, true, &mut out);
         out.extend_from_slice(b"ab");
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn belongs_to_a_stream() {
+    fn a_data_frame_on_stream_0_is_refused() {
         let head = FrameHead { length: 0, frame_type: FrameType::Data, flags: 0, stream_id: StreamId::CONNECTION };
         assert_eq!(Data::parse(&head, &[]), Err(ConnectionError::StreamId));
     }

@@ -31,7 +31,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back_and_may_have_debug_data() {
+    fn a_goaway_frame_round_trips_and_may_have_debug_data() {
         let goaway = Goaway { last_stream_id: StreamId::MAX, code: ErrorCode::ENHANCE_YOUR_CALM };
         let mut out = Vec::new();
         goaway.encode_into(&mut out);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_comes_back() {
+    fn a_frame_head_round_trips() {
         for octet in 0..=9 {
             let frame_type = FrameType::from_wire(octet);
             assert_eq!(frame_type.to_wire(), octet);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_short_is_not_yet_and_too_large_is_at_once() {
+    fn a_cut_frame_is_incomplete_and_a_too_large_one_is_refused() {
         let frame = [0, 0, 2, 6, 0, 0, 0, 0, 0, 1, 2];
         for end in 0..frame.len() {
             assert_eq!(split_first(&frame[..end]), Ok(None));

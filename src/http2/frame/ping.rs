@@ -29,7 +29,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back_and_has_eight_octets() {
+    fn a_ping_frame_round_trips_and_has_eight_octets() {
         let ping = Ping { payload: *b"01234567", ack: true };
         let mut out = Vec::new();
         ping.encode_into(&mut out);

@@ -21,7 +21,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back_and_has_four_octets() {
+    fn an_rst_stream_frame_round_trips_and_has_four_octets() {
         let mut out = Vec::new();
         encode_into(StreamId::FIRST, ErrorCode::CANCEL, &mut out);
         let (head, payload) = split_first(&out).unwrap().unwrap();

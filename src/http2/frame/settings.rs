@@ -62,7 +62,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back() {
+    fn a_settings_frame_round_trips() {
         let settings = [(INITIAL_WINDOW_SIZE, 70_000), (0xabcd, u32::MAX)];
         let mut out = Vec::new();
         encode_into(&settings, &mut out);

@@ -25,7 +25,7 @@ mod tests {
     use crate::http2::frame::split_first;
 
     #[test]
-    fn comes_back_and_zero_is_refused() {
+    fn a_window_update_round_trips_and_zero_is_refused() {
         let mut out = Vec::new();
         encode_into(StreamId::FIRST, 7, &mut out);
         let (mut head, payload) = split_first(&out).unwrap().unwrap();

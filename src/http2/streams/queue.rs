@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_in_first_out_and_out_of_the_middle() {
+    fn a_queue_is_first_in_first_out_and_removes_any_slot() {
         let mut queue = Queue::default();
         assert_eq!(queue.pop(), None);
         for slot in [3, 1, 4, 1, 5] {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_wants_to_and_can_is_ready() {
+    fn a_stream_is_ready_with_pending_output_and_an_open_window() {
         let mut store = Store::default();
         let keys: Vec<_> =
             [(1, 10), (3, 0), (5, 10), (7, 10)].iter().map(|(id, window)| store.insert(stream(*id, *window))).collect();

@@ -71,7 +71,7 @@ fn all_watches_may_be_cancelled_at_once_and_again_after_a_minute() {
 
 /// A front proxy passes on the cancellations of its many clients, with the frames that Go's client sends for them.
 #[test]
-fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
+fn a_front_proxy_may_cancel_each_request_once() {
     let cancelled =
         |id| [headers(END_STREAM, id, GET), rst(id), frame(PING, 0, 0, &id.to_be_bytes().repeat(2))].concat();
     for (speaks_for_many, is_fine) in [(true, true), (false, false)] {
@@ -93,7 +93,7 @@ fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
 
 /// Malformed requests of a front proxy's clients do not count against the front proxy either.
 #[test]
-fn a_peer_that_speaks_for_many_may_go_on_passing_on_what_is_refused() {
+fn a_front_proxy_may_forward_malformed_requests() {
     for (name, value) in [(&b"x-a"[..], &b"a\nb"[..]), (b":method", b"a b"), (b":path", b"a")] {
         let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
         end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
@@ -115,7 +115,7 @@ fn a_peer_that_speaks_for_many_may_go_on_passing_on_what_is_refused() {
 }
 
 #[test]
-fn a_stream_that_is_reset_allows_for_a_ping() {
+fn a_reset_stream_allows_one_ping() {
     let mut end = End::open_server();
     for n in 0..limits::RESETS.burst {
         end.out.clear();
@@ -335,7 +335,7 @@ fn window_update_flood() {
 }
 
 #[test]
-fn an_honest_reader_may_send_window_updates_for_ever() {
+fn window_updates_of_a_steady_reader_are_never_a_flood() {
     let mut end = End::open_server();
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
     end.connection.send_head(key, 200, &[], false, &mut end.out).unwrap();
@@ -348,7 +348,7 @@ fn an_honest_reader_may_send_window_updates_for_ever() {
 
 /// Go's client sends such WINDOW_UPDATEs if the application reads 4 KiB at a time from frames of full size.
 #[test]
-fn an_honest_reader_of_long_lists_may_tell_of_each_of_its_reads() {
+fn a_window_update_after_each_small_read_is_allowed() {
     const READ: u32 = 4096;
     let mut end = End::open_server();
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
@@ -364,7 +364,7 @@ fn an_honest_reader_of_long_lists_may_tell_of_each_of_its_reads() {
 }
 
 #[test]
-fn floods_of_frames_that_mean_nothing() {
+fn a_flood_of_ignored_frames_ends_the_connection() {
     for attack in [frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 1]), frame(0xbe, 0, 0, &[]), frame(0xbe, 0, 1, b"?")] {
         let mut end = End::open_server();
         assert_eq!(until_end(&mut end, |_| attack.clone()), (limits::IGNORED_FRAMES.burst, CALM));
@@ -377,7 +377,7 @@ fn floods_of_frames_that_mean_nothing() {
 }
 
 #[test]
-fn streams_above_the_limit_for_ever() {
+fn endless_streams_above_the_limit_end_the_connection() {
     let mut end = End::open_server();
     for n in 0..limits::STREAMS_MAX {
         end.recv_request(&headers(END_STREAM, 2 * n + 1, GET));

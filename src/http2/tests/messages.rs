@@ -41,7 +41,7 @@ fn a_wrong_preface_is_refused_at_its_first_wrong_octet() {
 }
 
 #[test]
-fn a_request_and_its_response() {
+fn a_request_gets_its_response() {
     let mut end = End::open_server();
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
     let head = [SendField::repeated(FieldName::new(b"content-type"), b"application/json")];
@@ -136,7 +136,7 @@ fn malformed_requests_end_their_stream_only() {
 }
 
 #[test]
-fn frames_where_they_do_not_belong() {
+fn misplaced_frames_end_the_connection() {
     for (input, error) in [
         (frame(DATA, 0, 1, b"a"), ConnectionError::StreamIdle),
         (frame(DATA, 0, 0, b"a"), ConnectionError::StreamId),
@@ -165,7 +165,7 @@ fn frames_where_they_do_not_belong() {
 }
 
 #[test]
-fn frames_on_streams_that_are_over() {
+fn frames_on_closed_streams_are_ignored_or_refused() {
     let mut end = End::open_server();
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
     // The stream is half-closed (remote).
@@ -196,7 +196,7 @@ fn frames_on_streams_that_are_over() {
 }
 
 #[test]
-fn a_reset_by_the_peer_is_told_once() {
+fn a_reset_by_the_peer_is_reported_once() {
     let mut end = End::open_server();
     let key = end.recv_request(&headers(0, 1, POST));
     let reset = Got::Reset { stream: key, code: ErrorCode::CANCEL, by: Initiator::Remote };
@@ -305,7 +305,7 @@ fn pings_and_settings_are_answered() {
 }
 
 #[test]
-fn a_graceful_end_serves_what_was_on_its_way() {
+fn a_graceful_shutdown_serves_requests_in_flight() {
     let goaway = |last: u32, code: ErrorCode| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.0.to_be_bytes()].concat());
     let mut end = End::open_server();
     let first = end.recv_request(&headers(END_STREAM, 1, GET));
@@ -373,7 +373,7 @@ fn a_large_head_is_continued_and_understood() {
 }
 
 #[test]
-fn a_client_is_modest_until_it_knows_the_servers_limit() {
+fn a_client_opens_100_streams_until_it_knows_the_limit() {
     let mut out = Vec::new();
     let connection = Connection::client(Config::default(), 0, &mut out);
     let mut end = End::new(connection, out);

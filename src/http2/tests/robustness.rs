@@ -64,7 +64,7 @@ fn feed(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Got>, Vec<u8>) {
 }
 
 #[test]
-fn whole_and_in_any_pieces_is_the_same() {
+fn split_input_gives_the_same_result_as_whole_input() {
     let traffic = traffic();
     let whole = feed(&traffic, || usize::MAX);
     assert_eq!(whole.0.len(), 17);

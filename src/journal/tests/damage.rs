@@ -129,7 +129,7 @@ fn an_entry_that_was_appended_twice_is_applied_once() {
 
 /// Entries with changed content and a valid checksum, as a bug in an earlier process might write them.
 #[test]
-fn entries_that_lead_elsewhere_are_found_by_their_chain() {
+fn entries_with_a_broken_chain_are_detected() {
     let whole = entries();
     for (at, words) in [(18, "after position"), (26, "at version"), (34, "chains are not equal")] {
         let mut changed = whole.clone();

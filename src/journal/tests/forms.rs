@@ -21,7 +21,7 @@ use crate::timestamp::{MicroTime, Time};
 use fastrand::Rng;
 
 #[test]
-fn every_lease_comes_back_as_it_was() {
+fn every_lease_round_trips() {
     let mut random = Rng::with_seed(1);
     for round in 0..5_000 {
         let lease = generate::lease(&mut random);
@@ -46,7 +46,7 @@ fn spec_bits(lease: &Lease) -> Vec<Option<u8>> {
 }
 
 #[test]
-fn the_times_of_a_renewal_are_those_of_the_stored_state() {
+fn a_renewed_object_is_encoded_like_its_whole_lease() {
     let mut random = Rng::with_seed(2);
     for _ in 0..2_000 {
         let mut table = Table::new(ResourceVersion(5), 9, 0);
@@ -109,7 +109,7 @@ fn slot() -> crate::table::Slot {
 }
 
 #[test]
-fn every_entry_comes_back_as_it_was() {
+fn every_entry_round_trips() {
     let (mut random, slot) = (Rng::with_seed(3), slot());
     for round in 0..1_000 {
         let header = header(&mut random);
@@ -133,7 +133,7 @@ fn every_entry_comes_back_as_it_was() {
 /// Goal: reading never panics. Method: real values with some changed bytes. The values are sealed again, so that their
 /// checksums are valid.
 #[test]
-fn bytes_that_were_never_written_give_an_error_or_a_value() {
+fn mutated_values_are_read_without_a_panic() {
     let (mut random, slot) = (Rng::with_seed(4), slot());
     let mut refused = 0;
     for _ in 0..20_000 {
@@ -247,7 +247,7 @@ fn info(random: &mut Rng) -> SnapshotInfo {
 }
 
 #[test]
-fn every_manifest_comes_back_as_it_was() {
+fn every_manifest_round_trips() {
     let mut random = Rng::with_seed(8);
     for _ in 0..1_000 {
         let manifest = manifest(&mut random);
@@ -256,7 +256,7 @@ fn every_manifest_comes_back_as_it_was() {
 }
 
 #[test]
-fn records_come_back_wherever_their_stream_is_cut() {
+fn records_round_trip_wherever_the_stream_is_cut() {
     let mut random = Rng::with_seed(9);
     for _ in 0..200 {
         let (mut stream, mut expected) = (Vec::new(), Vec::new());

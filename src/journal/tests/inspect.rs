@@ -36,7 +36,7 @@ fn look(stored: &Stored) -> (Summary, Vec<Value>) {
 }
 
 #[test]
-fn a_whole_store_is_told_as_it_would_be_loaded() {
+fn an_intact_store_is_reported_as_it_would_be_loaded() {
     let mut rig = rig();
     let late = rig.deletion("n", "8");
     rig.write(rig.renewal("n", "8", 7));
@@ -67,7 +67,7 @@ fn a_whole_store_is_told_as_it_would_be_loaded() {
 
 /// Two writers that had applied the same entries append at the same time. One entry stands in the store twice.
 #[test]
-fn a_store_of_several_writers_is_told_as_it_would_be_loaded() {
+fn a_store_of_several_writers_is_reported_as_loaded() {
     let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);
     rig.write(create("n", "a"));
     let mut stored = rig.store.stored();
@@ -90,7 +90,7 @@ fn a_store_of_several_writers_is_told_as_it_would_be_loaded() {
 }
 
 #[test]
-fn creations_are_told_whole() {
+fn a_creation_is_reported_with_its_whole_lease() {
     let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);
     rig.write(create("n", "a"));
     let (_, lines) = look(&rig.store.stored());
@@ -100,7 +100,7 @@ fn creations_are_told_whole() {
 }
 
 #[test]
-fn behind_damage_the_rest_is_told() {
+fn entries_behind_damage_are_reported() {
     let whole = rig().store.stored();
     let (sound, lines) = look(&whole);
     let positions: Vec<_> = lines.iter().filter_map(|line| line["position"].as_u64()).collect();
@@ -129,7 +129,7 @@ fn behind_damage_the_rest_is_told() {
 }
 
 #[test]
-fn bytes_of_any_kind_are_looked_at_without_a_panic() {
+fn mutated_stores_are_inspected_without_a_panic() {
     let whole = rig().store.stored();
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..200 {

@@ -22,7 +22,7 @@ fn filled() -> Rig {
 }
 
 #[test]
-fn a_new_store_goes_on_where_the_old_one_stopped() {
+fn a_migrated_store_continues_where_the_old_one_stopped() {
     let rig = filled();
     let (old, version) = (rig.store.stored(), rig.table.version());
     let new = Store::default();
@@ -42,7 +42,7 @@ fn a_new_store_goes_on_where_the_old_one_stopped() {
 }
 
 #[test]
-fn a_store_in_use_takes_nothing_and_an_empty_one_gives_nothing() {
+fn a_migration_to_a_used_or_from_an_empty_store_is_refused() {
     let (one, other) = (filled(), filled());
     let before = other.store.stored();
     let refused = migrate(place(&one.store), place(&other.store));
@@ -54,7 +54,7 @@ fn a_store_in_use_takes_nothing_and_an_empty_one_gives_nothing() {
 }
 
 #[test]
-fn without_room_there_is_no_store_yet() {
+fn a_migration_without_space_can_be_repeated() {
     let rig = filled();
     let new = Store::default();
     new.fill_for_chunks(true);

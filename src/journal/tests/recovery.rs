@@ -81,7 +81,7 @@ impl Past {
 /// limits, which cause snapshots, new bases, truncations and deletions of chunks. The test starts from the store's
 /// content after each commit.
 #[test]
-fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
+fn a_crash_loses_no_acknowledged_change_or_watch_window() {
     for (seed, window) in [(1, 10), (2, 60), (3, 300), (4, 30), (5, 100)] {
         let mut random = Rng::with_seed(seed);
         let store = Store::default();
@@ -119,7 +119,7 @@ fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
 }
 
 #[test]
-fn a_restart_goes_on_where_the_last_process_stopped() {
+fn a_restart_continues_at_the_last_version() {
     let mut rig = Rig::open(&Store::default(), Limits::default(), 1_000, 1);
     rig.write(create("n", "a"));
     for writer in 2..40 {
@@ -133,7 +133,7 @@ fn a_restart_goes_on_where_the_last_process_stopped() {
 }
 
 #[test]
-fn a_writer_that_has_the_name_of_an_earlier_one_takes_another() {
+fn a_restart_with_a_used_writer_id_loses_no_change() {
     let mut rig = Rig::open(&Store::default(), Limits::default(), 1_000, 7);
     rig.write(create("n", "a"));
     let mut rig = rig.restart(Limits::default(), 7);

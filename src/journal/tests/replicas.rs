@@ -75,7 +75,7 @@ fn two() -> (SharedStore, Vec<Replica>) {
 }
 
 #[test]
-fn every_replica_applies_what_any_has_written() {
+fn every_replica_applies_the_writes_of_all_replicas() {
     let (_store, mut replicas) = two();
     assert_eq!(replicas[0].table.version(), replicas[1].table.version(), "one of them made the store");
     let first = replicas[0].submit(create("n", "a"));
@@ -90,7 +90,7 @@ fn every_replica_applies_what_any_has_written() {
 }
 
 #[test]
-fn of_two_changes_of_one_state_one_is_rejected_everywhere() {
+fn the_second_of_two_conflicting_changes_is_rejected_everywhere() {
     let (_store, mut replicas) = two();
     drop(replicas[0].submit(create("n", "a")));
     settle(&mut replicas);
@@ -115,7 +115,7 @@ fn of_two_changes_of_one_state_one_is_rejected_everywhere() {
 }
 
 #[test]
-fn a_barrier_is_passed_with_everything_that_was_acknowledged_before() {
+fn a_passed_barrier_covers_all_acknowledged_writes() {
     let (_store, mut replicas) = two();
     let write = replicas[0].submit(create("n", "a"));
     for _ in 0..5 {
@@ -151,7 +151,7 @@ fn a_batch_that_is_repeated_is_applied_once() {
 }
 
 #[test]
-fn a_batch_that_found_no_room_may_take_effect_late_and_once() {
+fn a_batch_without_room_may_be_applied_late_but_once() {
     let (store, mut replicas) = two();
     store.fill(1);
     let failed = replicas[0].submit(create("n", "a"));
@@ -179,7 +179,7 @@ fn lost(replica: &mut Replica) -> String {
 }
 
 #[test]
-fn an_entry_that_does_not_come_is_noticed() {
+fn a_lost_entry_is_detected_by_a_replica() {
     // The gap shows in the sequence of the entry's own writer. It also shows in the entries that another writer had
     // applied.
     for second in [0, 1] {
@@ -198,7 +198,7 @@ fn an_entry_that_does_not_come_is_noticed() {
 }
 
 #[test]
-fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
+fn a_diverged_writer_is_detected_and_a_restart_recovers() {
     let (store, mut replicas) = two();
     drop(replicas[0].submit(create("n", "a")));
     settle(&mut replicas);
@@ -221,7 +221,7 @@ fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
 
 /// Replicas of two releases share a store. The newer replica is the first to write its own format.
 #[test]
-fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
+fn a_replica_stops_with_an_error_at_a_newer_format() {
     let store = SharedStore::default();
     let newer = Limits { format: FORMAT + 1, ..Limits::default() };
     let mut replicas = [Replica::open(&store, Limits::default(), 1), Replica::open(&store, newer, 2)];
@@ -247,7 +247,7 @@ fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
 }
 
 #[test]
-fn the_writer_that_is_first_takes_the_snapshot_and_the_others_hear_of_it() {
+fn one_writer_takes_the_snapshot_for_all_replicas() {
     let store = SharedStore::default();
     let limits = Limits { claim_spread_ms: 3, ..small_limits() };
     let mut replicas: Vec<_> = (1..=3).map(|writer| Replica::open(&store, limits, writer << 32)).collect();
@@ -273,7 +273,7 @@ fn the_writer_that_is_first_takes_the_snapshot_and_the_others_hear_of_it() {
 }
 
 #[test]
-fn another_writer_takes_over_the_claim_of_one_that_is_gone() {
+fn an_expired_snapshot_claim_is_taken_over() {
     let store = SharedStore::default();
     let limits = Limits { claim_spread_ms: 0, claim_ms_max: 100_000, ..small_limits() };
     let mut replicas: Vec<_> = [1, 2].map(|writer| Replica::open(&store, limits, writer)).into();
@@ -303,7 +303,7 @@ fn another_writer_takes_over_the_claim_of_one_that_is_gone() {
 }
 
 #[test]
-fn replicas_that_come_and_go_hold_the_same() {
+fn replicas_converge_under_random_starts_and_stops() {
     for seed in 0..40 {
         let mut random = Rng::with_seed(seed);
         let store = SharedStore::default();

@@ -43,7 +43,7 @@ fn a_worker_on_its_thread_wakes_the_loop() {
 /// Prints the time that a renewal takes on the event loop, with a worker that does nothing.
 #[test]
 #[ignore = "a measurement; it says something in a release build only"]
-fn what_a_renewal_costs_the_loop() {
+fn renewal_cost_on_the_event_loop() {
     const LEASES: usize = 10_000;
     const ROUNDS: usize = 50;
     let limits = Limits { snapshot_bytes_min: u64::MAX, gather_ms_max: 0, ..Limits::default() };

@@ -28,7 +28,7 @@ fn renew_all(rig: &mut Rig, micros: i64) {
 }
 
 #[test]
-fn a_snapshot_leaves_the_journal_before_it_until_the_watch_window_has_passed() {
+fn entries_before_a_snapshot_stay_for_the_watch_window() {
     let mut rig = filled(small_limits(), 100);
     for micros in 0..2 {
         renew_all(&mut rig, micros);
@@ -56,7 +56,7 @@ fn a_snapshot_leaves_the_journal_before_it_until_the_watch_window_has_passed() {
 }
 
 #[test]
-fn the_store_does_not_grow_for_ever() {
+fn snapshots_bound_the_size_of_the_store() {
     let mut rig = filled(small_limits(), 100);
     let mut largest = (0, 0);
     for micros in 0..300 {
@@ -72,7 +72,7 @@ fn the_store_does_not_grow_for_ever() {
 }
 
 #[test]
-fn a_journal_over_its_budget_goes_before_the_watch_window_has_passed() {
+fn a_journal_over_its_size_limit_is_truncated_early() {
     let limits = Limits { journal_bytes_max: 32 * 1024, ..small_limits() };
     let mut rig = filled(limits, 1_000_000);
     let mut largest = 0;
@@ -89,7 +89,7 @@ fn a_journal_over_its_budget_goes_before_the_watch_window_has_passed() {
 }
 
 #[test]
-fn a_commit_deletes_a_bounded_piece_and_a_manifest_goes_alone() {
+fn a_commit_deletes_few_entries_and_a_manifest_is_alone() {
     let mut rig = filled(small_limits(), 50);
     for micros in 0..100 {
         renew_all(&mut rig, micros);
@@ -124,7 +124,7 @@ fn a_commit_deletes_a_bounded_piece_and_a_manifest_goes_alone() {
 }
 
 #[test]
-fn a_snapshot_is_of_one_version_while_changes_go_on() {
+fn a_snapshot_shows_one_version_despite_changes() {
     let limits = Limits { snapshot_bytes_min: 300_000, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 100_000, 1);
     let name = |n: u64| format!("{n:05}");
@@ -162,7 +162,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
 }
 
 #[test]
-fn chunks_that_no_manifest_names_go_at_the_next_start() {
+fn unreferenced_chunks_are_deleted_at_the_next_start() {
     let mut rig = filled(Limits::default(), 100);
     let chunk = super::super::chunk::encode(SnapshotId(41), 0, FORMAT, b"of a process that crashed");
     rig.store.change(|stored| {
@@ -220,7 +220,7 @@ fn an_empty_table_has_a_snapshot_too() {
 }
 
 #[test]
-fn the_age_of_a_snapshot_goes_on_over_a_restart() {
+fn the_statistics_show_age_and_size_of_a_snapshot() {
     let mut rig = filled(small_limits(), 100);
     for micros in 0..2 {
         renew_all(&mut rig, micros);

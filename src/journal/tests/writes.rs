@@ -80,7 +80,7 @@ fn a_batch_of_many_changes_waits_for_the_clients_of_the_last_batch() {
 }
 
 #[test]
-fn renewals_are_held_for_others_and_go_with_any_other_change() {
+fn renewals_are_delayed_but_leave_with_any_other_change() {
     let limits = Limits { renewal_wait_ms: 30, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 100, 1);
     for name in ["a", "b"] {
@@ -108,7 +108,7 @@ fn renewals_are_held_for_others_and_go_with_any_other_change() {
 }
 
 #[test]
-fn a_batch_is_no_longer_than_it_may_be() {
+fn a_batch_stays_below_its_maximum_size() {
     let mut rig = Rig::open(&Store::default(), small_limits(), 1_000, 1);
     let tickets: Vec<_> = (0..40).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
     rig.settle();
@@ -131,7 +131,7 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
 
 /// No other process writes to this store. So the test itself changes the table without the journal.
 #[test]
-fn a_change_of_what_has_changed_meanwhile_is_rejected() {
+fn a_change_of_an_outdated_state_is_rejected() {
     let mut rig = rig();
     rig.write(create("n", "a"));
     let late = rig.deletion("n", "a");
@@ -173,7 +173,7 @@ fn too_many_changes_are_refused_until_some_are_settled() {
 }
 
 #[test]
-fn what_is_in_flight_counts_towards_the_quota() {
+fn changes_in_flight_count_towards_the_quota() {
     let mut rig = rig();
     let (used, _) = rig.table.metered_bytes();
     let _a = rig.submit(create("n", "a"));
@@ -225,7 +225,7 @@ fn without_room_changes_fail_and_later_ones_work_again() {
 }
 
 #[test]
-fn without_room_it_finds_out_by_itself_when_there_is_room_again() {
+fn a_full_store_is_probed_until_there_is_room_again() {
     let mut rig = rig();
     rig.store.fill(3);
     rig.write(create("n", "a"));
@@ -255,7 +255,7 @@ fn an_error_of_the_store_ends_the_journal() {
 }
 
 #[test]
-fn a_stopped_journal_ends_what_is_in_flight() {
+fn a_stopped_journal_finishes_changes_in_flight() {
     let mut rig = rig();
     let ticket = rig.submit(create("n", "a"));
     rig.journal.stop();

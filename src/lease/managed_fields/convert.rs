@@ -285,7 +285,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_full_lease_comes_through() {
+    fn a_full_lease_is_converted() {
         let value = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_in_the_words_of_the_converter() {
+    fn a_value_of_the_wrong_type_gets_the_error_of_the_converter() {
         for (value, words) in [
             (json!([]), "cannot restore struct from: slice"),
             (json!({"metadata": "x"}), "cannot restore struct from: string"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_told_and_wide_integers_cut() {
+    fn unknown_fields_are_reported_and_wide_integers_truncated() {
         let value = json!({"x": 1, "spec": {"y": {}, "leaseTransitions": 4_294_967_301_i64}, "metadata": {"ownerReferences": [{"z": 1}]}});
         let Conversion { lease, unknown } = lease_from_value(&value).expect("a Lease");
         assert_eq!(lease.spec.lease_transitions, Some(5));

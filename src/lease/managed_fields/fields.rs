@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_any_more_makes_room() {
+    fn an_unused_shared_text_makes_room() {
         let mut shared = SharedTexts::default();
         let own = |number: usize| FieldsV1::from_client(&format!("{{\"f:{number}\":{{}}}}"));
         let mut held: Vec<_> =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_differ_in_an_owner_share_the_rest() {
+    fn texts_that_differ_only_in_an_owner_uid_are_shared() {
         let mut shared = SharedTexts::default();
         let uids = ["5dfea7de-ed50-4ae2-986c-d87c7cf980f3", "6cff4ef0-663c-4b66-8690-23e85382e640"];
         let own = uids.map(|uid| FieldsV1::from_client(&text(uid)));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_shared_stays_the_same_text() {
+    fn shared_texts_keep_their_content() {
         let mut shared = SharedTexts::default();
         let upper = text("5DFEA7DE-ED50-4AE2-986C-D87C7CF980F3");
         let (short, braces) = (text("u"), text("{5dfea7de-ed50-4ae2-986c-d87c7cf980f3}"));

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_bucket_takes_the_next() {
+    fn an_old_bucket_takes_the_oldest_update() {
         let mut managers = Managers((0..10).map(|n| updater(&format!("m{n}"), 10 + n, "{\"f:x\":{}}")).collect());
         managers.0.push(updater(ANCIENT, 1, "{\"f:old\":{}}"));
         managers.cap_updaters();
@@ -309,7 +309,7 @@ mod tests {
 
     /// The expected list is that of kube-apiserver, for thirteen managers within one second.
     #[test]
-    fn the_oldest_stays_beside_a_bucket_that_is_there() {
+    fn the_oldest_update_stays_beside_an_existing_bucket() {
         let mut managers = Managers::default();
         for n in 0..13 {
             managers.0.push(updater(&format!("A{n:02}"), 5, &format!("{{\"f:x{n:02}\":{{}}}}")));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_comes_up_for_joining_is_lost() {
+    fn a_bucket_that_is_itself_joined_is_lost() {
         let with_bucket_at = |bucket: i64, count: i64| {
             let mut managers: Vec<_> =
                 (0..count).map(|n| updater(&format!("m{n:02}"), n * 10, &format!("{{\"f:x{n:02}\":{{}}}}"))).collect();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_forgotten_and_no_versions_refused() {
+    fn entries_of_other_versions_are_dropped_and_invalid_refused() {
         let mut entry = updater("m", 1, "{\"f:x\":{}}").entry;
         entry.fields = FieldsV1::from_client("{\"f:x\":{}}");
         let mut read = |version: &str| {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_makes_up_is_read_within_bounds() {
+    fn managed_fields_sent_by_a_client_are_bounded() {
         let of = |elements: usize| {
             let json: Vec<_> = (0..elements).map(|n| format!(r#""v:[[{n}]]":{{}}"#)).collect();
             let mut entry = updater("m", 1, "{}").entry;

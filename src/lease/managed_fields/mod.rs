@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_recognized_in_the_user_agent_that_it_is_made_of() {
+    fn a_manager_name_is_recognized_in_its_user_agent() {
         let agents: [&[u8]; 10] = [
             b"kubelet/v1.34.0 (linux/amd64)",
             b"kubelet",

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_show_a_path_as_kubectl_users_know_it() {
+    fn path_elements_are_shown_as_in_kubectl() {
         assert_eq!(PathElement::field("spec").to_string(), ".spec");
         assert_eq!(PathElement::uid("u\"").to_string(), "[uid=\"u\\\"\"]");
         assert_eq!(PathElement::text("f").to_string(), "[=\"f\"]");

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_an_owners_fields_becomes_one_of_the_owner() {
+    fn fields_of_an_owner_reference_become_the_whole_owner() {
         let mut set = Set::parse(
             r#"{"f:metadata":{"f:managedFields":{"f:x":{}},"f:ownerReferences":{"k:{\"uid\":\"u\"}":{".":{},"f:name":{}},"k:{\"uid\":\"v\"}":{"f:uid":{}}}},"f:unknown":{"f:x":{}}}"#,
         )
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn named_fields_come_with_what_is_in_them_and_keys_of_maps_do_not() {
+    fn declared_parent_fields_are_added_to_the_set() {
         let set =
             Set::parse(r#"{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:strategy":{}},"f:other":{"f:x":{}}}"#);
         assert_eq!(

@@ -330,7 +330,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_union_of_many_is_that_of_one_after_the_other() {
+    fn a_union_of_many_sets_equals_repeated_unions() {
         let mut rng = fastrand::Rng::with_seed(7);
         for _ in 0..2_000 {
             let sets: Vec<_> = (0..rng.usize(..6)).map(|_| random_set(&mut rng)).collect();
@@ -363,7 +363,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_json_form_is_that_of_kube_apiserver() {
+    fn the_json_form_matches_kube_apiserver() {
         for json in [
             "{}",
             r#"{"f:metadata":{"f:annotations":{".":{},"f:empty":{},"f:k":{}},"f:finalizers":{".":{},"v:\"example.com/f\"":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"u\"}":{}}},"f:spec":{"f:renewTime":{}}}"#,
@@ -390,7 +390,7 @@ pub(crate) mod tests {
 
     /// Compares the functions on trees with the corresponding functions on sets of whole paths.
     #[test]
-    fn the_algebra_is_that_of_sets_of_paths() {
+    fn set_operations_match_those_on_flat_sets_of_paths() {
         let mut rng = fastrand::Rng::with_seed(5);
         for _ in 0..5_000 {
             let (a, b) = (random_set(&mut rng), random_set(&mut rng));

@@ -268,7 +268,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_changes_goes_over_to_the_writer() {
+    fn changed_fields_pass_to_the_writer() {
         let live = kubelet_lease();
         let mut new = live.clone();
         new.spec.holder_identity = Some("other".into());
@@ -289,7 +289,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_empty_list_forgets_everything_and_tracking_does_not_begin_again() {
+    fn an_empty_list_ends_the_tracking_of_managed_fields() {
         let live = kubelet_lease();
         let mut new = live.clone();
         new.metadata.managed_fields = ManagedFields::reset();
@@ -358,7 +358,7 @@ pub(super) mod tests {
     /// Runs random sequences of writes by several writers. Compares the fast path with the general path, and the
     /// comparison of Leases with the comparison of their JSON.
     #[test]
-    fn short_cuts_give_what_the_long_way_gives() {
+    fn the_fast_path_and_the_general_path_give_the_same() {
         use super::super::schema::LEASE;
         use super::super::typed::compare;
         let json = |lease: &Lease| {
@@ -405,7 +405,7 @@ pub(super) mod tests {
     /// Compares updates with a model that stores the owners of each single field. The manager that last changed a field
     /// owns the field. Managers that owned the field before no longer own it.
     #[test]
-    fn the_last_to_change_a_field_owns_it() {
+    fn the_last_manager_to_change_a_field_owns_it() {
         use super::super::set::Set;
         use super::super::set::tests::paths;
         use std::collections::{BTreeMap, BTreeSet};

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stops_at_its_count() {
+    fn complaints_stop_at_the_maximum_count() {
         let mut complaints = Complaints::default();
         for _ in 0..1000 {
             complaints.push(FieldError::forbidden("a", "no"));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_complaint_is_given_once_in_the_place_of_its_first() {
+    fn repeated_complaints_are_kept_once_at_the_first_place() {
         let mut complaints = Complaints::default();
         for field in ["a", "b", "a", "c", "b"] {
             complaints.push(FieldError::forbidden(field, "no"));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_after_the_value_that_crosses_its_bytes() {
+    fn complaints_stop_after_the_maximum_value_bytes() {
         let mut complaints = Complaints::default();
         let big = "x".repeat(Complaints::VALUE_BYTES_MAX);
         complaints.push(FieldError::invalid("a", &big, "no"));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_of_dots_says_so() {
+    fn a_label_with_dots_gets_its_own_message() {
         assert_eq!(dns_label_complaints(b"a.b"), ["must not contain dots"]);
         assert!(dns_label_complaints(b"a_b")[0].starts_with("a lowercase RFC 1123 label must consist of"));
     }

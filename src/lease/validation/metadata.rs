@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_name_and_its_prefix_complain_both() {
+    fn an_invalid_prefix_is_reported_for_name_and_prefix() {
         let expected = format!(
             "[metadata.generateName: Invalid value: \"Bad_\": {SUBDOMAIN}, metadata.name: Invalid value: \"Bad_lbtkg\": {SUBDOMAIN}]"
         );
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_only_every_resource_refuses_is_refused_last() {
+    fn a_prefix_that_is_invalid_only_as_a_path_segment_is_refused() {
         let expected = one("metadata.generateName: Invalid value: \"x%-\": may not contain '%'");
         assert_eq!(create(|l| l.metadata.generate_name = "x%-".into()), expected);
         assert_eq!(create(|l| l.metadata.generate_name = "é-".into()).1, 1, "half a character is left, and refused");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_owns_nothing_and_only_one_owner_controls() {
+    fn an_event_is_no_owner_and_only_one_owner_controls() {
         let owners = |owners: Vec<OwnerReference>| create(|l| l.metadata.owner_references = owners);
         let expected = "metadata.ownerReferences[0]: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"n\",\"uid\":\"u\"}: /v1, Kind=Event is disallowed from being an owner";
         assert_eq!(owners(vec![owner("v1", "Event", "n", "u", None)]), one(expected));

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_tells_of_each_unchangeable_field_once() {
+    fn an_update_reports_each_immutable_field_once() {
         assert_eq!(
             update(|l| l.metadata.uid = "x".into()),
             one("metadata.uid: Invalid value: \"x\": field is immutable")
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_tells_of_the_spec_and_of_labels_once() {
+    fn an_update_reports_spec_and_label_errors_once() {
         assert_eq!(
             update(|l| l.spec.lease_duration_seconds = Some(0)),
             one("spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0")
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_does_not_ask_for_the_resources_own_name_rule() {
+    fn an_update_does_not_check_the_name_rule_of_leases() {
         let named = lease_with(|l| l.metadata.name = "UPPER".into());
         assert_eq!(validate_update(&named, &named), []);
     }

@@ -21,7 +21,7 @@ fn refusal(current: &Value, patch: &str) -> (u16, String) {
 }
 
 #[test]
-fn lists_merge_with_what_is_new_in_front() {
+fn new_list_elements_are_merged_in_front() {
     let owners = json!({"ownerReferences": [{"uid": "1", "name": "a"}], "finalizers": ["f", "g"]});
     let patch = json!({"ownerReferences": [{"uid": "2"}, {"uid": "1", "kind": "Node"}], "finalizers": ["h", "g"]});
     let expected = json!({
@@ -94,7 +94,7 @@ fn directives_of_objects() {
 }
 
 #[test]
-fn refusals_are_those_of_kube_apiserver() {
+fn refusals_match_kube_apiserver() {
     let current = json!({"metadata": {"finalizers": ["f"], "ownerReferences": [{"uid": "1"}]}, "spec": {}});
     for (patch, code, message) in [
         (r#"{"spec":{"$patch":"nonsense"}}"#, 500, "unknown patch type: nonsense in map: map[$patch:nonsense]"),
@@ -128,7 +128,7 @@ fn refusals_are_those_of_kube_apiserver() {
 
 /// Goal: the long element is not compared with each entry of the order, which would take minutes.
 #[test]
-fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
+fn a_long_element_is_ordered_in_linear_time() {
     let (long, places) = ("\n".repeat(1_000_000), vec!["a"; 20_000]);
     let patch = json!({"metadata": {"finalizers": [long], "$setElementOrder/finalizers": places}});
     let (code, message) = refusal(&json!({"metadata": {"name": "a"}}), &patch.to_string());
@@ -137,7 +137,7 @@ fn a_long_element_is_looked_for_in_many_places_in_linear_time() {
 
 /// Goal: for every patch that consists of random pieces, the function returns a result or an error.
 #[test]
-fn random_patches_end() {
+fn random_patches_give_a_result_or_an_error() {
     let pieces = [
         json!(null),
         json!(1),

@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn operator_words_are_names_where_names_are_expected() {
+    fn in_and_notin_may_be_keys_and_values() {
         assert!(matches("in in (in, notin)", &[("in", "notin")]));
         assert!(matches("notin", &[("notin", "")]));
         assert!(matches("a=in", &[("a", "in")]));
     }
 
     #[test]
-    fn bounds_compare_numbers_and_skip_what_is_none() {
+    fn gt_and_lt_compare_integers_and_skip_other_values() {
         assert!(matches("a>09", &[("a", "10")]) && !matches("a>9", &[("a", "x")]) && !matches("a<9", &[("a", "")]));
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_words_of_kube_apiserver() {
+    fn invalid_selectors_get_the_errors_of_kube_apiserver() {
         const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
         const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
         const INTEGER: &str = "for 'Gt', 'Lt' operators, the value must be an integer";
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_ends_a_token_and_where_one_could_begin_the_text() {
+    fn a_nul_byte_ends_a_token_or_the_selector() {
         let parse = |text| LabelSelector::parse(text).expect("a selector");
         assert_eq!(parse("a=\0b"), parse("a=b"));
         assert_eq!(parse("a\0=b"), parse("a=b"));

@@ -15,7 +15,7 @@ fn parsed(text: &str) -> ShardSelector {
 }
 
 #[test]
-fn every_spelling_becomes_that_of_kube_apiserver() {
+fn every_spelling_is_normalized_as_in_kube_apiserver() {
     let whole = of("uid", "0x0000000000000000", END);
     let joined = format!("{} || {}", of("uid", HALF, END), of("uid", "0x0000000000000000", HALF));
     for (text, expected) in [
@@ -35,7 +35,7 @@ fn every_spelling_becomes_that_of_kube_apiserver() {
 }
 
 #[test]
-fn mistakes_are_told_in_kube_apiservers_words() {
+fn invalid_selectors_get_the_errors_of_kube_apiserver() {
     let mixed = format!("{} || {}", of("uid", "0x0000000000000000", HALF), of("namespace", HALF, END));
     for (text, expected) in [
         (" \t", "empty shard selector is not allowed; omit the parameter for unfiltered lists"),
@@ -164,7 +164,7 @@ fn text_that_is_not_an_expression_is_a_syntax_error() {
 }
 
 #[test]
-fn hashes_are_those_of_fnv_1a() {
+fn hashes_match_fnv_1a() {
     // Test vectors of draft-eastlake-fnv.
     for (text, hash) in [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)] {
         assert_eq!(fnv_1a(text), hash, "{text}");
@@ -194,7 +194,7 @@ fn check_hash(field: ShardField, meta: &ObjectMeta, hash: u64) {
 }
 
 #[test]
-fn a_range_has_its_start_and_not_its_end() {
+fn a_range_includes_its_start_and_excludes_its_end() {
     let selector = parsed(&format!(
         "{} || {} || {}",
         of("uid", "0x00000000000000ff", "0x0000000000000100"),
@@ -217,7 +217,7 @@ fn a_range_has_its_start_and_not_its_end() {
 /// Goal: if the selector selects a hash, it also returns the part of the ring that contains the hash. It returns each
 /// part once. Method: compare random ranges, and hashes near their ends, with the ranges as they were drawn.
 #[test]
-fn a_selector_names_the_parts_of_its_hashes_once_each() {
+fn a_selector_lists_each_ring_part_of_its_hashes_once() {
     let mut rng = fastrand::Rng::with_seed(11);
     for _ in 0..2_000 {
         let ranges: Vec<_> = (0..rng.usize(1..6))

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_of_two_objects_is_reported() {
+    fn a_uid_shared_by_two_objects_is_reported() {
         let want = json!([{"uid": "${uid:1}"}, {"uid": "${uid:2}"}]);
         assert_eq!(
             differences(&want, &json!([{"uid": "u"}, {"uid": "u"}])),

@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_the_trace_replaces_the_usual_one_and_null_leaves_it_out() {
+    fn a_trace_header_replaces_the_default_and_null_removes_it() {
         let replaced = json!({"method": "GET", "path": "/x", "headers": {"Accept": "text/html", "User-Agent": null}});
         let encoded = in_http1(&message(&request(&replaced), &Bindings::default()));
         assert_eq!(encoded, b"GET /x HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
     }
 
     #[test]
-    fn a_json_body_gets_its_media_type_and_a_text_is_sent_as_it_is() {
+    fn a_json_body_has_a_content_type_and_a_text_body_has_none() {
         let encode = |text: &Value| in_http1(&message(&request(text), &Bindings::default()));
         let json = encode(&json!({"method": "PUT", "path": "/", "body": {"a": 1}}));
         assert!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_response_that_were_not_recorded_are_differences_too() {
+    fn unrecorded_response_fields_are_differences() {
         let replayer = Replayer::new(Endpoint { address: ([127, 0, 0, 1], 1).into(), tls: None }, Protocol::Http1);
         let want = Response { status: 200, headers: BTreeMap::new(), body: None, loose: false };
         let got = ResponseHead { version: "1.1", status: 200, fields: vec![("warning".into(), "299 - x".into())] };

@@ -189,20 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn one_symbol_is_one_value() {
+    fn a_symbol_has_one_value() {
         assert_eq!(refusal(&[("${uid:1}", "a")], "${uid:1}", "a", Place::Answer), None);
         assert!(refusal(&[("${uid:1}", "a")], "${uid:1}", "b", Place::Answer).unwrap().contains("was a, now b"));
     }
 
     #[test]
-    fn another_symbol_is_another_value() {
+    fn different_symbols_have_different_values() {
         for (one, other) in [("${uid:1}", "${uid:2}"), ("${continue:1}", "${continue:2}"), ("${name:1}", "${uid:1}")] {
             assert!(refusal(&[(one, "a")], other, "a", Place::Answer).unwrap().contains("repeats"), "{one} {other}");
         }
     }
 
     #[test]
-    fn versions_grow_with_their_symbols() {
+    fn versions_increase_with_their_symbol_numbers() {
         let known = [("${rv:2}", "200")];
         assert_eq!(refusal(&known, "${rv:3}", "201", Place::Answer), None);
         assert_eq!(refusal(&known, "${rv:1}", "199", Place::Answer), None);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_ages() {
+    fn times_and_ages_are_recognized() {
         assert!(is_time("2026-01-02T03:04:05Z"));
         for text in ["2026-01-02T03:04:05.1Z", "2026-01-02 03:04:05Z", "", "2026-01-02T03:04:05"] {
             assert!(!is_time(text), "{text}");

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_text_and_figures_are_short() {
+    fn labels_are_escaped_and_figures_are_short() {
         let bar = Bar { label: "a<b & \"c\"".to_owned(), value: 1.5, is_other: false };
         let svg = bars("title", "ms", &[bar]);
         assert!(svg.contains("a&lt;b &amp; &quot;c&quot;</text>") && svg.contains("1.50 ms"), "{svg}");

@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_results_and_those_of_a_quick_run_are_refused() {
+    fn empty_results_and_quick_runs_are_refused() {
         assert!(of(&[]).is_err());
         let quick = line("a", 0, "--quick --name x", "abc").replace(r#""quick":false"#, r#""quick":true"#);
         assert!(of(&[line("a", 0, "", "abc"), quick]).is_err());
     }
 
     #[test]
-    fn a_row_is_of_one_run_and_a_file_of_one_commit() {
+    fn results_of_several_commits_or_mixed_runs_are_refused() {
         for (lines, words) in [
             ([line("a", 0, "x", "abc"), line("b", 0, "y", "def")], "different commits"),
             ([line("a", 0, "x", "abc"), line("a", 1, "y", "abc")], "a of this is of more than one run"),

@@ -301,7 +301,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_length_of_a_lease_is_learned_from_those_in_json() {
+    fn the_lease_length_is_taken_from_json_results() {
         for (media_type, bytes, expected) in [
             ("application/json", 803, Some(803)),
             ("application/json", 0, None),

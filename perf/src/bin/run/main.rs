@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_two_that_can_be_used() {
+    fn two_distinct_usable_cores_are_required() {
         let first = Cores::first();
         assert_eq!(parse_cores(&format!("{},{}", first.server, first.load)), Ok(first));
         for text in ["", "0", "0,", "x,0", "0,0,0", "0,0", "0,4000000000"] {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_are_selected_by_name_group_or_beginning_and_floors_with_their_scenarios() {
+    fn scenarios_are_selected_by_name_group_or_prefix() {
         let all = scenario::all(false);
         let meant = |name: &str| -> Vec<&str> {
             all.iter()

@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_limit_is_the_one_that_the_load_reports() {
+    fn the_limit_is_taken_from_the_load_report() {
         let limit = |json: Value| {
             let told = Told { json, command: String::new() };
             of_bench("g", "s", OURS, "request", told).limit

@@ -151,7 +151,7 @@ mod tests {
     use rustix::process::{Pid, getpgid, test_kill_process};
 
     #[test]
-    fn a_process_has_its_own_group_and_ends_with_its_value() {
+    fn a_process_has_its_own_group_and_ends_when_dropped() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut process =
             Process::start_silent(Command::new("sleep").arg("600"), &folder.path().join("log")).expect("sleep");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_for_a_silent_server_ends_with_the_run() {
+    fn an_interrupted_run_stops_waiting_for_a_silent_server() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let start = |script: &str, is_over: bool| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_this_machine_are_not_shown() {
+    fn temporary_folder_paths_are_not_shown() {
         let file = std::env::temp_dir().join("x/ca.crt");
         assert_eq!(without_place(&file.to_string_lossy()), "TMP/x/ca.crt");
         assert_eq!(without_place("--name"), "--name");

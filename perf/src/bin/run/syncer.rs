@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_takes_some_time() {
+    fn a_sync_measurement_has_a_rate_and_latencies() {
         let folder = tempfile::tempdir().expect("a folder");
         let told = measure(folder.path(), Duration::from_millis(50), || false).expect("a measurement");
         assert!(told.json["requests_per_second"].as_f64().is_some_and(|number| number > 0.0), "{}", told.json);

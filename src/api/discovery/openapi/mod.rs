@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn kubectl_finds_that_fields_are_validated() {
+    fn the_patch_operation_lists_the_field_validation_parameter() {
         let document = v3(ApiVersion::V1);
         let path = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}";
         let patch = &document["paths"][path]["patch"];

@@ -45,7 +45,7 @@ impl Sample {
 }
 
 #[test]
-fn a_flipped_bit_is_seen_or_harmless() {
+fn a_flipped_bit_is_detected_or_harmless() {
     for (seed, is_clean) in [(1, true), (2, false)] {
         let sample = sample(seed, is_clean);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -63,7 +63,7 @@ fn a_flipped_bit_is_seen_or_harmless() {
 }
 
 #[test]
-fn a_lost_page_is_seen_or_harmless() {
+fn a_lost_page_is_detected_or_harmless() {
     for (seed, is_clean) in [(3, true), (4, false)] {
         let sample = sample(seed, is_clean);
         let mut refused = 0;
@@ -79,7 +79,7 @@ fn a_lost_page_is_seen_or_harmless() {
 }
 
 #[test]
-fn a_shorter_file_is_seen_or_harmless() {
+fn a_truncated_file_is_detected_or_harmless() {
     for (seed, is_clean) in [(5, true), (6, false)] {
         let sample = sample(seed, is_clean);
         let mut random = fastrand::Rng::with_seed(seed);

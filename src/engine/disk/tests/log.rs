@@ -39,7 +39,7 @@ fn the_database_takes_in_a_full_log() {
 }
 
 #[test]
-fn an_entry_that_never_has_room_in_the_log_goes_to_the_database() {
+fn an_entry_larger_than_the_log_goes_to_the_database() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append(&mut disk, &[b"small"]);
@@ -71,7 +71,7 @@ fn entries_of_the_log_and_of_the_database_come_in_order() {
 }
 
 #[test]
-fn an_entry_that_found_no_room_is_gone() {
+fn an_entry_without_room_is_not_stored() {
     for is_done in [false, true] {
         let fake = Fake::default();
         let mut disk = fake.open();
@@ -104,7 +104,7 @@ fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
 
 /// Damages each bit of each record after a crash, and some bits of the database's last commit.
 #[test]
-fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
+fn a_flipped_bit_before_the_last_log_record_is_detected() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append_each(&mut disk, 5, 20);
@@ -136,7 +136,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
 
 /// Goal: an open that fails changes only redb's header. The header then marks the file as open.
 #[test]
-fn a_store_that_is_refused_stays_as_it_is() {
+fn a_refused_store_changes_only_in_its_header() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append_each(&mut disk, 3000, 60);
@@ -154,7 +154,7 @@ fn a_store_that_is_refused_stays_as_it_is() {
 }
 
 #[test]
-fn a_database_of_another_time_is_refused() {
+fn a_database_older_than_the_log_is_refused() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append_each(&mut disk, 3000, 60);
@@ -168,7 +168,7 @@ fn a_database_of_another_time_is_refused() {
 }
 
 #[test]
-fn a_stop_on_a_full_disk_leaves_the_log_with_an_end() {
+fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append_each(&mut disk, 5, 20);
@@ -187,7 +187,7 @@ fn a_stop_on_a_full_disk_leaves_the_log_with_an_end() {
 /// After a crash, a page that only the database's last commit uses may be damaged. redb then returns to the previous
 /// commit.
 #[test]
-fn a_lost_commit_of_the_database_is_seen_by_the_log() {
+fn a_lost_commit_of_the_database_is_detected_by_the_log() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append(&mut disk, &[b"before"]);

@@ -174,7 +174,7 @@ fn chunks_are_kept_by_snapshot() {
 }
 
 #[test]
-fn the_store_stays_locked_when_somebody_deletes_the_lock_of_the_folder() {
+fn the_store_stays_locked_without_its_lock_file() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::open(folder.path()).unwrap();
     std::fs::remove_file(folder.path().join("lock")).unwrap();
@@ -185,7 +185,7 @@ fn the_store_stays_locked_when_somebody_deletes_the_lock_of_the_folder() {
 }
 
 #[test]
-fn one_process_has_the_folder() {
+fn the_folder_is_open_in_one_process_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::open(folder.path()).unwrap();
     let busy = Disk::open(folder.path()).unwrap_err();
@@ -248,7 +248,7 @@ fn a_file_that_is_no_store_is_damaged() {
 }
 
 #[test]
-fn the_rest_of_an_interrupted_creation_is_replaced() {
+fn a_file_of_an_interrupted_creation_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("journal.redb.new"), [1; 10_000]).unwrap();
     append(&mut Disk::open(folder.path()).unwrap(), &[b"a"]);
@@ -286,7 +286,7 @@ fn a_newer_format_of_redb_is_named() {
 }
 
 #[test]
-fn no_space_at_any_write_leaves_the_store_as_it_was() {
+fn a_commit_without_space_leaves_the_store_unchanged() {
     // A commit that grows the file, splits pages, and touches all tables.
     let writes = || {
         let appended = (0..50).map(|_| Write::Append(vec![3; 900]));
@@ -330,7 +330,7 @@ fn no_space_at_any_write_leaves_the_store_as_it_was() {
 }
 
 #[test]
-fn a_commit_that_is_there_in_spite_of_a_failure_is_delivered() {
+fn a_commit_stored_despite_a_write_error_is_delivered() {
     let mut found = 0;
     for allowed in 0..20 {
         for writes in [vec![Write::Append(vec![1; 10])], vec![Write::PutManifest(vec![2; 10])]] {
@@ -389,7 +389,7 @@ fn a_failed_write_is_fatal_unless_the_disk_is_full() {
 }
 
 #[test]
-fn a_commit_of_nothing_writes_nothing() {
+fn an_empty_commit_writes_nothing() {
     let fake = Fake::default();
     let mut disk = fake.open();
     let syncs = fake.syncs();

@@ -46,7 +46,7 @@ fn a_store_in_use_is_read_and_left_alone() {
 }
 
 #[test]
-fn a_walk_finds_all_of_a_store_that_is_whole() {
+fn a_walk_finds_everything_in_an_intact_store() {
     let fake = Fake::default();
     let mut disk = fake.open();
     let expected = fill(&mut disk, 2);
@@ -60,7 +60,7 @@ fn a_walk_finds_all_of_a_store_that_is_whole() {
 }
 
 #[test]
-fn one_damaged_page_costs_little() {
+fn one_damaged_page_loses_few_entries() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.redb");
     let mut disk = Disk::open(folder.path()).unwrap();
@@ -84,7 +84,7 @@ fn one_damaged_page_costs_little() {
 }
 
 #[test]
-fn a_walk_survives_any_bytes() {
+fn a_walk_of_random_bytes_does_not_panic() {
     let mut random = fastrand::Rng::with_seed(4);
     let fake = Fake::default();
     fill(&mut fake.open(), 4);
@@ -104,7 +104,7 @@ fn a_walk_survives_any_bytes() {
 }
 
 #[test]
-fn what_is_no_store_gives_complaints() {
+fn salvage_of_another_file_gives_complaints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, "text").unwrap();

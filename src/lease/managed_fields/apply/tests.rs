@@ -60,7 +60,7 @@ fn the_first_apply_owns_what_it_names() {
 }
 
 #[test]
-fn fields_given_up_go_unless_somebody_else_has_them() {
+fn abandoned_fields_go_unless_another_manager_owns_them() {
     let one = by("one", 1);
     let lease = applied(
         None,
@@ -122,7 +122,7 @@ fn conflicts_name_every_field_by_manager() {
 }
 
 #[test]
-fn an_object_without_managers_gets_one_for_what_was_there() {
+fn existing_fields_get_a_before_first_apply_manager() {
     let mut lease = updated(&Lease::default(), "m", |lease| lease.spec.holder_identity = Some("x".into()));
     lease.metadata.uid = "u".into();
     assert!(lease.metadata.managed_fields.is_absent());
@@ -137,7 +137,7 @@ fn an_object_without_managers_gets_one_for_what_was_there() {
 }
 
 #[test]
-fn owners_are_told_apart_by_uid_and_owned_whole() {
+fn owner_references_are_keyed_by_uid_and_owned_whole() {
     let owner = |uid: &str, name: &str| json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
     let lease = applied(None, json!({"ownerReferences": [owner("1", "a")]}), json!({}), &by("one", 1));
     let lease =
@@ -198,7 +198,7 @@ fn bad_configurations_are_refused_in_the_words_of_kube_apiserver() {
 }
 
 #[test]
-fn kubectl_takes_over_what_client_side_apply_set() {
+fn kubectl_takes_over_fields_of_client_side_apply() {
     let last = config(&json!({}), &json!({"holderIdentity": "x", "leaseTransitions": 1})).to_string();
     let mut lease = Lease::default();
     lease.metadata.name = "a".into();
@@ -219,7 +219,7 @@ fn kubectl_takes_over_what_client_side_apply_set() {
 }
 
 #[test]
-fn what_kubectl_applied_is_kept_with_annotations_that_are_strings() {
+fn the_last_applied_annotation_has_only_string_annotations() {
     let mut lease = Lease::default();
     lease.metadata.name = "a".into();
     lease.metadata.annotations.insert(LAST_APPLIED.into(), "{}".into());
@@ -237,7 +237,7 @@ fn what_kubectl_applied_is_kept_with_annotations_that_are_strings() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_converted() {
+fn an_apply_without_changes_does_not_convert_the_lease() {
     let mut lease = applied(None, json!({}), json!({"holderIdentity": "a"}), &by("one", 1));
     lease.spec.acquire_time = crate::timestamp::parse_micro_time("0001-01-01T00:00:00.000000Z").ok();
     assert!(lease.spec.acquire_time.is_some());
@@ -246,7 +246,7 @@ fn what_changes_nothing_is_not_converted() {
 }
 
 #[test]
-fn elements_of_both_keep_the_order_of_the_configuration() {
+fn merged_lists_keep_the_order_of_the_configuration() {
     let finalizers = |live: &[&str], over: &[&str]| {
         let lease = applied(None, json!({"finalizers": live}), json!({}), &by("one", 1));
         let lease = applied(Some(&lease), json!({"finalizers": over}), json!({}), &by("two", 2));
@@ -260,7 +260,7 @@ fn elements_of_both_keep_the_order_of_the_configuration() {
 
 /// Goal: an apply merges the sets of all managers' fields in one step. One step for each manager would take minutes.
 #[test]
-fn an_apply_over_many_managers_takes_their_fields_together() {
+fn an_apply_merges_the_fields_of_all_managers_at_once() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
         manager: manager.into(),
         operation: Operation::Apply,

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_ends_with_the_run() {
+    fn an_interrupted_run_ends_its_load() {
         let interrupted = Arc::new(AtomicBool::new(false));
         let lab = Lab::new(&Args::parse_from(["perf/run"]), Cores::first(), interrupted.clone()).expect("a lab");
         let command = |script: &str| {
