@@ -24,7 +24,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde_json::json;
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 /// Name of the policy of a switch and of its binding. The policy also refuses the creation of a ConfigMap of this name.
@@ -201,15 +201,34 @@ pub(super) async fn install(
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
     put(&cluster.objects(), switch_policy(permitted, &user, end, &installed.id, &kept)).await?;
     put(&cluster.objects(), binding(SWITCH)).await?;
+    let probe = async |apiserver: &Server| probe(apiserver, &installed.id).await;
+    let enforced = await_effect(clients, installed.begun, ENFORCED_MAX, probe).await;
+    enforced.map_err(|refused| failed("the admission policy has no effect", refused))?;
+    Ok(installed)
+}
+
+/// Repeats `probe` at each kube-apiserver until it succeeds, for `limit` from `begun` at most.
+///
+/// # Errors
+/// The last error of the probe of a kube-apiserver.
+pub(super) async fn await_effect(
+    clients: &Clients,
+    begun: Instant,
+    limit: Duration,
+    probe: impl AsyncFn(&Server) -> Result<(), SwitchError>,
+) -> Result<(), SwitchError> {
     for apiserver in clients.apiservers() {
-        while let Err(refused) = probe(apiserver, &installed.id).await {
-            if installed.begun.elapsed() > ENFORCED_MAX {
-                return Err(failed("the admission policy has no effect", refused));
+        loop {
+            let left = limit.saturating_sub(begun.elapsed());
+            let probed = timeout(left, probe(apiserver)).await.unwrap_or_else(|_| Err(apiserver.silent()));
+            let Err(why) = probed else { break };
+            if begun.elapsed() > limit {
+                return Err(why);
             }
             sleep(LOOK_EVERY).await;
         }
     }
-    Ok(installed)
+    Ok(())
 }
 
 /// Checks in dry runs that kube-apiserver accepts the policy of a switch and the shield.

@@ -14,8 +14,8 @@
 //! client gets 409, and the client reads the Lease again.
 
 use super::clients::{Clients, Server};
-use super::policy::{END, create_nothing, delete, is_renewal, now, put};
-use super::{CONFLICT, LOOK_EVERY, Report, SwitchError, failed};
+use super::policy::{END, await_effect, create_nothing, delete, is_renewal, now, put};
+use super::{CONFLICT, Report, SwitchError, failed};
 use crate::cluster::told;
 use crate::handover::NAMESPACE;
 use k8s_openapi::api::admissionregistration::v1::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
@@ -24,7 +24,6 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 /// Name of the policy and of its binding. In a dry run, the policy also adds data to a new ConfigMap of this name. So
@@ -95,17 +94,9 @@ impl Created {
     /// Waits until every kube-apiserver applies the policy, for [`APPLIED_MAX`] at most. Reports a kube-apiserver that
     /// does not.
     pub(super) async fn await_applied(&self, clients: &Clients, report: &mut Report<'_>) {
-        for apiserver in clients.apiservers() {
-            loop {
-                let left = APPLIED_MAX.saturating_sub(self.begun.elapsed());
-                let probed = timeout(left, self.probe(apiserver)).await.unwrap_or_else(|_| Err(apiserver.silent()));
-                let Err(error) = probed else { break };
-                if self.begun.elapsed() > APPLIED_MAX {
-                    report.line(format_args!("clients may get 409 for their first update: {error}"));
-                    return;
-                }
-                sleep(LOOK_EVERY).await;
-            }
+        let probe = async |apiserver: &Server| self.probe(apiserver).await;
+        if let Err(error) = await_effect(clients, self.begun, APPLIED_MAX, probe).await {
+            report.line(format_args!("clients may get 409 for their first update: {error}"));
         }
     }
 
