@@ -1,5 +1,8 @@
 //! The program from outside: messages about a wrong command line, start and stop.
 
+#[path = "support/ports.rs"]
+mod ports;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
@@ -200,7 +203,7 @@ mod running {
     }
 
     fn free_port() -> u16 {
-        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+        ports::free_port().port()
     }
 
     #[test]

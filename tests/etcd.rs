@@ -17,7 +17,8 @@ use support::client::{Client, request};
 use support::etcd::Etcd;
 use support::eventually;
 use support::lease::{collection, new, path, version};
-use support::process::{self, Process, free_port};
+use support::ports::free_port;
+use support::process::{self, Process};
 use support::watch::Watch;
 
 const FILES_MAX: u32 = 1024;

@@ -2,7 +2,8 @@
 
 use crate::support::client::{Client, request};
 use crate::support::eventually;
-use crate::support::process::{free_port, signal};
+use crate::support::ports::free_port;
+use crate::support::process::signal;
 use crate::support::stream::Endpoint;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -12,6 +12,7 @@ pub(crate) mod exposition;
 pub(crate) mod frames;
 pub(crate) mod http2;
 pub(crate) mod lease;
+pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod response;
 pub(crate) mod server;

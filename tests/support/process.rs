@@ -1,11 +1,12 @@
 //! The real program, as a process.
 
 use crate::support::client::{Client, request};
+use crate::support::ports::free_port;
 use crate::support::stream::Endpoint;
 use crate::support::{PATIENCE, eventually, shown};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -233,13 +234,4 @@ pub(crate) fn failure(args: &[&str]) -> String {
 pub(crate) fn signal(child: &Child, name: &str) {
     let done = Command::new("kill").args(["-s", name, &child.id().to_string()]).status();
     assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
-}
-
-/// Returns an address that was free a moment ago.
-///
-/// # Panics
-/// If no port is free.
-pub(crate) fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("the listener has an address")
 }

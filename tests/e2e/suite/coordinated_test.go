@@ -289,14 +289,22 @@ func olderVersion() (string, error) {
 	return fmt.Sprintf("%s.%d", version.Major, minor-1), err
 }
 
+// portsOffered counts the calls of freePort.
+var portsOffered atomic.Int32
+
+// freePort returns a port on 127.0.0.1 that nobody listens on.
+// The port is below Linux's range for outgoing connections, so that no connection takes it before a program listens.
 func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for {
+		port := 20000 + portsOffered.Add(1)
+		if port > 21000 {
+			return "", errors.New("no port from 20001 to 21000 is free")
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return strconv.Itoa(int(port)), listener.Close()
+		}
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, err
 }
 
 // holderOf returns the holder of a Lease, or nobody.
