@@ -11,6 +11,7 @@ use crate::codec::json::push_type_meta;
 use crate::codec::template::{Template, encode_into};
 use crate::codec::values::Values;
 use crate::go::json::ESCAPED_BYTES_MAX;
+use crate::lease::managed_fields::ManagedFieldsEntry;
 use crate::lease::{Lease, ObjectMeta};
 use crate::limits::LARGE_LEASE_BYTES_MIN;
 use crate::resource::{ApiVersion, ResourceVersion};
@@ -171,10 +172,11 @@ impl Object {
     /// meaning.
     #[inline]
     pub(super) fn touch(&self) -> usize {
-        let key = usize::from(*self.base.key.as_str().as_bytes().first().unwrap_or(&0));
-        let managed_fields = self.base.lease.metadata.managed_fields.entries().last();
-        let manager = managed_fields.map_or(0, |entry| entry.manager.len());
-        key + manager + self.base.template.get().map_or(0, Template::touch)
+        let Base { key, lease, template, .. } = &*self.base;
+        let key = usize::from(*key.as_str().as_bytes().first().unwrap_or(&0));
+        let renew_time = usize::from(lease.spec.renew_time.is_some());
+        let managed_fields = lease.metadata.managed_fields.entries().last().map_or(0, ManagedFieldsEntry::touch);
+        key + renew_time + managed_fields + template.get().map_or(0, Template::touch)
     }
 
     /// Returns the key of the Lease.

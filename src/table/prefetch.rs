@@ -32,17 +32,22 @@ impl Table {
         // All hashes are computed before the first look-up, since computing a hash takes long.
         let mut hashes = [const { None }; PREFETCH_MAX];
         hashes.iter_mut().zip(keys).for_each(|(hash, PrefetchKey(key))| *hash = Some(key));
-        let slots = hashes.map(|hash| self.by_key.find_by_hash(hash?));
-        let objects = || slots.iter().flatten().map(|slot: &Slot| self.object(*slot));
-        black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
-        black_box(objects().map(Object::touch).fold(0, usize::wrapping_add));
-        black_box(self.log.touch_oldest(hashes.iter().flatten().count()));
+        self.prefetch_slots(hashes.map(|hash| self.by_key.find_by_hash(hash?)));
     }
 
-    /// Brings the Leases of the targets into the processor's caches. More than [`PREFETCH_MAX`] targets at once are of
-    /// no use.
+    /// Brings the Leases of the first [`PREFETCH_MAX`] targets into the processor's caches, and the events as
+    /// [`Table::prefetch`] does.
     pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
-        let objects = targets.filter_map(|target| self.entries.get(target.slot.0 as usize));
-        black_box(objects.map(Object::touch).fold(0, usize::wrapping_add));
+        let mut slots = [None; PREFETCH_MAX];
+        slots.iter_mut().zip(targets).for_each(|(slot, target)| *slot = Some(target.slot));
+        self.prefetch_slots(slots);
+    }
+
+    fn prefetch_slots(&self, slots: [Option<Slot>; PREFETCH_MAX]) {
+        // A target's Lease may be gone.
+        let objects = || slots.iter().flatten().filter_map(|slot| self.entries.get(slot.0 as usize));
+        black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
+        black_box(objects().map(Object::touch).fold(0, usize::wrapping_add));
+        black_box(self.log.touch_oldest(slots.iter().flatten().count()));
     }
 }
