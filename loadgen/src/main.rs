@@ -1,13 +1,13 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server. It checks all
 //! responses and events against the guarantees of the API.
 //!
-//! The program has one thread and one mio poll, which the [`reactor`] owns. [`driver`] runs the event loop and the
-//! phases of a run. [`rota`] decides which node renews or reads its Lease next. [`fleet`] builds the requests of all
+//! The program has one thread and one mio poll, which the [`reactor`] owns. [`driver`] runs the event loop of either
+//! load. [`simulation`] is the load of simulated nodes. [`rota`] decides which node renews or reads its Lease next. [`fleet`] builds the requests of all
 //! nodes and interprets the responses. [`check`] checks the invariants of the API. A [`lane`] is a connection for the
 //! requests of several nodes, and a [`watch_lane`] is a connection for watches. Both use a [`link`], which opens the
 //! connection and opens it again after a failure. [`http`] implements the client's side of HTTP/1.1 and HTTP/2.
 //! [`node`], [`object`], [`schedule`], [`watcher`] and [`check`] use neither sockets nor the clock, so their tests run
-//! in memory. [`mod@bench`] is another kind of load: one kind of request, with fewer checks, on the same [`reactor`].
+//! in memory. [`mod@bench`] is the other load: one kind of request, with fewer checks.
 //!
 //! Both kinds of load record their latencies and errors in a [`recorder`]. A [`timeline`] divides the run into seconds,
 //! for the [`progress`] line and the time [`series`]. The HTML report ([`html`]) and the percentile distributions
@@ -43,6 +43,7 @@ mod ring;
 mod rota;
 mod schedule;
 mod series;
+mod simulation;
 mod span;
 mod stage;
 mod stats;
@@ -63,10 +64,11 @@ mod run_tests;
 use args::{Args, Command};
 use bench::Bench;
 use coordination_apiserver::cli::{USAGE, one_line, parse_for};
-use driver::Driver;
+use driver::{Driver, Workload};
 use flags::Output;
 use origin::MediaType;
 use outputs::Outputs;
+use simulation::Simulation;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,23 +113,34 @@ fn run(args: Args) -> Result<bool, Stop> {
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
     }
-    let Some(Command::Bench(bench)) = args.command else {
-        args.check().map_err(Stop::Usage)?;
-        let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
-        let (outputs, timeline) = Outputs::open(&args.told).map_err(Stop::Usage)?;
-        allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
-        let form = args.told.output;
-        let results = Driver::new(args, targets, interrupted, timeline).and_then(Driver::run).map_err(Stop::Failed)?;
-        return tell(&results, form, outputs);
-    };
-    bench.check().and_then(|()| bench.told.check()).map_err(Stop::Usage)?;
-    let target = Target::only_of_args(&bench.server, bench.media_type()).map_err(Stop::Usage)?;
-    let (outputs, timeline) = Outputs::open(&bench.told).map_err(Stop::Usage)?;
-    let [broad, narrow] = bench.watch_connections();
-    allow_descriptors(u64::from(bench.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(bench.idle));
-    let form = bench.told.output;
-    let report = Bench::new(*bench, target, interrupted, timeline).and_then(Bench::run).map_err(Stop::Failed)?;
-    tell(&report, form, outputs)
+    match args.command {
+        None => {
+            args.check().map_err(Stop::Usage)?;
+            let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
+            let form = args.told.output;
+            drive::<Simulation>(args, targets, interrupted, form)
+        }
+        Some(Command::Bench(args)) => {
+            args.check().and_then(|()| args.told.check()).map_err(Stop::Usage)?;
+            let target = Target::only_of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
+            let form = args.told.output;
+            drive::<Bench>(*args, vec![target], interrupted, form)
+        }
+    }
+}
+
+/// Runs a load with valid flags, and prints the results. Returns true if the run measured without errors and
+/// violations.
+fn drive<W: Workload>(
+    args: W::Args,
+    targets: Vec<Target>,
+    interrupted: Arc<AtomicBool>,
+    form: Output,
+) -> Result<bool, Stop> {
+    let (outputs, timeline) = Outputs::open(W::told(&args)).map_err(Stop::Usage)?;
+    allow_descriptors(W::spread(&args, targets.len()).len() as u64);
+    let results = Driver::<W>::new(args, targets, interrupted, timeline).and_then(Driver::run).map_err(Stop::Failed)?;
+    tell(&results, form, outputs)
 }
 
 /// Prints the results of the run and writes the files of results. Returns true if the run measured without errors

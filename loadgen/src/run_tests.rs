@@ -9,6 +9,7 @@ use crate::latencies::Latencies;
 use crate::operation::Operation;
 use crate::origin::MediaType;
 use crate::report::Results;
+use crate::simulation::Simulation;
 use crate::summary::Outcome;
 use crate::target::Target;
 use crate::timeline::Timeline;
@@ -30,7 +31,7 @@ const BOTH: [&str; 2] = ["--http2", "--http1"];
 fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
-    Driver::new(args, targets, Arc::new(AtomicBool::new(false)), Timeline::off()).expect("a driver").run()
+    Driver::<Simulation>::new(args, targets, Arc::new(AtomicBool::new(false)), Timeline::off()).expect("a driver").run()
 }
 
 /// Makes a short run against a fake server with this fault. `more` is more flags.
@@ -125,7 +126,7 @@ fn a_run_interrupted_before_measuring_is_not_successful() {
     let server = format!("http://{address}");
     let args = Args::try_parse_from(["loadgen", "--server", &server, "--nodes", "20"]).expect("valid flags");
     let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
-    let results = Driver::new(args, targets, Arc::new(AtomicBool::new(true)), Timeline::off())
+    let results = Driver::<Simulation>::new(args, targets, Arc::new(AtomicBool::new(true)), Timeline::off())
         .and_then(Driver::run)
         .expect("it can begin");
     assert!(!results.is_fine() && results.fleet.recorder.errors_count() == 0, "{}", results.table());

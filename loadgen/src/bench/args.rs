@@ -223,6 +223,11 @@ impl BenchArgs {
     pub(crate) fn watch_connections(&self) -> [u32; 2] {
         [self.watchers, self.name_watchers].map(|watchers| watchers.div_ceil(self.watch_streams()))
     }
+
+    /// Returns the number of connections for requests, watchers and idling.
+    pub(crate) fn all_connections(&self) -> u32 {
+        self.connections() + self.watch_connections().iter().sum::<u32>() + self.idle
+    }
 }
 
 #[cfg(test)]

@@ -39,11 +39,6 @@ impl Connections {
         }
     }
 
-    /// Returns the number of connections of all purposes.
-    pub(super) fn len(&self) -> usize {
-        self.lanes.len() + self.watch_lanes.len() + self.idle.len()
-    }
-
     /// Returns the connection with this number, together with its purpose.
     pub(super) fn role(&mut self, index: usize) -> Option<Role<'_>> {
         let (lanes_len, watch_len) = (self.lanes.len(), self.watch_lanes.len());

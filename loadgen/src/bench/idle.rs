@@ -20,11 +20,6 @@ impl Idle {
         Self { links, begun: 0, pending: Vec::new() }
     }
 
-    /// Returns the number of slots.
-    pub(super) fn len(&self) -> usize {
-        self.links.len()
-    }
-
     /// Returns the slot at this place in `links`.
     pub(super) fn link(&mut self, place: usize) -> Option<&mut Link<()>> {
         self.links.get_mut(place)

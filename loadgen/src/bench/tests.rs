@@ -3,6 +3,7 @@
 
 use super::{Bench, BenchArgs, Report};
 use crate::args::{Args, Command};
+use crate::driver::Driver;
 use crate::fake::{self, Fault};
 use crate::summary::Outcome;
 use crate::target::Target;
@@ -34,7 +35,7 @@ fn try_run_until(fault: Fault, flags: &str, interrupted: Arc<AtomicBool>) -> Res
     let args =
         args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
     let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
-    Bench::new(args, target, interrupted, Timeline::off()).and_then(Bench::run)
+    Driver::<Bench>::new(args, vec![target], interrupted, Timeline::off()).and_then(Driver::run)
 }
 
 fn json(report: &Report) -> Value {
