@@ -82,8 +82,8 @@ impl Gate {
         (number < self.operations_max).then_some(number)
     }
 
-    /// Returns the number of a Lease in the namespace [`Sweep`](crate::history::Space::Sweep) that no client has
-    /// created yet.
+    /// Returns the number for the name of a new Lease in the namespace [`Sweep`](crate::history::Space::Sweep). Each
+    /// call returns the next number.
     pub(crate) fn next_sweep_name(&self) -> u32 {
         u32::try_from(self.sweep_names.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX)
     }

@@ -90,7 +90,7 @@ impl Summary {
             line(
                 "leader killed",
                 format!(
-                    "next write of etcd max {etcd_max:.0} ms, of a replica {replicas_max:.0} ms, at most {later:.0} ms later"
+                    "next write: etcd max {etcd_max:.0} ms, replica max {replicas_max:.0} ms, replica at most {later:.0} ms after etcd"
                 ),
             );
         }

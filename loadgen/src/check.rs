@@ -344,7 +344,7 @@ impl fmt::Display for Violation {
                 name_of(*node)
             ),
             Self::EventCount { watcher, node, events, writes } => {
-                write!(f, "{}: watcher {watcher} got {events} events of {writes} writes", name_of(*node))
+                write!(f, "{}: watcher {watcher} got {events} events for {writes} writes", name_of(*node))
             }
             Self::WrongKind { watcher, node, version, kind } => {
                 let kind = format!("{kind:?}").to_uppercase();
@@ -441,7 +441,7 @@ mod tests {
         }
         assert_eq!(checker.count(), 0);
         checker.finish(&[ahead, Node::default()]);
-        assert_eq!(checker.first(), ["node-0: watcher 0 got 3 events of 4 writes"]);
+        assert_eq!(checker.first(), ["node-0: watcher 0 got 3 events for 4 writes"]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) trait Connect {
     /// Begins to connect.
     fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()>;
     /// Closes the connection. The pause before the next attempt grows with the number of connections closed since the
-    /// last response. The caller must first take the requests in flight.
+    /// last response. The caller must first remove the requests in flight.
     fn close(&mut self, registry: &Registry, now: u64);
     /// Records the readiness that the poll reported for the socket.
     fn handle_readiness(&mut self, event: &mio::event::Event);

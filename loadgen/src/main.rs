@@ -2,12 +2,12 @@
 //! responses and events against the guarantees of the API.
 //!
 //! The program has one thread and one mio poll, which the [`reactor`] owns. [`driver`] runs the event loop of either
-//! load. [`simulation`] is the load of simulated nodes. [`rota`] decides which node renews or reads its Lease next. [`fleet`] builds the requests of all
-//! nodes and interprets the responses. [`check`] checks the invariants of the API. A [`lane`] is a connection for the
-//! requests of several nodes, and a [`watch_lane`] is a connection for watches. Both use a [`link`], which opens the
-//! connection and opens it again after a failure. [`http`] implements the client's side of HTTP/1.1 and HTTP/2.
-//! [`node`], [`object`], [`schedule`], [`watcher`] and [`check`] use neither sockets nor the clock, so their tests run
-//! in memory. [`mod@bench`] is the other load: one kind of request, with fewer checks.
+//! load. [`simulation`] is the load of simulated nodes. [`rota`] decides which node renews or reads its Lease next.
+//! [`fleet`] builds the requests of all nodes and interprets the responses. [`check`] checks the invariants of the API.
+//! A [`lane`] is a connection for the requests of several nodes, and a [`watch_lane`] is a connection for watches. Both
+//! use a [`link`], which opens the connection and opens it again after a failure. [`http`] implements the client's side
+//! of HTTP/1.1 and HTTP/2. [`node`], [`object`], [`schedule`], [`watcher`] and [`check`] use neither sockets nor the
+//! clock, so their tests run in memory. [`mod@bench`] is the other load: one kind of request, with fewer checks.
 //!
 //! Both kinds of load record their latencies and errors in a [`recorder`]. A [`timeline`] divides the run into seconds,
 //! for the [`progress`] line and the time [`series`]. The HTML report ([`html`]) and the percentile distributions

@@ -391,7 +391,7 @@ impl World {
         // A running server continues if the device has no space. A server that starts may need space.
         let is_serving = self.nodes[node].is_serving();
         // A replica needs space in etcd when it creates the store.
-        let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
+        let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no space");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
         if !is_explained {

@@ -325,7 +325,7 @@ impl ApiError {
                 failure(403, "Forbidden", message, nothing())
             }
             Self::InsufficientStorage => {
-                let message = "the journal's store has no room for this write";
+                let message = "the journal's store has no space for this write";
                 failure(507, "InsufficientStorage", message.into(), retry_after(1))
             }
             Self::Invalid { subject, name, causes } => {

@@ -278,7 +278,7 @@ impl Conn {
     }
 
     /// Serves one waiting request whose processing takes long, if the output has room. The connection then continues
-    /// with its other work. Returns whether the output had room, and the connection stays open.
+    /// with its other work. Returns true if the output had room and the connection is still open.
     pub(crate) fn serve_long_request(
         &mut self,
         connection: Token,

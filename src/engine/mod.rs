@@ -168,7 +168,7 @@ pub enum EngineError {
         known: u32,
     },
     /// The disk is full, or a quota is exhausted.
-    #[error("{store} has no room: {cause}")]
+    #[error("{store} has no space: {cause}")]
     NoSpace {
         /// Name of the store.
         store: String,

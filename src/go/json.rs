@@ -40,7 +40,7 @@ pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
 
 /// Converts JSON bytes to text. All functions that append strings, times and numbers append valid UTF-8.
 pub(crate) fn into_text(json: Vec<u8>) -> String {
-    String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
+    String::from_utf8(json).expect("encoded JSON is valid UTF-8")
 }
 
 /// Appends `bytes` with escapes where necessary. Copies all bytes between two escapes together.

@@ -358,7 +358,7 @@ impl Journal {
                     });
                 }
                 if self.no_space_until_ms.take().is_some() {
-                    info!(store = self.config.store, "the store has room again");
+                    info!(store = self.config.store, "the store has space again");
                 }
                 upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
                 self.delivered.extend(entries);
@@ -411,8 +411,8 @@ impl Journal {
         self.store_size = Some(size);
         let (store, in_use_bytes, max) = (&self.config.store, size.in_use_bytes, self.store_bytes_max());
         match (was_growing, self.takes_creations()) {
-            (true, false) => warn!(store, in_use_bytes, max, "the store is over its budget: creations are refused"),
-            (false, true) => info!(store, in_use_bytes, max, "the store is within its budget again"),
+            (true, false) => warn!(store, in_use_bytes, max, "the store exceeds its size limit: creations are refused"),
+            (false, true) => info!(store, in_use_bytes, max, "the store is within its size limit again"),
             (true, true) | (false, false) => {}
         }
     }

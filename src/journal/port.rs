@@ -194,7 +194,7 @@ impl ThreadPort {
 impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
-        assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "more commands than may be under way");
+        assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "too many commands in flight");
         // Only a panic ends the thread early. The panic also ends the process.
     }
 

@@ -47,7 +47,7 @@ impl JournalCounts {
         self.batches.encode_counts(out, CHANGES, &[]);
         out.single_gauge(
             "coordination_journal_writable",
-            "1 if the journal takes changes, 0 while it is loading or has no room.",
+            "1 if the journal takes changes, 0 while it is loading or has no space.",
             u8::from(stats.is_writable),
         );
         out.single_gauge(
@@ -106,7 +106,7 @@ impl JournalCounts {
             ("coordination_journal_snapshots_total", "Completed snapshots.", stats.snapshots),
             (
                 "coordination_journal_storage_errors_total",
-                "Commits that failed because the store had no room.",
+                "Commits that failed because the store had no space.",
                 stats.storage_errors,
             ),
             (

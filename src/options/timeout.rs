@@ -1,6 +1,6 @@
 //! The parameter `timeout` of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). This
-//! server never ends a request because of this parameter, since no request takes so long. But before any other check,
-//! the server refuses a request whose `timeout` is not a valid duration.
+//! server checks the parameter, but does not enforce it. Its own limits apply instead: a write waits for the journal
+//! for at most 60 s. Before any other check, the server refuses a request whose `timeout` is not a valid duration.
 
 use super::Query;
 use crate::api_error::ApiError;

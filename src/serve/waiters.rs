@@ -115,8 +115,8 @@ impl Waiters {
         self.due_ms_min.filter(|_| !self.is_empty()).map(|due_ms| due_ms.max(self.look_ms))
     }
 
-    /// Returns the number of requests that wait for their own change, plus the number of connections that wait for a
-    /// different event.
+    /// Returns the number of waiters. Each request that waits for its own change counts once. For each other event,
+    /// each connection that waits for it counts once.
     #[must_use]
     pub fn len(&self) -> usize {
         self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.barriers.len() + self.any.len()

@@ -56,13 +56,13 @@ pub(super) async fn check(cluster: &Server, report: &mut Report<'_>) {
         Err(error) => Some(told(&error)),
     };
     match refusal {
-        None => report.line("kube-apiserver takes the admission policy for renewals in a dry run"),
+        None => report.line("kube-apiserver accepts the admission policy for renewals in a dry run"),
         Some(why) => report.line(format_args!("{WITHOUT_POLICY}: {NAME}: {why}")),
     }
 }
 
 /// Begins the line about a switch without the policy.
-const WITHOUT_POLICY: &str = "the first update of each client will get 409, since kube-apiserver has not taken the admission policy for renewals";
+const WITHOUT_POLICY: &str = "the first update of each client will get 409, since kube-apiserver has not accepted the admission policy for renewals";
 
 /// Creates the policy, or replaces it, and reports its end. Returns `None` if kube-apiserver refuses the policy.
 pub(super) async fn create(cluster: &Server, report: &mut Report<'_>) -> Option<Created> {

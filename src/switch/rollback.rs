@@ -42,7 +42,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     check_apiservers(&clients, &seen, report).await?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
-    report.line("kube-apiserver takes its own APIService in a dry run");
+    report.line("kube-apiserver accepts its own APIService in a dry run");
     if args.cluster.dry_run {
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");

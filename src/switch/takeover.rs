@@ -31,7 +31,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     let is_registered = check(&clients, &wanted, &before, report).await?;
     if args.cluster.without_etcd {
         policy::check(clients.cluster(), Permitted::Renewals).await?;
-        report.line("kube-apiserver takes the admission policy in a dry run");
+        report.line("kube-apiserver accepts the admission policy in a dry run");
     }
     check_no_rollback(&clients, &before).await?;
     if args.cluster.dry_run {
@@ -140,10 +140,10 @@ async fn check(
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
-    report.line("kube-apiserver takes the APIService in a dry run");
+    report.line("kube-apiserver accepts the APIService in a dry run");
     if !is_registered {
         check_rights(clients).await?;
-        report.line("each replica takes the Lease of the hand-over in a dry run");
+        report.line("each replica accepts the Lease of the hand-over in a dry run");
         check_clocks(clients, report).await?;
         report_shortest_lock(clients.cluster(), report).await?;
         canary::check(clients, wanted, report).await?;

@@ -253,7 +253,7 @@ pub(super) async fn roll_back(
     let clients = Clients::new(cluster, &args.cluster, Some(&service)).await?;
     _ = report_replicas(&clients, report).await;
     policy::check(clients.cluster(), Permitted::ThisCommand).await?;
-    report.line("kube-apiserver takes the admission policy in a dry run");
+    report.line("kube-apiserver accepts the admission policy in a dry run");
     if args.cluster.dry_run {
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");

@@ -26,8 +26,8 @@ impl Table {
         PrefetchKey(self.by_key.hash(namespace, name))
     }
 
-    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. Also brings in as many events of
-    /// the event log as the log would drop if all of these Leases were renewed.
+    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. If the event log is
+    /// full, also prefetches its oldest events, one for each of these Leases. A renewal drops one such event.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
         // All hashes are computed before the first look-up, since computing a hash takes long.
         let mut hashes = [const { None }; PREFETCH_MAX];

@@ -46,8 +46,8 @@ pub(super) enum Ask {
 pub(super) struct Notes {
     /// Requests that must be sent before all others: index of the Lease, and kind of request.
     pub(super) follow: Vec<(u32, Ask)>,
-    /// Whether the last Lease that this lane prepared did not exist. Then the next Lease is created without a GET
-    /// before.
+    /// Whether the server lacked the last Lease that this lane prepared. If so, the lane creates the next Lease
+    /// without a GET first.
     pub(super) is_fresh: bool,
     /// The end of the last piece of a list. With it, an object is counted whose start continues in the next piece. A
     /// connection has one list in flight at most.

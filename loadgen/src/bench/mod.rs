@@ -4,10 +4,10 @@
 //! The generator has one thread, like the server under load, so it does as little as possible for each request. It
 //! sends nearly the same bytes repeatedly. For a response it checks the status, the bytes before the version, that the
 //! version has grown, and the `renewTime`. For the watchers it checks that no event is missing. [`workload`] connects
-//! the other modules, [`phase`] names the phases, and [`transitions`] decides when each phase ends. [`feed`] chooses the next
-//! request and the [`lane`] that sends it. [`requests`] encodes the request, and [`answers`] interprets the response.
-//! [`lease`] stores the Leases, in JSON or [`protobuf`]. [`watch`] implements the watchers, [`tally`] counts, and
-//! [`report`] formats the results.
+//! the other modules, [`phase`] names the phases, and [`transitions`] decides when each phase ends. [`feed`] chooses
+//! the next request and the [`lane`] that sends it. [`requests`] encodes the request, and [`answers`] interprets the
+//! response. [`lease`] stores the Leases, in JSON or [`protobuf`]. [`watch`] implements the watchers, [`tally`] counts,
+//! and [`report`] formats the results.
 
 mod accounts;
 mod answers;

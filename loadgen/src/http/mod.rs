@@ -198,7 +198,7 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Cancels the requests in flight for whose tags `is_over` is true, and returns these tags. Returns `None` in
+    /// Cancels the requests in flight whose tags satisfy `is_over`, and returns these tags. Returns `None` in
     /// HTTP/1.1, where a request can be cancelled only by closing the connection.
     pub(crate) fn cancel(&mut self, is_over: impl Fn(T) -> bool, out: &mut Vec<u8>) -> Option<Vec<T>> {
         match self {

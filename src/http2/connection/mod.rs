@@ -43,7 +43,7 @@ use std::collections::VecDeque;
 ///    not read cannot make `out` grow.
 /// 5. After an error, or once [`is_finished`](Self::is_finished), write `out` a last time and close.
 ///
-/// `out` always receives whole frames. `now_ms` is the time of any clock in milliseconds that does not go back.
+/// `out` always receives whole frames. `now_ms` is the time of a monotonic clock, in milliseconds.
 ///
 /// # Time limits
 /// The caller enforces time limits, with [`reset`](Self::reset) and [`abort`](Self::abort), on:
@@ -415,8 +415,8 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // With many streams the check runs only sometimes, because otherwise tests would take minutes. Requests
-            // are served sixteen at a time, so the interval is a prime number.
+            // Above 100 streams, the check runs only at multiples of 61 streams. Otherwise tests would take minutes.
+            // Requests are served sixteen at a time, and a prime number of streams occurs nevertheless.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }
@@ -427,7 +427,7 @@ impl Connection {
             };
             assert!(self.streams.len() <= usize::try_from(streams_max).unwrap_or(usize::MAX));
             for (key, stream) in self.streams.iter() {
-                assert!(!self.is_idle(key.id()), "a stream in the store was opened");
+                assert!(!self.is_idle(key.id()), "the store contains no idle stream");
                 assert!(stream.state != StreamState::HalfClosedLocal || stream.head_sent, "no end before the head");
                 assert!(stream.state != StreamState::HalfClosedLocal || !stream.wants_write, "nothing after the end");
             }

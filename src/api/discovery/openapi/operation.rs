@@ -58,56 +58,68 @@ const fn path(name: &'static str, description: &'static str) -> Parameter {
 
 const NAME: Parameter = path("name", "Name of the Lease.");
 const NAMESPACE: Parameter = path("namespace", "Namespace of the Lease.");
-const PRETTY: Parameter = query("pretty", "string", "true asks for indented JSON.");
+const PRETTY: Parameter = query("pretty", "string", "Whether the response is indented JSON.");
 
-const ALLOW_WATCH_BOOKMARKS: Parameter =
-    query("allowWatchBookmarks", "boolean", "Of a watch: whether BOOKMARK events may tell how far it has come.");
-const CONTINUE: Parameter =
-    query("continue", "string", "Token of the page before; the other parameters must be those of that page.");
-const DRY_RUN: Parameter = query("dryRun", "string", "All does everything but the change itself.");
+const ALLOW_WATCH_BOOKMARKS: Parameter = query(
+    "allowWatchBookmarks",
+    "boolean",
+    "Whether a watch may contain BOOKMARK events, which report its current version.",
+);
+const CONTINUE: Parameter = query(
+    "continue",
+    "string",
+    "Token from the previous page. The other parameters must be the same as for that page.",
+);
+const DRY_RUN: Parameter = query("dryRun", "string", "With All, the server checks the request but changes nothing.");
 const FIELD_MANAGER: Parameter =
-    query("fieldManager", "string", "Who makes the change, in the words of managedFields. At most 128 characters.");
+    query("fieldManager", "string", "Name of the manager for managedFields. At most 128 characters.");
 const FIELD_SELECTOR: Parameter =
-    query("fieldSelector", "string", "Only objects with these fields: metadata.name, metadata.namespace.");
+    query("fieldSelector", "string", "Selects objects by metadata.name and metadata.namespace.");
 const FIELD_VALIDATION: Parameter = query(
     "fieldValidation",
     "string",
-    "What becomes of fields that are unknown or stand twice. Ignore drops them, Warn drops them and says so, Strict refuses the request.",
+    "Handling of unknown and duplicate fields. Ignore drops them, Warn drops them with a warning, Strict refuses the request.",
 );
-const FORCE: Parameter =
-    query("force", "boolean", "Of an apply patch: takes fields over that other managers have applied.");
+const FORCE: Parameter = query("force", "boolean", "Whether an apply patch takes over fields that other managers own.");
 const GRACE_PERIOD_SECONDS: Parameter =
-    query("gracePeriodSeconds", "integer", "Seconds given to the object to end in good order. Leases go at once.");
+    query("gracePeriodSeconds", "integer", "Time for a graceful termination, in seconds. Leases are deleted at once.");
 const IGNORE_READ_ERROR: Parameter = query(
     "ignoreStoreReadErrorWithClusterBreakingPotential",
     "boolean",
-    "Deletes even what the store cannot read. Of no effect here.",
+    "Deletes an object even if it cannot be read from the store. This server only validates the option.",
 );
-const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Only objects with these labels.");
-const LIMIT: Parameter = query("limit", "integer", "Most items of a page; 0 is no limit.");
-const ORPHAN_DEPENDENTS: Parameter =
-    query("orphanDependents", "boolean", "Older form of propagationPolicy: true is Orphan, false is Background.");
+const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Selects objects by their labels.");
+const LIMIT: Parameter = query("limit", "integer", "Maximum number of items on a page; 0 means no limit.");
+const ORPHAN_DEPENDENTS: Parameter = query(
+    "orphanDependents",
+    "boolean",
+    "Deprecated form of propagationPolicy: true means Orphan, false means Background.",
+);
 const PROPAGATION_POLICY: Parameter = query(
     "propagationPolicy",
     "string",
-    "What becomes of the objects that this one owns: Orphan, Background or Foreground.",
+    "Deletion of the objects that this object owns: Orphan, Background or Foreground.",
 );
 const RESOURCE_VERSION: Parameter =
-    query("resourceVersion", "string", "Version that is asked for; what it means, resourceVersionMatch says.");
-const RESOURCE_VERSION_MATCH: Parameter =
-    query("resourceVersionMatch", "string", "Exact asks for that very version, NotOlderThan for it or a newer one.");
+    query("resourceVersion", "string", "Requested version, which resourceVersionMatch interprets.");
+const RESOURCE_VERSION_MATCH: Parameter = query(
+    "resourceVersionMatch",
+    "string",
+    "Exact requests that version, NotOlderThan requests that version or a newer one.",
+);
 const SEND_INITIAL_EVENTS: Parameter = query(
     "sendInitialEvents",
     "boolean",
-    "Of a watch: whether it begins with all that is there, as ADDED events and a bookmark after them.",
+    "Whether a watch starts with all existing objects: ADDED events, and then a bookmark.",
 );
 const SHARD_SELECTOR: Parameter = query(
     "shardSelector",
     "string",
-    "Only objects whose UIDs or namespaces have hashes in these ranges. Alpha; needs the gate ShardedListAndWatch.",
+    "Selects objects by hash ranges of their UIDs or namespaces. Alpha, requires the feature gate ShardedListAndWatch.",
 );
-const TIMEOUT_SECONDS: Parameter = query("timeoutSeconds", "integer", "Seconds after which a watch or list ends.");
-const WATCH: Parameter = query("watch", "boolean", "Asks for changes as they come in place of a list.");
+const TIMEOUT_SECONDS: Parameter =
+    query("timeoutSeconds", "integer", "Maximum duration of a list or watch, in seconds.");
+const WATCH: Parameter = query("watch", "boolean", "Whether the request is a watch instead of a list.");
 
 const LIST_PARAMETERS: &[Parameter] = &[
     ALLOW_WATCH_BOOKMARKS,
@@ -189,7 +201,7 @@ const PATHS: &[Path] = &[
             method: "get",
             action: None,
             id: "getCoordination{V}APIResources",
-            description: "Names the resources of this version.",
+            description: "Lists the resources of this API version.",
             parameters: &[],
             body: Body::None,
             success: &[200],
@@ -242,7 +254,7 @@ const PATHS: &[Path] = &[
                 method: "delete",
                 action: Some("deletecollection"),
                 id: "deleteCoordination{V}CollectionNamespacedLease",
-                description: "Deletes the Leases of one namespace, or those of them that are selected.",
+                description: "Deletes all or the selected Leases of one namespace.",
                 parameters: &[
                     CONTINUE,
                     DRY_RUN,
@@ -274,7 +286,7 @@ const PATHS: &[Path] = &[
                 method: "get",
                 action: Some("get"),
                 id: "readCoordination{V}NamespacedLease",
-                description: "Gives a Lease.",
+                description: "Reads a Lease.",
                 parameters: &[],
                 body: Body::None,
                 success: &[200],
@@ -285,7 +297,7 @@ const PATHS: &[Path] = &[
                 method: "put",
                 action: Some("put"),
                 id: "replaceCoordination{V}NamespacedLease",
-                description: "Puts a Lease in the place of the stored one, or creates it.",
+                description: "Replaces a Lease, or creates it.",
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 body: Body::Required("coordination.Lease"),
                 success: &[200, 201],
@@ -307,7 +319,7 @@ const PATHS: &[Path] = &[
                 method: "patch",
                 action: Some("patch"),
                 id: "patchCoordination{V}NamespacedLease",
-                description: "Changes parts of a Lease.",
+                description: "Patches a Lease.",
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
                 body: Body::Patch,
                 success: &[200, 201],
