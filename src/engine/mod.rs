@@ -133,6 +133,12 @@ pub enum EngineError {
         /// Description of the damage.
         what: String,
     },
+    /// The store was deleted while this process used it. A new store of this process could repeat resourceVersions.
+    #[error("{store} was deleted while this server used it; a restart creates a new store")]
+    Deleted {
+        /// Name of the store.
+        store: String,
+    },
     /// The operating system refused an operation.
     #[error("{what}: {cause}")]
     Io {

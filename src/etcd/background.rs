@@ -39,6 +39,8 @@ impl Background {
         let runtime = runtime()?;
         let run = move || {
             LocalSet::new().block_on(&runtime, future::select(pin!(work()), closed));
+            // A look-up of a name may take half a minute. The thread must end without it.
+            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;

@@ -220,6 +220,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
 async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
+    let delivered = state.delivered.get();
     for attempt in 0.. {
         match state.client.txn(&request, attempt).await {
             Ok(answer) => {
@@ -227,6 +228,12 @@ async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
                 let mut found = answer.responses.into_iter().map(first_key);
                 let (head, manifest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
                 let position = Position(head.mod_revision.cast_unsigned());
+                // A linearizable read shows every entry that was delivered before the read.
+                if position < delivered {
+                    let (old, new) = (delivered.0, position.0);
+                    let why = format!("the last entry went back from revision {old} to {new}: etcd was restored");
+                    return state.fail(Failure::Lost(why));
+                }
                 state.end(Wait::Look);
                 state.say(Event::End(End { position, entries: head.version.cast_unsigned() }));
                 let manifest = manifest.mod_revision.cast_unsigned();

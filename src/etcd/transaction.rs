@@ -102,6 +102,10 @@ impl Transaction {
             dropped: Vec::new(),
         };
         transaction.require(known, keys);
+        // A restored etcd may have an older manifest, which needs what these writes delete.
+        if let Some(before) = known.manifest_revision.checked_sub(1).filter(|_| !writes.is_empty()) {
+            transaction.compare(keys.manifest(), GREATER, before);
+        }
         if let Some(payload) = append {
             let (writer, sequence) = entry_name(&payload)?;
             transaction.append(keys.entry(writer, sequence), payload, keys);
@@ -369,6 +373,9 @@ mod tests {
             (keys.chunk(SnapshotId(2), 7), GREATER, at(29)),
         ];
         assert_eq!(compared(manifest(), &entries), of_manifest);
+        let deletion = Commit { writes: vec![Write::Truncate(Position(39))], ..Commit::default() };
+        let of_deletion = [(keys.entry(1, 5), EQUAL, at(40)), (keys.manifest(), GREATER, at(19))];
+        assert_eq!(compared(deletion, &entries), of_deletion);
         entries.forget(&[(1, 5)]);
         assert_eq!(compared(Commit::default(), &entries), truncated);
     }

@@ -10,6 +10,8 @@ pub struct Config {
     pub store: String,
     /// Whether other processes write to the store too.
     pub is_shared: bool,
+    /// Whether a missing store is an error, because this process has loaded the store before.
+    pub must_exist: bool,
     /// Wall-clock time when `now_ms` is 0, in microseconds. In a new store, it is also the first version of the table.
     pub wall_us: u64,
     /// Limits of the sizes and times of the journal.
@@ -72,7 +74,7 @@ impl Config {
     /// Creates the configuration of a store with one writer.
     #[must_use]
     pub fn new(store: &str, wall_us: u64) -> Self {
-        Self { store: store.to_owned(), is_shared: false, wall_us, limits: Limits::default() }
+        Self { store: store.to_owned(), is_shared: false, must_exist: false, wall_us, limits: Limits::default() }
     }
 
     pub(super) fn first_version(&self) -> ResourceVersion {

@@ -174,6 +174,9 @@ impl Loading {
                 if has_entries || !snapshots.is_empty() {
                     return Err(damaged(&config.store, "manifest", "it is not there, but entries or snapshots are"));
                 }
+                if config.must_exist {
+                    return Err(EngineError::Deleted { store: config.store.clone() });
+                }
                 let manifest = Manifest::new(config.first_version());
                 let put = StoredManifest { bytes: manifest.encode(config.limits.format), revision: 0 };
                 port.send(Command::Commit(Commit { manifest: Some(Box::new(put)), ..Commit::default() }));

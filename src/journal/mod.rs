@@ -371,6 +371,9 @@ impl Journal {
             Event::Failed(error) => Err(error),
             Event::Overtaken => {
                 self.under_way = None;
+                // Without a pause, this writer would try again at once until the other manifest is delivered.
+                let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
+                self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
                 upkeep.on_overtaken(&self.config, now_ms);
                 Ok(())
             }
@@ -435,7 +438,7 @@ impl Journal {
     fn on_refused(&mut self, error: &EngineError, now_ms: u64) {
         let Phase::Ready(upkeep) = &mut self.phase else { return };
         let UnderWay { changes, bytes, batch_again } = self.under_way.take().unwrap_or_default();
-        self.counts.storage_errors += 1;
+        self.counts.storage_errors += u64::from(matches!(error, EngineError::NoSpace { .. }));
         let was_upkeep = upkeep.on_refused(&self.config, now_ms);
         if let Some(payload) = batch_again {
             self.send_commit(

@@ -165,7 +165,7 @@ impl Server {
         };
         let table = table_limits.table(version);
         api.storage = storage::check(&config.storage)
-            .and_then(|()| storage::open(&config.storage, config.journal_format, &waker, 0))
+            .and_then(|()| storage::open(&config.storage, config.journal_format, &waker, 0, false))
             .map_err(|cause| ServerError { what: "cannot open the store".into(), cause: cause.into() })?;
         if let Some(etcd) = config.cluster_etcd {
             let port = BuiltInPort::start(etcd, Arc::clone(&waker))

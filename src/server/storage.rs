@@ -42,7 +42,7 @@ pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
 }
 
 /// Opens the storage of `config`. The journal writes in format version `format`, and wakes the event loop with `waker`.
-/// `now_ms` is the event loop's time.
+/// `now_ms` is the event loop's time. With `must_exist`, loading fails if there is no store.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -51,6 +51,7 @@ pub(super) fn open(
     format: u8,
     waker: &Arc<Waker>,
     now_ms: u64,
+    must_exist: bool,
 ) -> Result<Storage, EngineError> {
     let begin_us = wall_micros().saturating_sub(now_ms.saturating_mul(1000));
     let waker = Arc::clone(waker);
@@ -75,6 +76,7 @@ pub(super) fn open(
             (Box::new(EtcdPort::start(etcd.clone(), waker)?), config)
         }
     };
+    config.must_exist = must_exist;
     config.limits.format = format;
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
@@ -105,7 +107,8 @@ impl Server {
         }
         // The old journal is dropped first, which cancels the pending work of its thread.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
-        self.service.api.storage = open(&self.storage, self.journal_format, &self.shutdown.waker, self.clock.now().ms)?;
+        let (waker, now) = (&self.shutdown.waker, self.clock.now());
+        self.service.api.storage = open(&self.storage, self.journal_format, waker, now.ms, true)?;
         Ok(())
     }
 }

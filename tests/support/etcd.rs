@@ -80,6 +80,17 @@ impl Etcd {
         revision.parse().expect("a number")
     }
 
+    /// Deletes all keys that begin with `prefix`, which ends with a slash.
+    ///
+    /// # Panics
+    /// If etcd does not answer.
+    pub(crate) fn delete_all(&self, prefix: &str) {
+        let end = format!("{}0", prefix.strip_suffix('/').expect("a slash at the end"));
+        let (key, end) = (BASE64_STANDARD.encode(prefix), BASE64_STANDARD.encode(end));
+        let answer = self.call("kv/deleterange", &format!(r#"{{"key":"{key}","range_end":"{end}"}}"#));
+        assert!(answer.as_ref().is_some_and(|answer| answer.contains("deleted")), "{answer:?}");
+    }
+
     /// Kills etcd with SIGKILL, and starts it again on its data after `pause`.
     ///
     /// # Panics
