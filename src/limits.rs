@@ -160,13 +160,12 @@ pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
-/// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events. The last filling may exceed the budget.
-/// Watchers that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.
+/// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events and watchers. The last filling may exceed
+/// the budget. Watchers that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.
 pub const FAN_OUT_US_PER_TURN: u64 = 500;
 
-/// Number of log events and Leases examined for watchers between two reads of the clock. Examining this number takes
-/// one or two tenths of a millisecond. Most turns examine fewer events and Leases, and never read the clock for this
-/// purpose.
+/// Number of watchers, and of log events and Leases examined for them, between two reads of the clock. Examining this
+/// number takes one or two tenths of a millisecond. Most turns examine fewer, and never read the clock for this purpose.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
 /// Time budget in a turn for freeing old states of Leases, in µs. These are states that ended lists and watches held.

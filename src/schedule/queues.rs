@@ -206,13 +206,14 @@ impl Queues {
     /// Removes the connection whose long request is served in this turn, if there is one. `state_of` returns the state
     /// of a connection. `has_answers` is whether the turn has served other requests: their responses would wait for the
     /// long request. So then no long request is served, unless one is due. One is due after [`LONG_TURNS_WAITED_MAX`]
-    /// such turns, divided by the number of waiting connections.
+    /// turns that passed over a connection, divided by the number of waiting connections.
     pub(crate) fn pop_long(
         &mut self,
         has_answers: bool,
         mut state_of: impl FnMut(Token) -> LongState,
     ) -> Option<Token> {
         let is_due = self.long_turns_waited * self.long.len() >= LONG_TURNS_WAITED_MAX;
+        let mut has_passed_over = false;
         for _ in 0..self.long.len().min(LONG_EXAMINED_MAX) {
             let token = self.long.pop_front()?;
             let is_next = match state_of(token) {
@@ -222,9 +223,10 @@ impl Queues {
                 LongState::AfterOthers => is_due,
             };
             if is_next {
-                self.long_turns_waited = 0;
+                self.long_turns_waited = if has_passed_over { self.long_turns_waited + 1 } else { 0 };
                 return Some(token);
             }
+            has_passed_over = true;
             self.long.push_back(token);
         }
         self.long_turns_waited += 1;
@@ -322,10 +324,23 @@ mod tests {
         // A full connection can serve no other request before.
         queues.long.push_back(Token(3));
         assert_eq!(queues.pop_long(true, |token| state_of(token.0)), Some(Token(3)));
-        for _ in 0..LONG_TURNS_WAITED_MAX {
+        // The two turns above have passed over the first connection.
+        for _ in 2..LONG_TURNS_WAITED_MAX {
             assert_eq!(queues.pop_long(false, |token| state_of(token.0)), None);
         }
         assert_eq!(queues.pop_long(false, |token| state_of(token.0)), Some(Token(1)));
+    }
+
+    #[test]
+    fn a_full_connection_does_not_starve_the_long_requests_of_others() {
+        let state_of = |token| if token == Token(1) { LongState::Ready } else { LongState::Full };
+        let mut queues = Queues { long: [1, 2].map(Token).into(), ..Queues::default() };
+        let turns = (1..100).find(|_| {
+            let next = queues.pop_long(true, state_of).expect("a full connection is always next");
+            queues.long.push_back(next);
+            next == Token(1)
+        });
+        assert_eq!(turns, Some(LONG_TURNS_WAITED_MAX / 2 + 1));
     }
 
     #[test]

@@ -14,12 +14,15 @@ impl Server {
         let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
         let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+        // A watcher without an open flow-control window examines nothing, but takes time too.
+        let mut taken = 0;
         let mut end = None;
         let mut again = Vec::new();
         while self.service.watchers.bytes() < bytes_max
             && self.service.watchers.looks() < looks_max
             && let Some((key, owner)) = self.service.watchers.pop_dirty()
         {
+            taken += 1;
             let Some(entry) = self.conns.get_mut(owner.connection) else {
                 self.service.watchers.remove(key);
                 continue;
@@ -38,8 +41,9 @@ impl Server {
                 }
             }
             self.queues.enqueue_flush(&mut entry.place);
-            if self.service.watchers.looks() >= clock_due {
-                clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+            let looks = self.service.watchers.looks() + taken;
+            if looks >= clock_due {
+                clock_due = looks + FAN_OUT_LOOKS_PER_CLOCK;
                 let moment = Instant::now();
                 if moment >= *end.get_or_insert(moment + Duration::from_micros(FAN_OUT_US_PER_TURN)) {
                     break;

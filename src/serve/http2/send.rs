@@ -246,17 +246,29 @@ impl Http2 {
 
     /// Runs a step of the runnable job that has waited longest.
     pub(super) fn step_first_job(&mut self, cx: &mut Context<'_>) {
-        let Some(key) = self.jobs.pop_front() else { return };
+        // A job whose stream was reset takes no time, so the next job gets the step.
+        while let Some(key) = self.jobs.pop_front() {
+            if self.step_job_of(key, cx) {
+                break;
+            }
+        }
+    }
+
+    /// Runs a step of the job on a stream. Returns false if the stream has no job any more.
+    fn step_job_of(&mut self, key: StreamKey, cx: &mut Context<'_>) -> bool {
         if let Some((job, head_only)) = self.take_begun(key) {
             // The stream may be closed by now; then no client reads the response.
             let _ = self.start_job(key, job, head_only, cx);
-            return;
+            return true;
         }
-        let Some(Work::Sending { source: Source::Job(job), .. }) = work_mut(&mut self.streams, key) else { return };
+        let Some(Work::Sending { source: Source::Job(job), .. }) = work_mut(&mut self.streams, key) else {
+            return false;
+        };
         let window = self.connection.send_window(key);
         if window == 0 {
             self.connection.want_write(key);
-            return self.stall(key, cx.now);
+            self.stall(key, cx.now);
+            return true;
         }
         let mut piece = std::mem::take(&mut cx.service.scratch.body);
         piece.clear();
@@ -267,6 +279,7 @@ impl Http2 {
             Err(_) => self.cancel(key, cx.service, cx.output),
         }
         cx.service.scratch.body = piece;
+        true
     }
 
     /// Sends the piece that a step of a job has made, as far as the windows are open.
