@@ -206,7 +206,9 @@ mod tests {
 
     #[test]
     fn an_unsupported_accept_value_is_unacceptable() {
-        for accept in ["text/html", "application/*", "*", "application/xml", "APPLICATION/JSON", ",", " "] {
+        for accept in
+            ["text/html", "application/*", "*", "application/xml", "application/cbor", "APPLICATION/JSON", ",", " "]
+        {
             assert_eq!(accepted(accept), Err(Unacceptable::Route { streaming: false }), "{accept}");
         }
         for accept in [
