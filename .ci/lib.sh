@@ -1,5 +1,5 @@
-# Sourced by the scripts beside this file. Runs the release server with its files in a temporary folder, $dir. The server
-# ends with the script, whatever the reason.
+# Shared code of the scripts beside this file, which source it. It runs the release server with its files in a temporary
+# folder, $dir. The server ends with the script, whatever the reason.
 dir=$(mktemp -d)
 server=
 cleanup() {
@@ -15,7 +15,8 @@ free_port() {
   echo "$port"
 }
 
-# Starts the server on $secure_port and $insecure_port: SECURE_PORT and INSECURE_PORT, or free ports by default.
+# Starts the server on $secure_port and $insecure_port. These are SECURE_PORT and INSECURE_PORT, or free ports by
+# default.
 start_server() {
   secure_port=${SECURE_PORT:-$(free_port)}
   insecure_port=${INSECURE_PORT:-$secure_port}

@@ -1,9 +1,10 @@
-// Balancer forwards TCP connections to several servers in turn, as kube-proxy does for a Service with several Pods. If
-// a server refuses a connection, the next one gets it.
+// Command balancer forwards TCP connections to several servers in turn, as kube-proxy does for a Service with several
+// Pods. If a server does not accept a connection within a second, the next server gets the connection.
 //
 //	balancer FILE LISTEN SERVER...
 //
-// FILE names the server that gets no new connections. It may be missing.
+// LISTEN and each SERVER are addresses. FILE contains the address of a server that gets no new connections. The file
+// may be missing.
 package main
 
 import (
@@ -39,13 +40,14 @@ func main() {
 	}
 }
 
-// chosen returns the servers without the one that the file names.
+// chosen returns the servers without the one whose address is in the file.
 func chosen(servers []string, file string) []string {
 	name, _ := os.ReadFile(file)
 	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool { return server == strings.TrimSpace(string(name)) })
 }
 
-// pass connects a client to the first server that accepts, starting with number `first`.
+// pass forwards the connection of a client to a server. It tries the servers in order, from index first on, until one
+// accepts.
 func pass(client *net.TCPConn, servers []string, first int) {
 	defer client.Close()
 	for i := range servers {
@@ -66,7 +68,8 @@ func pass(client *net.TCPConn, servers []string, first int) {
 	}
 }
 
-// copyAll copies one direction until it ends. An error, such as a reset, ends both directions.
+// copyAll copies bytes in one direction until end of file, and then closes `to` for writing. After an error, such as a
+// reset, it closes both connections.
 func copyAll(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		to.Close()

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# Shared code of the scripts in this folder: paths, ports, and functions that start, find and end processes. This file
-# is sourced, not run.
+# Shared code of the scripts in this folder: paths, ports, and functions that start, find and end processes. Scripts
+# source this file.
 #
-#   E2E_KUBERNETES an older control plane: the folder beside this file with its go.mod (the default is ../go.mod's)
-#   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
+#   E2E_KUBERNETES older control plane, such as 1.34: a folder beside this file with its go.mod (../go.mod)
+#   E2E_CACHE      built programs, kept between runs     (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
 #   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
-#   E2E_SHARDS     1 turns the feature gate ShardedListAndWatch on, in both servers; random requests have shard selectors
+#   E2E_SHARDS     1 turns on the feature gate ShardedListAndWatch in both servers, and adds shard selectors to the
+#                  random requests
 #   E2E_APISERVER_HOST   address of kube-apiserver in the kubeconfigs (127.0.0.1)
 #   E2E_KUBECTL    kubectl to use                         (the one that `build` compiled)
 
@@ -16,7 +17,8 @@ controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   e2e=$(dirname "$controlplane")
   repository=$(cd "$e2e/../.." && pwd)
   cache=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coordination-apiserver/e2e}
-  # Folder with the pins of the control plane, and folder of its binaries. The tests' binaries are in $cache/bin.
+  # Folder of the go.mod that pins the control plane, and folder of the control plane's programs. The programs of the
+  # tests are in $cache/bin.
   pins=$e2e bin=$cache/bin
   [[ -z ${E2E_KUBERNETES:-} ]] || pins=$controlplane/$E2E_KUBERNETES bin=$cache/$E2E_KUBERNETES/bin
   state=${E2E_STATE:-$repository/target/e2e}
@@ -59,7 +61,7 @@ direct() {
   "$kubectl" --kubeconfig "$state/$user.direct.kubeconfig" "$@"
 }
 
-# within SECONDS COMMAND...: repeats a command until it succeeds; after a timeout its last output is printed
+# within SECONDS COMMAND...: repeats a command until it succeeds. At the timeout, it prints the last output and fails.
 within() {
   local until=$((SECONDS + $1)) said
   shift
@@ -73,16 +75,18 @@ within() {
 }
 
 # born PID: prints the start time of a process, in clock ticks since boot (proc_pid_stat(5), field 22). PID and start
-# time together identify a process. Its command line can change, and is empty while the kernel loads a program.
+# time together identify a process. A command line does not: it can change, and is empty while the kernel loads a
+# program.
 born() {
   local fields
   fields=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  # The second field is a name in parentheses, which may contain anything. The third field is the first one after it.
+  # The second field is a name in parentheses, which may contain any character. The text after the last parenthesis
+  # begins with the third field.
   read -ra fields <<<"${fields##*) }"
   printf '%s\n' "${fields[19]}"
 }
 
-# alive NAME: prints the PID of a process of this run
+# alive NAME: prints the PID of a process of this run, and fails if the process does not run
 alive() {
   local pid was
   pid=$(cat "$state/run/$1.pid" 2>/dev/null) && was=$(cat "$state/run/$1.born" 2>/dev/null) || return 1
@@ -98,12 +102,13 @@ define() {
   printf '%s\0' "$@" >"$state/run/$name.cmd"
 }
 
-# define_apiserver NAME FLAG...: defines a kube-apiserver with kubeadm's flags; the caller adds the addresses. A feature gate
-# is on, with its API: without it kube-apiserver drops a Lease's strategy and preferredHolder. `prefix` runs the program.
+# define_apiserver NAME FLAG...: defines a kube-apiserver with the flags of kubeadm. The caller adds the addresses. The
+# feature gate CoordinatedLeaderElection is on, with its API. Without the gate, kube-apiserver drops the fields strategy
+# and preferredHolder of a Lease. The words of `prefix` precede the command line.
 define_apiserver() {
   local gates=CoordinatedLeaderElection=true
   [[ -z ${E2E_SHARDS:-} ]] || gates+=,ShardedListAndWatch=true
-  # With the authority of their certificates, kube-apiservers forward requests to each other (since 1.36).
+  # With the CA of their certificates, kube-apiservers forward requests to each other (since 1.36).
   local peers=()
   ! "$bin/kube-apiserver" --help | grep 'UnknownVersionInteroperabilityProxy=.*default=true' >/dev/null ||
     peers=(--peer-ca-file "$pki/ca.crt")
@@ -120,7 +125,8 @@ define_apiserver() {
     --proxy-client-cert-file "$pki/front-proxy-client.crt" --proxy-client-key-file "$pki/front-proxy-client.key"
 }
 
-# define_controller_manager NAME KUBECONFIG FLAG...: defines a kube-controller-manager. `prefix` runs the program.
+# define_controller_manager NAME KUBECONFIG FLAG...: defines a kube-controller-manager. The words of `prefix` precede
+# the command line.
 define_controller_manager() {
   define "$1" ${prefix[@]+"${prefix[@]}"} "$bin/kube-controller-manager" --bind-address 127.0.0.1 \
     --secure-port "$kcm_port" --tls-cert-file "$pki/kube-controller-manager-serving.crt" \
@@ -130,10 +136,10 @@ define_controller_manager() {
     --service-account-private-key-file "$pki/service-accounts.key"
 }
 
-# launch NAME: starts the process of `define`, unless it runs; its output goes to log/NAME.log
+# launch NAME: starts the process of `define`, unless it runs. Its output goes to log/NAME.log.
 launch() {
   local name=$1 command pid
-  [[ -s $state/run/$name.cmd ]] || fail "$name was never defined"
+  [[ -s $state/run/$name.cmd ]] || fail "$name is not defined: no script has called define for it"
   ! alive "$name" >/dev/null || return 0
   mapfile -d '' -t command <"$state/run/$name.cmd"
   [[ -x ${command[0]} ]] || fail "${command[0]} is missing"
@@ -146,8 +152,8 @@ launch() {
   printf '%s\n' "$pid" >"$state/run/$name.pid"
 }
 
-# ended PID: whether a process has ended, except for its exit status. The main thread ends first, and the last of the
-# other threads closes the sockets.
+# ended PID: succeeds if all threads of a process have ended, even if no parent has read its exit status. The main
+# thread may end first. The sockets are closed when the last thread ends.
 ended() {
   local status
   status=$(cat "/proc/$1/status" 2>/dev/null) || return 0
@@ -180,19 +186,20 @@ halt() {
   rm -f "$state/run/$name".{pid,born}
 }
 
-# ready_at PORT: whether one of our servers is ready. With --server, kubectl ignores the kubeconfig's name for TLS.
+# ready_at PORT: succeeds if one of our servers is ready. With --server, kubectl ignores tls-server-name in the
+# kubeconfig.
 ready_at() {
   direct admin get --raw /readyz --server "https://127.0.0.1:$1" \
     --tls-server-name "$server_name"
 }
 
-# ready NAME: whether a process is ready
+# ready NAME: succeeds if a process is ready
 ready() {
   case $1 in
   etcd) (exec 3<>"/dev/tcp/127.0.0.1/$etcd_port") ;;
   kube-apiserver) admin get --raw /readyz ;;
   kube-apiserver-2) admin get --raw /readyz --server "https://127.0.0.1:$apiserver_2_port" ;;
-  # Health is not enough: before it leads, it does no work.
+  # kube-controller-manager must lead: before that it is healthy, but does no work.
   kube-controller-manager)
     admin get --raw /metrics --server "https://127.0.0.1:$kcm_port" |
       grep '^leader_election_master_status{name="kube-controller-manager"} 1$'

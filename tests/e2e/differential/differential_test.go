@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A seed determines its sequence, and each step has a request, whatever the memory of the answers.
+// TestSequencesFollowFromTheirSeeds checks that a seed always results in the same sequence. It also checks that each
+// step becomes a request without symbols, with an empty memory and with a full one.
 func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 	empty, full := newMemory(namespacesOf(0)), newMemory(namespacesOf(0))
 	for _, name := range []string{"l0", "l1", "l2"} {
@@ -19,19 +20,20 @@ func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 		shards := seed%4 == 3
 		once, again := generate(seed, 24, shards), generate(seed, 24, shards)
 		if !reflect.DeepEqual(once, again) {
-			t.Fatalf("seed %d gives two sequences", seed)
+			t.Fatalf("seed %d results in two different sequences", seed)
 		}
 		for _, step := range once.steps {
 			for _, memory := range []*memory{empty, full} {
 				if sent := step.message(memory); symbols.MatchString(sent.target) || symbols.Match(sent.body) {
-					t.Fatalf("seed %d: %q %q", seed, sent.target, sent.body)
+					t.Fatalf("seed %d: a symbol is left in the target %q or the body %q", seed, sent.target, sent.body)
 				}
 			}
 		}
 	}
 }
 
-// Values that must differ get the same name on both sides. Other differences stay.
+// TestWhatMustDifferIsNamed checks that values that must differ get the same symbols for both servers, and that other
+// differences stay.
 func TestWhatMustDifferIsNamed(t *testing.T) {
 	body := `{"kind":"Lease","metadata":{"name":"l0","uid":"%s","resourceVersion":"%d"},"spec":{"leaseDurationSeconds":%d}}`
 	normals := func(uid string, version, seconds int) string {
@@ -41,14 +43,15 @@ func TestWhatMustDifferIsNamed(t *testing.T) {
 	}
 	one := normals("8c4a3a4e-0000-4000-8000-000000000001", 77, 15)
 	if other := normals("8c4a3a4e-0000-4000-8000-000000000002", 1790000000000000, 15); one != other {
-		t.Errorf("%s is not %s", one, other)
+		t.Errorf("%s differs from %s", one, other)
 	}
 	if other := normals("8c4a3a4e-0000-4000-8000-000000000001", 77, 16); one == other {
 		t.Error("a difference was lost")
 	}
 }
 
-// A UID in place of a time is refused, wherever it stops looking like a time.
+// TestAUIDInPlaceOfATimeIsRefusedInTheSameWords checks the message about a UID in place of a time. The message must be
+// the same for all UIDs.
 func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	words := func(uid, rest, expected string) string {
 		body := fmt.Sprintf(`{"message":"parsing time \"%s\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"%s\" as \"%s\"","code":422}`, uid, rest, expected)
@@ -57,11 +60,12 @@ func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	digits := words("8912db99-c33d-49f2-adc2-b7596c705b45", "db99-c33d-49f2-adc2-b7596c705b45", "-")
 	letters := words("dbc9db99-c33d-49f2-adc2-b7596c705b45", "dbc9db99-c33d-49f2-adc2-b7596c705b45", "2006")
 	if digits != letters {
-		t.Errorf("%s is not %s", digits, letters)
+		t.Errorf("%s differs from %s", digits, letters)
 	}
 }
 
-// Kubernetes 1.34's other wordings are known. Additional causes are not.
+// TestOtherWordsOfKubernetes134AreKnown checks that the words of Kubernetes 1.34 are known differences, and that
+// further causes are not.
 func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 	said := func(code int, reason, message string, causes ...string) string {
 		text := fmt.Sprintf(`{"kind":"Status","message":%q,"reason":%q,"details":{"causes":[%s]},"code":%d}`,
@@ -81,30 +85,30 @@ func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 		is                     bool
 	}{
 		"an owner without a UID":     {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", missing, missing), said(422, "Invalid", "l0 is invalid: b", required), true},
-		"a cause more":               {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", missing, long), said(422, "Invalid", "l0 is invalid: b", required), false},
+		"an additional cause":        {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", missing, long), said(422, "Invalid", "l0 is invalid: b", required), false},
 		"another name":               {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long), said(422, "Invalid", "l1 is invalid: b", longer), false},
 		"causes of a map":            {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", longer), true},
-		"those of another map":       {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", missing), false},
+		"causes of another map":      {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", missing), false},
 		"no causes":                  {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), "422\n\nx", false},
 		"bytes":                      {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long), said(422, "Invalid", "l0 is invalid: b", longer), true},
 		"a deletion that was kept":   {"PUT", "{}", "201\n\n" + `{"deletionTimestamp":"x",` + owned, "201\n\n{" + owned, true},
-		"one that only we keep":      {"PUT", "{}", "201\n\n{" + owned, "201\n\n" + `{"deletionTimestamp":"x",` + owned, false},
+		"a deletion that we keep":    {"PUT", "{}", "201\n\n{" + owned, "201\n\n" + `{"deletionTimestamp":"x",` + owned, false},
 		"options that do not decode": {"DELETE", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), true},
-		"those of something else":    {"PUT", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), false},
-		"a patch that is no JSON":    {"PATCH", "{", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), true},
-		"one that is":                {"PATCH", "{}", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
-		"one that was taken":         {"PATCH", "{", said(200, "", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
+		"a PUT that does not decode": {"PUT", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), false},
+		"a patch that is not JSON":   {"PATCH", "{", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), true},
+		"a patch in JSON":            {"PATCH", "{}", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
+		"a patch that succeeded":     {"PATCH", "{", said(200, "", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
 	} {
 		sent := message{method: c.method, body: []byte(c.body)}
 		label := map[string]string{"PATCH": "patch-merge"}[c.method]
 		d := &difference{step: step{label: label, method: c.method}, asked: [2]message{sent, sent}, said: [2]string{c.old, c.now}}
 		if reason, is := knownReason(known134, d); is != c.is {
-			t.Errorf("%s: %t %s", name, is, reason)
+			t.Errorf("%s: is known: %t, reason: %q", name, is, reason)
 		}
 	}
 }
 
-// A known difference covers what its reason says, and nothing beside it.
+// TestKnownDifferencesAreNarrow checks that a known difference matches what its reason describes, and nothing else.
 func TestKnownDifferencesAreNarrow(t *testing.T) {
 	const inJSON, inYAML = "\nContent-Type: application/json\n\n", "\nContent-Type: application/yaml\n\n"
 	status := func(code int, reason, message string) string {
@@ -133,15 +137,15 @@ func TestKnownDifferencesAreNarrow(t *testing.T) {
 		"a list at a newer version":        {"list", "GET", "?resourceVersion=7&resourceVersion=1", "", "", list, gone, false},
 		"a write with such an option":      {"update", "PUT", "?resourceVersion=1", "", "", list, gone, false},
 		"a watch from an old version":      {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", added, tooOld, true},
-		"one with other events":            {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", added, added + "\n" + added, false},
-		"one that both refuse":             {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", event(410, "compacted"), tooOld, false},
+		"a watch with other events":        {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", added, added + "\n" + added, false},
+		"a watch that both refuse":         {"watch events", "GET", "?watch=1&resourceVersion=1", "", "", event(410, "compacted"), tooOld, false},
 		"a watch from a future version":    {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", "", above, true},
-		"one that ends otherwise":          {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", "", tooOld, false},
-		"one with events":                  {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", added, above, false},
-		"one from an existing version":     {"watch events", "GET", "?watch=1&resourceVersion=0&resourceVersion=" + future, "", "", "", above, false},
+		"a future watch, another end":      {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", "", tooOld, false},
+		"a future watch with events":       {"watch events", "GET", "?watch=1&resourceVersion=" + future, "", "", added, above, false},
+		"a watch from version 0":           {"watch events", "GET", "?watch=1&resourceVersion=0&resourceVersion=" + future, "", "", "", above, false},
 		"a dry run":                        {"create", "POST", "?dryRun=All", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x","uid":"u"}}`, "201" + inJSON + `{"metadata":{"name":"a","uid":"u"}}`, true},
 		"a dry run in YAML":                {"create", "POST", "?dryRun=All", "", "", "201" + inYAML + "metadata:\n  resourceVersion: x\nrows: 1\n", "201" + inYAML + "metadata: {}\nrows: 1\n", true},
-		"one with another name":            {"create", "POST", "?dryRun=All", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x"}}`, "201" + inJSON + `{"metadata":{"name":"b"}}`, false},
+		"a dry run with another name":      {"create", "POST", "?dryRun=All", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x"}}`, "201" + inJSON + `{"metadata":{"name":"b"}}`, false},
 		"a creation that is stored":        {"create", "POST", "?dryRun=", "", "", "201" + inJSON + `{"metadata":{"name":"a","resourceVersion":"x","uid":"u"}}`, "201" + inJSON + `{"metadata":{"name":"a","uid":"u"}}`, false},
 		"YAML that one parser refuses":     {"update", "PUT", "", yamlType, "a", status(400, "BadRequest", "yaml: x"), "200" + inJSON + "{}", true},
 		"JSON that one server refuses":     {"update", "PUT", "", "", "a", status(400, "BadRequest", "yaml: x"), "200" + inJSON + "{}", false},
@@ -166,21 +170,21 @@ func TestKnownDifferencesAreNarrow(t *testing.T) {
 		"a lost connection":                {"patch-json", "PATCH", "", "", `[{"op":"test","path":""}]`, other, invalid, false},
 		"a panic of both servers":          {"patch-json", "PATCH", "", "", `[{"op":"test","path":""}]`, panicked, "0\n\n\nour server: " + hungUp, false},
 		"a control character":              {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "200" + inYAML + `a: "\x7F"`, true},
-		"one that is not there":            {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "200" + inYAML + `a: "b"`, false},
-		"one that we refuse":               {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "404" + inYAML + `a: "\x7F"`, false},
+		"no control character":             {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "200" + inYAML + `a: "b"`, false},
+		"a Lease that we do not find":      {"get", "GET", "", "", "", status(500, "", "yaml: control characters are not allowed"), "404" + inYAML + `a: "\x7F"`, false},
 		"a namespace that is not UTF-8":    {"create", "POST", "/namespaces/%E9/leases", "", "", "404" + inJSON + `{"message":"'\\xe9'","name":"\ufffd"}`, "404" + inJSON + "{\"message\":\"'\ufffd'\",\"name\":\"\ufffd\"}", true},
-		"the same with a warning":          {"create", "POST", "/namespaces/%E9/leases", "", "", `404` + inJSON + `\xe9`, "404\nWarning: x" + inJSON + "\ufffd", false},
+		"that namespace, and a warning":    {"create", "POST", "/namespaces/%E9/leases", "", "", `404` + inJSON + `\xe9`, "404\nWarning: x" + inJSON + "\ufffd", false},
 	} {
 		sent := message{method: c.method, target: c.target, body: []byte(c.body)}
 		step := step{label: c.label, method: c.method, target: c.target, body: body{text: c.body}, header: contentType(c.header)}
 		d := &difference{step: step, asked: [2]message{sent, sent}, said: [2]string{c.theirs, c.ours}}
 		if reason, is := knownReason(known, d); is != c.is {
-			t.Errorf("%s: %t %s", name, is, reason)
+			t.Errorf("%s: is known: %t, reason: %q", name, is, reason)
 		}
 	}
 }
 
-// A few sequences that differ only once do not fail a run. More do.
+// TestARunWithManyFlakesFails checks that a run fails only if too many sequences differ only once.
 func TestARunWithManyFlakesFails(t *testing.T) {
 	for _, c := range []struct {
 		sequences, flaky int
@@ -197,15 +201,16 @@ func TestARunWithManyFlakesFails(t *testing.T) {
 		}
 		var printed strings.Builder
 		if found.print(&printed); found.failed() != c.fails {
-			t.Errorf("%d of %d: failed is %t", c.flaky, c.sequences, found.failed())
+			t.Errorf("%d of %d sequences have flakes: failed is %t", c.flaky, c.sequences, found.failed())
 		}
 		if count := strings.Count(printed.String(), "< 200\n"); count != 3*c.flaky {
-			t.Errorf("%d of %d: %d differences are printed", c.flaky, c.sequences, count)
+			t.Errorf("%d of %d sequences have flakes: %d differences are printed", c.flaky, c.sequences, count)
 		}
 	}
 }
 
-// Documents of OpenAPI may be written in several ways. What they say must be the same.
+// TestOpenAPIDocumentsAreCompared checks that differences of two OpenAPI documents are found, and that two ways to
+// write the same document are no difference.
 func TestOpenAPIDocumentsAreCompared(t *testing.T) {
 	const theirs = `{"info":{"title":"a"},"parameters":{"p-1":{"name":"p","in":"query","type":"string","description":"x"}},
 		"paths":{"/apis/apps/v1/":{},"/apis/coordination.k8s.io/v1/leases":{"parameters":[{"$ref":"#/parameters/p-1"}],"get":{"consumes":["a","b"],"description":"x"}}},
@@ -234,14 +239,14 @@ func TestOpenAPIDocumentsAreCompared(t *testing.T) {
 		}
 		differences := differencesOfOpenAPI(documents[0], documents[1])
 		if c.differs == "" && len(differences) > 0 || c.differs != "" && (len(differences) == 0 || differences[0] != c.differs) {
-			t.Errorf("%s for %s: %q", c.to, c.from, differences)
+			t.Errorf("with %s instead of %s: %q", c.to, c.from, differences)
 		}
 		found := newReport(20)
 		for _, difference := range differences {
 			found.differsInOpenAPI(difference)
 		}
 		if found.failed() != (c.differs != "") {
-			t.Errorf("%s for %s: failed is %t", c.to, c.from, found.failed())
+			t.Errorf("with %s instead of %s: failed is %t", c.to, c.from, found.failed())
 		}
 	}
 }

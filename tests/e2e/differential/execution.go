@@ -14,18 +14,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sequence is the steps of a seed.
+// sequence is the steps that a seed determines.
 type sequence struct {
 	seed    int64
-	version int // 0: HTTP/2, 1: HTTP/1.1
+	version int // of HTTP: 0 is HTTP/2, 1 is HTTP/1.1
 	steps   []step
 }
 
-// execution runs sequences in a pair of namespaces.
+// execution runs sequences in the two namespaces of one worker.
 type execution struct {
 	both    pair
 	known   []knownDifference
-	place   int
+	place   int // number of the worker
 	verbose bool
 }
 
@@ -33,17 +33,17 @@ func namespacesOf(place int) [2]string {
 	return [2]string{fmt.Sprintf("differential-%02d", place), fmt.Sprintf("differential-%02d-other", place)}
 }
 
-// difference is a step whose two answers differ.
+// difference is a step whose answers differ between the servers, or a watch whose events differ.
 type difference struct {
-	at     int // step; behind the last one are the events of the watches
+	at     int // index of the step; for events of a watch, the number of steps
 	step   step
 	asked  [2]message
 	said   [2]string
-	before []step // the shortest sequence that leads to it
+	before []step // the shortest sequence found that shows the difference
 }
 
-// check runs a sequence, and reports its differences. Those that do not occur again are reported as flakes: see
-// perFlake.
+// check runs a sequence, and reports its differences. If it finds an unknown difference, it repeats the sequence twice.
+// A difference that does not occur again is reported as a flake (perFlake).
 func (x *execution) check(ctx context.Context, sequence sequence, found *report) error {
 	began := time.Now()
 	first, requests, err := x.run(ctx, sequence)
@@ -87,7 +87,7 @@ func (x *execution) check(ctx context.Context, sequence sequence, found *report)
 	return nil
 }
 
-// shrink removes steps while the same difference remains.
+// shrink removes steps from a sequence as long as it still shows the same difference.
 func (x *execution) shrink(ctx context.Context, whole sequence, found *difference) (*difference, error) {
 	steps := append([]step{}, whole.steps[:min(found.at+1, len(whole.steps))]...)
 	for size := max(len(steps)/2, 1); size >= 1; size /= 2 {
@@ -113,7 +113,8 @@ func (x *execution) shrink(ctx context.Context, whole sequence, found *differenc
 	return found, nil
 }
 
-// run runs a sequence up to the first difference in the changes.
+// run runs a sequence. It returns the differences and the number of requests. It ends at a difference after which the
+// Leases of both servers may differ.
 func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, int, error) {
 	var found []*difference
 	namespaces := namespacesOf(x.place)
@@ -151,7 +152,7 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		if answers[0].stream != nil && answers[1].stream != nil {
 			open = append(open, watch(at, asked, answers))
 		} else {
-			// Only one server started a watch: the headers show the difference.
+			// If only one server has started a watch, status or headers show the difference.
 			for _, answer := range answers {
 				if answer.stream != nil {
 					answer.stream.Close()
@@ -174,17 +175,18 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		events := watch.wait()
 		var normals [2]normal
 		for at := range normals {
-			// A watch may show values that the other server does not show. They must not affect the names of the next watch.
+			// The events of one server may have values that the other server does not show. The symbols of these values
+			// must not affect those of the next watch.
 			memory := memories[at].clone()
 			text := strings.Join(events[at], "\n")
 			if !strings.HasPrefix(text, `{"type"`) {
-				// The watch was a list.
+				// The query asked for no watch, so the answer is a list.
 				text = memory.withoutListVersion(text, watch.asked[at].target)
 			}
 			normals[at] = memory.name(text)
 		}
 		if x.verbose {
-			fmt.Printf("events of %d\n%s\n", watch.at, indent(normals[1].text))
+			fmt.Printf("events of the watch in step %d\n%s\n", watch.at, indent(normals[1].text))
 		}
 		if !normals[0].equals(normals[1]) {
 			step := sequence.steps[watch.at]
@@ -195,9 +197,9 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 	return found, len(sequence.steps), nil
 }
 
-// beat renews another Lease on both servers, so that a list has a higher version than its items. Otherwise other
-// sequences' writes would decide whether it has. Then chance would decide whether a deletion at the list's version
-// finds its precondition true.
+// beat renews a Lease in another namespace on both servers. So the next list has a resourceVersion above those of its
+// items. Without beat, that would depend on the writes of other sequences. Chance would then decide whether a deletion
+// of a collection at the resourceVersion of the list meets its precondition.
 func (x *execution) beat(ctx context.Context) error {
 	object := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"beat-%02d"},"spec":{"renewTime":%q}}`,
 		x.place, time.Now().UTC().Format(metav1.RFC3339Micro))
@@ -217,8 +219,8 @@ func (x *execution) beat(ctx context.Context) error {
 	return nil
 }
 
-// awayFromSecond waits for the next second if it begins soon. The times of managed fields are in seconds and decide
-// their order.
+// awayFromSecond waits for the next second if it begins in less than 60 ms. So both servers write in the same second.
+// The times in managedFields have a resolution of a second, and decide the order of the entries.
 func awayFromSecond() {
 	const soon = 60 * time.Millisecond
 	if left := time.Until(time.Now().Truncate(time.Second).Add(time.Second)); left < soon {
@@ -226,7 +228,7 @@ func awayFromSecond() {
 	}
 }
 
-// changes returns whether the answers may have left the servers in different states.
+// changes returns whether the Leases of both servers may differ after a step with these answers.
 func (s *step) changes(answers [2]answer) bool {
 	refused := answers[0].status >= 400 && answers[1].status >= 400
 	return s.method != http.MethodGet && s.method != http.MethodHead && !refused
@@ -270,7 +272,7 @@ func said(normals [2]normal) [2]string {
 	return texts
 }
 
-// clear empties two namespaces on both servers.
+// clear deletes all Leases in two namespaces on both servers, also Leases with finalizers.
 func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
 	for _, server := range x.both {
 		for _, namespace := range namespaces {
@@ -303,7 +305,7 @@ func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
 	return nil
 }
 
-// list returns the names of the Leases of a namespace, and whether finalizers hold them.
+// list returns the names of the Leases in a namespace. The value of a name is true if the Lease has finalizers.
 func (x *execution) list(ctx context.Context, server *server, namespace string) (map[string]bool, error) {
 	answer, err := server.ask(ctx, 0, message{method: http.MethodGet, target: leasesOf(namespace)}, false)
 	if err != nil {
@@ -331,13 +333,14 @@ func leasesOf(namespace string) string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases"
 }
 
-// goingAway is a namespace that is being deleted while a finalizer holds it.
+// goingAway is a namespace that is being deleted, and that a finalizer keeps in this state.
 const goingAway = "differential-going-away"
 
 // beats is the namespace of the Leases that beat renews.
 const beats = "differential-beats"
 
-// makeNamespaces creates the namespaces of all workers, and waits until both servers know them.
+// makeNamespaces creates the namespaces of all workers, goingAway and beats. It waits until both servers have received
+// their states.
 func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 	names := []string{goingAway, beats}
 	for place := range parallel {
@@ -371,8 +374,8 @@ func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 	return nil
 }
 
-// knows waits until both servers allow the creation of Leases in a namespace. For goingAway it waits until they refuse
-// it.
+// knows waits until both servers allow clients to create Leases in a namespace. For goingAway, it waits until both
+// servers refuse that.
 func knows(ctx context.Context, both pair, name string) error {
 	for _, server := range both {
 		for until := time.Now().Add(20 * time.Second); ; {
@@ -388,7 +391,7 @@ func knows(ctx context.Context, both pair, name string) error {
 				break
 			}
 			if time.Now().After(until) {
-				return fmt.Errorf("%s does not know namespace %s: %d %s", server.name, name, answer.status, answer.body)
+				return fmt.Errorf("%s has not received the state of namespace %s: %d %s", server.name, name, answer.status, answer.body)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

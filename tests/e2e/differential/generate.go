@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// generate returns the sequence of a seed. With shards, lists, watches and deletions of a collection may have a shard
-// selector.
+// generate returns the sequence of a seed. If shards is true, lists, watches and deletions of a collection may have
+// shard selectors.
 func generate(seed int64, steps int, shards bool) sequence {
 	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1, shards: shards}
 	sequence := sequence{seed: seed, version: map[bool]int{true: 1}[seed%4 == 0]}
@@ -25,13 +25,13 @@ func generate(seed int64, steps int, shards bool) sequence {
 	return sequence
 }
 
-// theme is the weights of the kinds of requests in a sequence.
+// theme is the kinds of requests in a sequence, with their weights.
 type theme []struct {
 	times int
 	make  func(*gen) step
 }
 
-// themes alternate from seed to seed.
+// themes has all themes. Successive seeds use successive themes.
 var themes = []theme{
 	// A mixture of all requests.
 	{
@@ -88,19 +88,19 @@ func (g *gen) strategic() step {
 	return g.patch("patch-strategic", "application/strategic-merge-patch+json", g.mergePatch(true))
 }
 
-// collection returns the path of a namespace's Leases: mostly that of the sequence's namespace.
+// collection returns the path of the Leases in a namespace, mostly in the first namespace of the sequence.
 func (g *gen) collection() string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + g.mostly(25, "${ns}", "${other}", "${other}", goingAway, "differential-missing", "UPPER", "a%20b", "%E9", "${ns}%2F") + "/leases"
 }
 
 func (g *gen) item(name string) string { return g.collection() + "/" + name }
 
-// pathName returns a name as part of a path.
+// pathName returns the name of a Lease as part of a path. Few of these names are unusual or invalid.
 func (g *gen) pathName() string {
 	return g.mostly(25, g.name(), "${name:0}", "l%30", "L0", "a%2Fb", "..", ".", "%2e%2e", "l0.", "%C3%A9", "a%20b", strings.Repeat("n", 253), strings.Repeat("n", 254), "%00", "a;b", "l0,l1", "~", "a+b", "%25")
 }
 
-// query appends the parameters that are not empty.
+// query appends the parameters that are not empty to a target.
 func query(target string, parameters ...string) string {
 	separator := "?"
 	for _, parameter := range parameters {
@@ -142,7 +142,7 @@ func (g *gen) agent() [][2]string {
 	return [][2]string{{"User-Agent", value}}
 }
 
-// writing returns the parameters of a write.
+// writing returns query parameters for a write.
 func (g *gen) writing() []string {
 	var parameters []string
 	if g.odds(4) {
@@ -226,7 +226,7 @@ func (g *gen) apply() step {
 	return step{label: "apply", method: "PATCH", target: query(g.item(path), parameters...), body: sent, header: append(contentType(media), append(g.accept(false), g.agent()...)...)}
 }
 
-// deleting returns the options of a deletion, for the body or for the query.
+// deleting returns random options of a deletion: as a body with its Content-Type, or as query parameters.
 func (g *gen) deleting() (body, [][2]string, []string) {
 	type option struct{ name, json, query string }
 	var options []option
@@ -300,8 +300,9 @@ func (g *gen) removeAll() step {
 	return step{label: "deletecollection", method: "DELETE", target: query(g.collection(), parameters...), body: body, header: append(header, append(g.acceptOfList(), g.agent()...)...)}
 }
 
-// asOf turns a deletion of a collection into one at a version, mostly that of a list which comes first. One change
-// comes between them, in which no Lease is deleted and created again: see notSent.
+// asOf returns three steps: a list, a change, and the given deletion of a collection at a resourceVersion. This is
+// mostly the resourceVersion of the list. With a single change in between, no Lease is deleted and created again: see
+// notSent.
 func (g *gen) asOf(removal step, theme theme) []step {
 	collection, _, _ := strings.Cut(removal.target, "?")
 	change := g.step(theme)
@@ -321,7 +322,7 @@ func (g *gen) asOf(removal step, theme theme) []step {
 	return []step{{label: "list", method: "GET", target: collection, settle: true}, change, removal}
 }
 
-// acceptOfList is accept without the forms for one object: see notSent.
+// acceptOfList is like accept, but never asks for the PartialObjectMetadata of a single object (notSent).
 func (g *gen) acceptOfList() [][2]string {
 	for {
 		accept := g.accept(true)
@@ -349,7 +350,7 @@ func (g *gen) get() step {
 	return made
 }
 
-// selecting returns the parameters of selectors.
+// selecting returns query parameters with selectors.
 func (g *gen) selecting() []string {
 	var parameters []string
 	if g.odds(2) {
@@ -366,14 +367,15 @@ func (g *gen) selecting() []string {
 			parameters = append(parameters, "shardSelector="+url.QueryEscape(g.shard()))
 		}
 	}
-	// The symbols were escaped too.
+	// QueryEscape has escaped the symbols of steps too.
 	for at := range parameters {
 		parameters[at] = strings.NewReplacer("%24%7B", "${", "%7D", "}").Replace(parameters[at])
 	}
 	return parameters
 }
 
-// shard returns a shard selector. UIDs differ between the servers, so ranges of UIDs are the whole ring or empty.
+// shard returns a shard selector. UIDs differ between the servers. So a valid selector by UID selects either all Leases
+// or none.
 func (g *gen) shard() string {
 	const begin, half, end = "'0x0000000000000000'", "'0x8000000000000000'", "'0x10000000000000000'"
 	of := func(field, from, to string) string {
@@ -387,8 +389,8 @@ func (g *gen) shard() string {
 		"shardRange(object.metadata.uid)", "object.metadata.uid", "", " ", "hash(object)")
 }
 
-// everywhere returns the target for all namespaces, with a selector for those of the sequence. The first of two
-// selectors counts.
+// everywhere returns the path of the Leases in all namespaces. It also returns the parameters, after a field selector
+// for the first namespace of the sequence. The servers use only the first field selector.
 func everywhere(parameters []string) (string, []string) {
 	return "/apis/coordination.k8s.io/v1/leases", append([]string{"fieldSelector=metadata.namespace%3D${ns}"}, parameters...)
 }
@@ -461,7 +463,7 @@ func (g *gen) watch() step {
 	return made
 }
 
-// odd returns a request that the API does not know.
+// odd returns a request whose method or path the API mostly does not serve.
 func (g *gen) odd() step {
 	base, item := "/apis/coordination.k8s.io/v1/namespaces/${ns}/leases", "/apis/coordination.k8s.io/v1/namespaces/${ns}/leases/l0"
 	made := step{label: "odd", method: g.one("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "PROPFIND")}

@@ -15,16 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// knownDifference is an accepted difference, with the reason.
+// knownDifference is a kind of accepted difference, with the reason.
 type knownDifference struct {
 	reason string
 	is     func(d *difference) bool
 }
 
-// known are the accepted differences. docs/compatibility.md cites this list and the one below.
+// known has the accepted differences from kube-apiserver of any version. docs/compatibility.md refers to this list.
 var known = []knownDifference{
 	{
-		"versions from before our server's start are gone (410); etcd has those since its last compaction",
+		"our server answers 410 for resourceVersions from before its start; kube-apiserver has those since etcd's last compaction",
 		func(d *difference) bool {
 			if !before.MatchString(d.firstOf("resourceVersion")) || d.step.method != http.MethodGet {
 				return false
@@ -42,39 +42,39 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"a dry run of a creation does not show a resourceVersion that is not a number",
+		"our server's dry run of a creation does not return a resourceVersion that is not a number",
 		func(d *difference) bool {
 			return d.step.method == http.MethodPost && d.firstOf("dryRun") == "All" &&
 				noNumber.MatchString(d.said[0]) && withoutNoNumber(d.said[0]) == withoutNoNumber(d.said[1])
 		},
 	},
 	{
-		"bytes that are not UTF-8 are replaced in quotations of a message, in protobuf too",
+		"in quotations of a message, our server replaces bytes that are not UTF-8 by U+FFFD, in protobuf too",
 		func(d *difference) bool {
 			return strings.Contains(d.said[0], `\ufffd`) && strings.ReplaceAll(d.said[0], `\ufffd`, "\ufffd") == d.said[1]
 		},
 	},
 	{
-		"invalid YAML may have several mistakes: each parser reports one, and some mistakes only one parser refuses",
+		"invalid YAML may have several mistakes: each parser reports a different one, and only one parser refuses some mistakes",
 		func(d *difference) bool {
 			return d.sendsYAML() && (refusesYAML(d.said[0]) || refusesYAML(d.said[1]))
 		},
 	},
 	{
-		"our server knows no kinds besides Leases: it says that an object is not a Lease where kube-apiserver does not know the kind",
+		"for an object of an unknown kind, our server answers that it is not a Lease; kube-apiserver answers that the kind is unknown",
 		func(d *difference) bool {
 			theirs, ours := d.reasonsForNoLease()
 			return strings.HasPrefix(theirs, "no kind ") && isOfOtherKind(ours)
 		},
 	},
 	{
-		"a strategic merge patch with finalizers to set and to delete applies them in random order",
+		"kube-apiserver applies a strategic merge patch that both sets and deletes finalizers in random order",
 		func(d *difference) bool {
 			return d.step.label == "patch-strategic" && strings.Contains(d.step.body.text, "$deleteFromPrimitiveList/finalizers") && strings.Contains(d.step.body.text, `"finalizers":`)
 		},
 	},
 	{
-		"of several mistakes in a strategic merge patch with directives kube-apiserver reports a random one",
+		"if a strategic merge patch with directives has several mistakes, kube-apiserver reports a random one",
 		func(d *difference) bool {
 			isOfMerging := strings.HasPrefix(d.said[0], "500\n") && strings.HasPrefix(d.said[1], "500\n")
 			directives := len(directive.FindAllString(d.step.body.text, -1))
@@ -82,7 +82,7 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"kube-apiserver loses the further pages of a list of all namespaces that a field selector narrows to one, or repeats the first",
+		"for a list of all namespaces with a field selector for one namespace, kube-apiserver loses further pages or repeats the first",
 		func(d *difference) bool {
 			wide, _, _ := strings.Cut(d.asked[0].target, "?")
 			isNarrow := strings.Contains(d.firstOf("fieldSelector"), "metadata.namespace")
@@ -91,14 +91,14 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"kube-apiserver may try a patch on the Lease in its cache, with warnings, before it finds that the Lease is deleted",
+		"kube-apiserver may apply a patch to the Lease in its cache, and warn, before it notices that the Lease is deleted",
 		func(d *difference) bool {
 			return d.step.method == http.MethodPatch && strings.HasPrefix(d.said[0], "404\n") && warnings.MatchString(d.said[0]) &&
 				warnings.ReplaceAllString(d.said[0], "") == d.said[1]
 		},
 	},
 	{
-		"kube-apiserver shares encoded events among watches of Tables, so that a later event may have the columns, or the first none",
+		"kube-apiserver shares encoded events among watches of Tables, so a later event may have column definitions, or the first one may lack them",
 		func(d *difference) bool {
 			return d.isOfEvents() && columns.ReplaceAllString(d.said[0], "") == columns.ReplaceAllString(d.said[1], "")
 		},
@@ -115,13 +115,13 @@ var known = []knownDifference{
 		},
 	},
 	{
-		"a namespace in the path that is not UTF-8 is quoted byte by byte in a message",
+		"if the namespace in a path is not UTF-8, messages of kube-apiserver quote it byte by byte",
 		func(d *difference) bool {
 			return strings.Contains(d.asked[1].target, "/namespaces/%E9/") && bytewise.Replace(d.said[0]) == d.said[1]
 		},
 	},
 	{
-		"a protobuf body of another kind is refused without being decoded",
+		"our server refuses a protobuf body of another kind without decoding it",
 		func(d *difference) bool {
 			theirs, ours := d.reasonsForNoLease()
 			isOfProtobuf := strings.HasPrefix(theirs, "proto: ") || strings.HasPrefix(theirs, "unexpected EOF")
@@ -130,40 +130,41 @@ var known = []knownDifference{
 	},
 }
 
-// notSent names requests that no sequence contains, because the servers would stay different after them.
+// notSent: no sequence contains these requests, since the servers would have different Leases afterwards.
 //
-//   - A deletion of a collection whose answer is not acceptable, as metadata of one object: kube-apiserver deletes, and then
-//     finds that it cannot answer (406). Our server refuses before it deletes.
-//   - A deletion of a collection at a version since which a Lease was deleted and created again: kube-apiserver deletes the
-//     new Lease by its name. Our server keeps it.
+//   - A deletion of a collection whose response would have to be the metadata of a single object. kube-apiserver
+//     deletes the Leases, and then answers 406. Our server answers 406 and deletes nothing.
+//   - A deletion of a collection at a resourceVersion after which a Lease was deleted and created again. kube-apiserver
+//     deletes the new Lease, by its name. Our server keeps the new Lease.
 
 // columns matches the columns of a Table.
 var columns = regexp.MustCompile(`"columnDefinitions":(?:null|\[(?:\{[^}]*\},?)*\])`)
 
-// refused returns whether the status is an error.
+// refused returns whether the status of an answer is 4xx or 5xx.
 func refused(said string) bool { return said[0] == '4' || said[0] == '5' }
 
-// notYAML replaces the parser's words about a text that is not YAML.
+// notYAML is the text that replaces a parser's message about invalid YAML.
 const notYAML = "yaml: (not understood)"
 
-// before matches a version from before our server's start.
+// before matches the resourceVersion 1, which is from before our server's start.
 var before = regexp.MustCompile(`^0*1$`)
 
 var (
-	// The only event of a watch that our server ends, in JSON or protobuf.
+	// goneEvent and futureEvent match the events of a watch, in JSON or protobuf: a single ERROR event with 410 from
+	// our server.
 	goneEvent   = regexp.MustCompile(`^{"type":"ERROR","object":{[^\n]*"message":"too old resource version: [^\n]*"code":410}}(?:\nenvelope "" "")?$`)
 	futureEvent = regexp.MustCompile(`^{"type":"ERROR","object":{[^\n]*"message":"resource version ` + future + ` is above the newest, [^\n]*"code":410}}(?:\nenvelope "" "")?$`)
 	noNumber    = regexp.MustCompile(`"?resourceVersion"?:\s*(?:"x"|x\b),?`)
 	spaces      = regexp.MustCompile(`\s+`)
 	directive   = regexp.MustCompile(`"\$[a-zA-Z]`) // `"${` begins a symbol
 	warnings    = regexp.MustCompile(`(?m)^Warning: .*\n`)
-	// Of a control character, in double-quoted YAML.
+	// escaped matches the escape of a control character, in double-quoted YAML.
 	escaped = regexp.MustCompile(`\\x[0-9A-F]{2}`)
-	// bytewise rewrites kube-apiserver's quotation of the byte E9, in JSON and YAML.
+	// bytewise replaces kube-apiserver's quotation of the byte E9 by that of our server, in JSON and YAML.
 	bytewise = strings.NewReplacer(`\\xe9`, "\ufffd", `\xe9`, "\ufffd", `\ufffd`, "\ufffd")
 )
 
-// firstOf returns the first value of a query parameter. Both servers ignore the others.
+// firstOf returns the first value of a query parameter. Both servers ignore further values.
 func (d *difference) firstOf(parameter string) string {
 	_, query, _ := strings.Cut(d.asked[1].target, "?")
 	values, _ := url.ParseQuery(query) // without the malformed pairs
@@ -173,12 +174,13 @@ func (d *difference) firstOf(parameter string) string {
 // isOfEvents returns whether the events of a watch differ.
 func (d *difference) isOfEvents() bool { return strings.HasSuffix(d.step.label, " events") }
 
-// withoutNoNumber removes the version "x", and what a removal of fields leaves in different forms.
+// withoutNoNumber removes the resourceVersion "x" from an answer. It also removes white space and empty objects, since
+// these depend on the form from which a field is removed.
 func withoutNoNumber(said string) string {
 	return strings.ReplaceAll(spaces.ReplaceAllString(noNumber.ReplaceAllString(said, ""), ""), "{}", "")
 }
 
-// sendsYAML returns whether a server parses the body as YAML.
+// sendsYAML returns whether the Content-Type of the request is YAML.
 func (d *difference) sendsYAML() bool {
 	for _, field := range d.step.header {
 		if field[0] == "Content-Type" && strings.Contains(field[1], "yaml") {
@@ -188,12 +190,13 @@ func (d *difference) sendsYAML() bool {
 	return false
 }
 
-// refusesYAML returns whether a server refuses a body for its YAML.
+// refusesYAML returns whether a server answers that a body is invalid YAML.
 func refusesYAML(said string) bool {
 	return statusOf(said).Code == http.StatusBadRequest && strings.Contains(said, "yaml: ")
 }
 
-// reasonsForNoLease returns why the servers cannot handle a body as a Lease. The answers are the same up to there.
+// reasonsForNoLease returns the reasons for which the servers cannot handle a body as a Lease. It returns none if the
+// answers already differ before the reason.
 func (d *difference) reasonsForNoLease() (theirs, ours string) {
 	const reason = " cannot be handled as a Lease: "
 	var before [2]string
@@ -213,31 +216,32 @@ func (d *difference) reasonsForNoLease() (theirs, ours string) {
 	return after[0], after[1]
 }
 
-// isOfOtherKind returns whether a reason is our server's for a body that is not a Lease.
+// isOfOtherKind returns whether a reason is that of our server for an object of another kind.
 func isOfOtherKind(reason string) bool {
 	return strings.HasPrefix(reason, "converting (") && strings.HasSuffix(reason, " to (coordination.Lease): unknown conversion")
 }
 
-// operation is one of a JSON patch. Its value is nil if it has none.
+// operation is an operation of a JSON patch. Value is nil if the operation has no value.
 type operation struct {
 	Op, Path string
 	Value    json.RawMessage
 }
 
-// setsNull returns whether an operation may set a null. An operation without a value adds null.
+// setsNull returns whether an operation may set a field to null. An operation add or replace without a value does so.
 func (o *operation) setsNull() bool {
 	return bytes.Contains(o.Value, []byte("null")) || o.Value == nil && (o.Op == "add" || o.Op == "replace")
 }
 
-// panicsAt returns whether kube-apiserver hangs up at a JSON patch that our server answers, and whether the operations
-// are some that cause it.
+// panicsAt returns whether a JSON patch meets three conditions: kube-apiserver hung up, our server answered, and
+// isCause returns true.
 func (d *difference) panicsAt(isCause func([]operation) bool) bool {
 	var operations []operation
 	return d.step.label == "patch-json" && strings.HasSuffix(d.said[0], ": "+hungUp) && !strings.HasPrefix(d.said[1], "0\n") &&
 		json.Unmarshal(d.asked[0].body, &operations) == nil && isCause(operations)
 }
 
-// testsWholeOrNull returns whether a patch tests the whole Lease for no value, or tests a value and may set a null.
+// testsWholeOrNull returns whether a patch tests the whole Lease without a value. It also returns true for a patch that
+// has a test and may set a field to null.
 func testsWholeOrNull(patch []operation) bool {
 	setsNull := slices.ContainsFunc(patch, func(each operation) bool { return each.setsNull() })
 	return slices.ContainsFunc(patch, func(each operation) bool {
@@ -254,7 +258,7 @@ func knownReason(known []knownDifference, d *difference) (string, bool) {
 	return "", false
 }
 
-// rewritings unify texts that are for people only, or that differ between kube-apiservers.
+// rewritings replace parts of messages that are only for people, or that differ between kube-apiservers.
 var rewritings = []struct {
 	reason  string
 	pattern *regexp.Regexp
@@ -289,7 +293,7 @@ var rewritings = []struct {
 		func(string) string { return notYAML },
 	},
 	{
-		"how far a UID, which is random, looks like a time",
+		"a parser refuses a random UID in place of a time at the first character that does not fit",
 		regexp.MustCompile(`parsing time \\*"\$\{uid \d+\}\\*" as \\*"[^"\\]*\\*": cannot parse \\*"[^"\\]*\\*" as \\*"[^"\\]*\\*"`),
 		func(string) string { return "parsing time (a UID)" },
 	},
@@ -299,7 +303,7 @@ var rewritings = []struct {
 		func(string) string { return "Invalid value: (the patch): " },
 	},
 	{
-		"the result of a refused patch is shown in alphabetical order; kube-apiserver shows unchanged parts in their order",
+		"our server shows the result of a refused patch in alphabetical order; kube-apiserver shows unchanged parts in their order",
 		regexp.MustCompile(`patch: Invalid value: \\"(?:[^"\\]|\\\\|\\[^"\\]|\\\\\\")*\\": |Invalid value: \\"\{(?:[^"\\]|\\\\|\\[^"\\]|\\\\\\")*\\": `),
 		inOrder,
 	},
@@ -310,13 +314,13 @@ var rewritings = []struct {
 	},
 }
 
-// bare matches a number that was replaced by a name.
+// bare matches a symbol in place of a JSON number. Such a symbol has no quotes.
 var bare = regexp.MustCompile(`:(\$\{[^}]*\})`)
 
-// odd matches numbers that can be written in several ways.
+// odd matches a number as the value of a JSON member. The same number can be written in several ways.
 var odd = regexp.MustCompile(`":-?\d+(?:[.eE][-+.eE\d]*)?`)
 
-// plain writes a number in one way.
+// plain returns a JSON member with its number in one form.
 func plain(member string) string {
 	number, _ := strconv.ParseFloat(member[2:], 64)
 	return fmt.Sprintf(`":%g`, min(number, 1e300)+0)
@@ -324,7 +328,8 @@ func plain(member string) string {
 
 var shown = regexp.MustCompile(`Invalid value: \\"(.*)\\": $`)
 
-// inOrder rewrites the JSON that a message shows. It is quoted as text inside a JSON string.
+// inOrder sorts the members of the JSON in a message. This JSON is quoted twice: as text in the message, and with the
+// message in the JSON of the answer.
 func inOrder(message string) string {
 	inner := shown.FindStringSubmatch(message)
 	if inner == nil {
@@ -349,8 +354,9 @@ func inOrder(message string) string {
 	return "Invalid value: " + odd.ReplaceAllStringFunc(string(ordered), plain) + ": "
 }
 
-// causesInOrder sorts the causes in a Status where kube-apiserver's order is random: conflicts of an apply, and causes
-// of labels and annotations. The message repeats the latter.
+// causesInOrder sorts the causes in a Status if kube-apiserver's order is random. That is so for conflicts of an apply,
+// and for causes about labels and annotations. The message repeats causes about labels and annotations, and is then
+// replaced too.
 func causesInOrder(text string) string {
 	var status struct {
 		Kind, Message, Reason string

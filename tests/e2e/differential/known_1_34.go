@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// knownOf returns the known differences for the version of the kube-apiserver, and whether that is 1.34.
+// knownOf returns the known differences for the version of kube-apiserver, and whether this version is 1.34.
 func knownOf(ctx context.Context, kube *server) (differences []knownDifference, is134 bool, err error) {
 	answer, err := kube.ask(ctx, 0, message{method: http.MethodGet, target: "/version"}, false)
 	if err != nil {
@@ -31,12 +31,12 @@ func knownOf(ctx context.Context, kube *server) (differences []knownDifference, 
 	return known, false, nil
 }
 
-// breaking is an option of deletions, which Kubernetes 1.34 does not know.
+// breaking is an option of deletions that kube-apiserver 1.34 ignores.
 const breaking = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
-// without134 returns a sequence without what would change the Leases in one of both servers only. 1.34 deletes a Lease
-// in spite of the option `breaking`, and 1.37 refuses the deletion. 1.34 refuses two commas in a selector, and 1.37 does
-// not.
+// without134 replaces parts of a sequence after which the servers would have different Leases. kube-apiserver 1.34
+// ignores the option breaking and deletes the Lease. Our server refuses the deletion, as version 1.37 does.
+// kube-apiserver 1.34 refuses two commas in a selector. Our server accepts them, as version 1.37 does.
 func without134(made sequence) sequence {
 	off := strings.NewReplacer(`"`+breaking+`":true`, `"`+breaking+`":false`, breaking+"=true", breaking+"=false",
 		url.QueryEscape("(a,,)"), url.QueryEscape("(a,a)"))
@@ -47,7 +47,8 @@ func without134(made sequence) sequence {
 	return made
 }
 
-// known134 are the additional differences from Kubernetes 1.34. docs/compatibility.md#kubernetes-134 lists their rules.
+// known134 has further accepted differences, from kube-apiserver 1.34. docs/compatibility.md#kubernetes-134 describes
+// them.
 var known134 = []knownDifference{
 	{
 		"1.34: DeleteOptions that do not decode are 500 without a reason; in 1.37 they are 400, BadRequest",
@@ -133,8 +134,8 @@ var known134 = []knownDifference{
 	},
 }
 
-// testsNoneOrPassesNull returns whether a patch tests for no value, or goes through a value where it may have set a
-// null.
+// testsNoneOrPassesNull returns whether a patch has a test without a value. It also returns true if a path leads
+// through a field that an earlier operation may have set to null.
 func testsNoneOrPassesNull(patch []operation) bool {
 	for at, each := range patch {
 		passes := func(later operation) bool { return strings.HasPrefix(later.Path, each.Path+"/") }
@@ -146,9 +147,11 @@ func testsNoneOrPassesNull(patch []operation) bool {
 }
 
 var (
-	// The source line after the scheme's name differs too.
+	// scheme matches the name of kube-apiserver's scheme and the rest of the line, since the source line after the name
+	// differs too.
 	scheme = regexp.MustCompile(`in scheme .*`)
-	// In JSON or a line of YAML, but not as `f:deletionTimestamp` in managedFields, which both versions keep.
+	// dropped matches the fields that 1.34 keeps and 1.37 drops, in JSON or as a line of YAML. It does not match
+	// `f:deletionTimestamp` in managedFields, which both versions keep.
 	dropped = regexp.MustCompile(`"(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)":\s*(?:"[^"]*"|-?\d+),?\s*|(?m)^ +(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink): .*\n`)
 	index   = regexp.MustCompile(`^(metadata\.ownerReferences)\[\d+\]`)
 )
@@ -156,14 +159,14 @@ var (
 // statusOf returns the Status in an answer. Its code is 0 if the answer is not a Status.
 func statusOf(said string) (status metav1.Status) {
 	_, body, _ := strings.Cut(said, "\n\n")
-	// The content of the protobuf envelope follows the JSON.
+	// For protobuf, a note about the envelope follows the JSON (fromProtobuf). The decoder stops before it.
 	if yaml.NewYAMLOrJSONDecoder(strings.NewReader(body), 1<<20).Decode(&status) != nil || status.Kind != "Status" {
 		return metav1.Status{}
 	}
 	return status
 }
 
-// causesOf returns a line for each cause.
+// causesOf returns a line for each cause of a Status.
 func causesOf(status metav1.Status) (causes []string) {
 	if status.Details != nil {
 		for _, cause := range status.Details.Causes {
@@ -173,11 +176,11 @@ func causesOf(status metav1.Status) (causes []string) {
 	return causes
 }
 
-// inOtherWords returns whether both servers refuse for the same causes, in different words.
+// inOtherWords returns whether both servers refuse a request for the same causes, in the words of 1.34 and of 1.37.
 func inOtherWords(d *difference) bool {
 	old, now := reworded(statusOf(d.said[0])), reworded(statusOf(d.said[1]))
 	if causesAlone := "(the causes)"; old.Message == causesAlone || now.Message == causesAlone {
-		// See causesInOrder, which does not change a Status with one cause.
+		// causesInOrder replaces the message only if a Status has several causes.
 		old, now = withCausesAlone(old), withCausesAlone(now)
 	}
 	oldHead, _, _ := strings.Cut(d.said[0], "\n\n")
@@ -199,8 +202,8 @@ var words = strings.NewReplacer(
 	"error strict decoding YAML: ", "error strict decoding patch: ",
 )
 
-// reworded translates a Status to the words and causes of 1.37, without the indexes of owners. It cuts off the part of
-// the message that repeats the causes.
+// reworded translates a Status of 1.34 to the words and causes of 1.37. It also removes repeated causes, the indexes of
+// ownerReferences, and the part of the message that repeats the causes.
 func reworded(status metav1.Status) metav1.Status {
 	status.Message = words.Replace(status.Message)
 	if status.Details == nil || len(status.Details.Causes) == 0 {

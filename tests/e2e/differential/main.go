@@ -1,21 +1,26 @@
-// Command differential sends random sequences of requests for Leases to two servers at once, kube-apiserver with its
-// own Leases and ours. It reports where the answers differ. First it compares what both servers publish as OpenAPI.
+// Command differential sends random sequences of requests for Leases to two servers: kube-apiserver with its built-in
+// Leases, and our server. It reports answers that differ. Before that, it compares the OpenAPI documents of both
+// servers.
 //
-// A sequence has two namespaces on both servers. Its requests run in lockstep: both servers answer one before the next is
-// sent. Values that must differ (UIDs, versions, times, generated names, tokens) are replaced by names, numbered in the
-// order of appearance. The rest must be equal byte for byte. The seed determines the requests of a sequence. They refer to
-// versions, UIDs and objects by the order in which they were seen, such as "the last version of l1 but one". Each server
-// gets its own values. So a sequence can be repeated, also without some of its steps.
+// A sequence uses two namespaces on each server. Both servers answer a request before the next one is sent. Symbols
+// replace the values that must differ between the servers: UIDs, resourceVersions, times, generated names and continue
+// tokens. The symbols of UIDs and resourceVersions are numbered in the order of their appearance. The rest of both
+// answers must be equal byte for byte, except for the headers and messages that normal.go and known.go name.
+//
+// The seed determines the requests of a sequence. A request refers to an earlier value by its position, such as "the
+// last resourceVersion of l1 but one". Each server gets its own value. So a sequence can be repeated, also without some
+// of its steps.
 //
 //	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16] [-shards]
 //	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     repeats one sequence
 //
-// The exit status is 1 if there was a difference that none of known.go, known_1_34.go and openapi.go names. A sequence
-// that differs is repeated twice. If it does not differ again, the difference is printed as one that occurred only once.
-// The exit status is also 1 if more than one sequence, and more than one in 200, differed only once.
+// The exit status is 1 after a difference that is not in the lists of known.go, known_1_34.go and openapi.go. A
+// sequence with such a difference is repeated twice. If the difference does not occur again, the report shows it as one
+// that occurred only once. Such differences fail the run only if they occur in more than 1 sequence, and in more than 1
+// of 200 sequences.
 //
-// No other client may change the Leases of the two namespaces. So kube-controller-manager, which collects garbage, must
-// not run meanwhile.
+// No other client may change the Leases of these namespaces. So kube-controller-manager must not run meanwhile: its
+// garbage collector would delete Leases.
 package main
 
 import (
@@ -33,11 +38,11 @@ func main() {
 	builtin := flag.String("builtin", "", "kubeconfig of kube-apiserver")
 	server := flag.String("server", "", "kubeconfig of our server")
 	count := flag.Int64("n", 1000, "number of sequences")
-	seed := flag.Int64("seed", 1, "seed of the first sequence; each further one has the next")
-	steps := flag.Int("steps", 24, "requests in a sequence; fewer run its beginning")
-	parallel := flag.Int("parallel", 16, "sequences that run at the same time")
-	shards := flag.Bool("shards", false, "send shard selectors too; both servers must have the feature gate ShardedListAndWatch")
-	limit := flag.Int("examples", 20, "differences that are shown in full")
+	seed := flag.Int64("seed", 1, "seed of the first sequence; the next sequences have the next numbers")
+	steps := flag.Int("steps", 24, "number of requests in a sequence; a smaller number runs only the first requests of the same sequence")
+	parallel := flag.Int("parallel", 16, "maximum number of sequences that run at the same time")
+	shards := flag.Bool("shards", false, "send shard selectors too; both servers must have the feature gate ShardedListAndWatch on")
+	limit := flag.Int("examples", 20, "maximum number of differences that the report shows in full")
 	verbose := flag.Bool("v", false, "show every request and its answer")
 	flag.Parse()
 	if *builtin == "" || *server == "" || flag.NArg() != 0 || *count < 1 || *steps < 1 || *parallel < 1 {
@@ -57,7 +62,8 @@ func main() {
 	}
 }
 
-// run runs the sequences on workers, each with two namespaces.
+// run compares the OpenAPI documents, and then runs the sequences on parallel workers. Each worker has two namespaces
+// of its own.
 func run(ctx context.Context, builtin, server string, seed, count int64, steps int, shards bool, parallel, examples int, verbose bool) (*report, error) {
 	began := time.Now()
 	both, err := connect(builtin, server)

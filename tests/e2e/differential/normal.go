@@ -18,17 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// normal is an answer without the values that must differ between the servers.
+// normal is an answer with symbols in place of the values that must differ between the servers.
 type normal struct {
 	text  string      // status, headers and body, line by line
-	times []time.Time // that stood there, in their order
+	times []time.Time // times that symbols have replaced, in their order
 }
 
-// ignored are headers that describe the connection, the request or the server, or that depend on the length of values
-// that differ.
+// ignored has the headers that are not compared. They describe the connection, the request or the server, or depend on
+// the length of values that differ.
 var ignored = map[string]bool{
 	"Audit-Id": true, "Content-Length": true, "Date": true, "Connection": true, "Transfer-Encoding": true,
-	// Headers of priority and fairness, which protects kube-apiserver's slower work.
+	// Headers of API Priority and Fairness, which our server does not have.
 	"X-Kubernetes-Pf-Flowschema-Uid": true, "X-Kubernetes-Pf-Prioritylevel-Uid": true,
 }
 
@@ -37,7 +37,7 @@ var (
 	second  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z| \+0000 UTC)`)
 	version = regexp.MustCompile(`(resourceVersion\\*"?:\s*\\*"?)(\d{2,})`)
 	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
-	// Generated names begin with the prefixes that `create` uses, and end with five of these characters.
+	// Generated names begin with a generateName from the method create, and end with five of these characters.
 	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
 	current   = regexp.MustCompile(`(, current: )\d+`)
 	next      = regexp.MustCompile(`("?continue"?:\s*"?)([A-Za-z0-9_=-]{20,})`)
@@ -49,14 +49,15 @@ var (
 	listKind  = regexp.MustCompile(`(?m)^kind: \w*List$`)
 )
 
-// normalOf replaces the varying values in the answer to a request, whose target may fix a version. With learns it also
-// remembers them; values that only one server showed must not be learnt.
+// normalOf replaces the varying values in an answer. The resourceVersion in the request's target decides how the
+// resourceVersion of a list is replaced. If learns is true, normalOf also remembers the values. Pass true only if both
+// servers answered with success.
 func (m *memory) normalOf(answer answer, asked message, learns bool) normal {
 	var lines []string
 	for name, values := range answer.header {
 		if !ignored[name] {
 			if name == "Warning" && asked.method == http.MethodPatch {
-				sort.Strings(values) // see inOrder
+				sort.Strings(values) // their order is random in kube-apiserver
 			}
 			lines = append(lines, name+": "+strings.Join(values, "\n"+name+": "))
 		}
@@ -75,7 +76,8 @@ func (m *memory) normalOf(answer answer, asked message, learns bool) normal {
 	return normal
 }
 
-// inJSON converts a Status from YAML to JSON if its message is one of the rewritten ones, which YAML breaks into lines.
+// inJSON converts a Status from YAML to JSON if rewritings may change its message. YAML breaks such a message into
+// lines, which the patterns do not match.
 func inJSON(text string) string {
 	if strings.HasPrefix(text, "{") || !rewritten.MatchString(text) {
 		return text
@@ -89,7 +91,7 @@ func inJSON(text string) string {
 
 var rewritten = regexp.MustCompile(`is invalid|Invalid\s+value|typed\s+patch|yaml:|Apply\s+failed|precondition`)
 
-// name replaces the varying values in a text, except for versions of lists.
+// name replaces the varying values in a text, except for resourceVersions of lists (withoutListVersion).
 func (m *memory) name(text string) normal {
 	var found normal
 	text = uid.ReplaceAllStringFunc(text, func(value string) string { return m.symbol("uid", value) })
@@ -106,7 +108,7 @@ func (m *memory) name(text string) normal {
 	now := time.Now()
 	text = second.ReplaceAllStringFunc(text, func(value string) string {
 		at, err := time.Parse("2006-01-02T15:04:05Z", strings.Replace(strings.TrimSuffix(value, " +0000 UTC"), " ", "T", 1)+map[bool]string{true: "Z"}[!strings.HasSuffix(value, "Z")])
-		// The times in the steps are years away.
+		// Times from the requests are years away, and stay.
 		if err != nil || now.Sub(at).Abs() > time.Hour {
 			return value
 		}
@@ -123,8 +125,9 @@ func (m *memory) name(text string) normal {
 	return found
 }
 
-// withoutListVersion replaces the version of a list. The newest version is not comparable between the servers. The
-// version is comparable if the request fixed it, or if the list is a further page of another one.
+// withoutListVersion replaces the resourceVersion of a list by a symbol. The newest resourceVersions of the servers are
+// not comparable. So the symbol names only which one the list has: the requested one, that of its first page, an older
+// one or the newest one.
 func (m *memory) withoutListVersion(text, asked string) string {
 	pattern := version
 	switch {
@@ -142,7 +145,7 @@ func (m *memory) withoutListVersion(text, asked string) string {
 	value := text[at[4]:at[5]]
 	name := "${newest}"
 	if strings.Contains(asked, "="+value) {
-		// Without Exact the versions may be equal by chance.
+		// Without resourceVersionMatch=Exact, the newest resourceVersion may equal the requested one by chance.
 		if strings.Contains(asked, "Exact") {
 			name = "${asked}"
 		}
@@ -162,8 +165,8 @@ func isCollection(target string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(path, "/"), "/leases")
 }
 
-// readable returns the text of a body for the comparison, and its JSON if it can be decoded. A protobuf body is
-// decoded, and must equal Go's encoding of the result.
+// readable returns the text of a body for the comparison, and the body for learn. It decodes protobuf to JSON. The text
+// of a protobuf body also shows whether the body equals Go's encoding of the decoded object.
 func readable(contentType string, body []byte) (text string, decoded []byte) {
 	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) || len(body) == 0 {
 		return string(body), body
@@ -177,7 +180,8 @@ type coded interface {
 	Marshal() ([]byte, error)
 }
 
-// fromProtobuf decodes an object and its envelope.
+// fromProtobuf decodes an object and its envelope (runtime.Unknown). It returns the object as JSON, and a note with the
+// fields of the envelope and with errors.
 func fromProtobuf(body []byte) ([]byte, string) {
 	raw, found := bytes.CutPrefix(body, protobufPrefix)
 	if !found {
@@ -227,7 +231,7 @@ func objectOf(kind string) coded {
 	}
 }
 
-// readEvents passes each event of a watch to found, in readable form.
+// readEvents reads the events of a watch until its end. It calls found with each event, in JSON.
 func readEvents(contentType string, stream io.ReadCloser, found func(string)) error {
 	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) {
 		decoder := json.NewDecoder(stream)
@@ -258,7 +262,7 @@ func readEvents(contentType string, stream io.ReadCloser, found func(string)) er
 	}
 }
 
-// isBookmark returns whether an event is a bookmark of the clock, whose time varies.
+// isBookmark returns whether an event is a periodic bookmark. The servers send these at different times.
 func isBookmark(event string) bool {
 	return strings.HasPrefix(event, `{"type":"BOOKMARK"`) && !strings.Contains(event, "initial-events-end")
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// meta returns fields of metadata: the name, if any, and random ones.
+// meta returns random fields of metadata, and the name unless it is empty.
 func (g *gen) meta(name string) []string {
 	var fields []string
 	if name != "" {
@@ -70,7 +70,7 @@ func (g *gen) spec() []string {
 	return fields
 }
 
-// lease returns a Lease as JSON. The name is JSON too.
+// lease returns a Lease as JSON. Its name is a JSON value too, or empty for no name.
 func (g *gen) lease(name string) string {
 	fields := []string{
 		`"apiVersion":` + g.mostly(40, `"coordination.k8s.io/v1"`, `"coordination.k8s.io/v2"`, `"v1"`, `""`, `"a/b/c"`, "5", "null", `"apps/v1"`),
@@ -86,7 +86,7 @@ func (g *gen) lease(name string) string {
 	return g.spoiled(g.object(fields))
 }
 
-// spoiled rarely makes a text invalid JSON.
+// spoiled returns a JSON object unchanged, or rarely with a change that a parser may refuse.
 func (g *gen) spoiled(text string) string {
 	if !g.wrong(60) {
 		return text
@@ -97,7 +97,7 @@ func (g *gen) spoiled(text string) string {
 		strings.Replace(text, `"metadata":{`, `"metadata":{"name":"dup",`, 1), strings.Replace(text, ":", " : ", -1), strings.Replace(text, ",", ",,", 1))
 }
 
-// edits returns changes of an object that was read, mostly those of a renewal or an acquisition.
+// edits returns edits for an update of the last object of a Lease, mostly those of a renewal or of an acquisition.
 func (g *gen) edits() []edit {
 	edits := []edit{{[]string{"spec", "renewTime"}, g.validTime()}}
 	if g.odds(2) {
@@ -116,7 +116,7 @@ func (g *gen) validTime() string {
 	return fmt.Sprintf(`"2024-06-07T08:09:%02d.%06dZ"`, g.Intn(60), g.Intn(3)*250000)
 }
 
-// anEdit returns a change of any field. Go's JSON encoder can encode its value.
+// anEdit returns an edit of a random field. Go's JSON package must accept its value (edit.apply).
 func (g *gen) anEdit() edit {
 	meta := func(name string, values ...string) edit { return edit{[]string{"metadata", name}, g.one(values...)} }
 	spec := func(name string, values ...string) edit { return edit{[]string{"spec", name}, g.one(values...)} }
@@ -166,7 +166,7 @@ func (g *gen) oneOwner() string {
 		`{"apiVersion":"v1","kind":"Node","name":"n3","uid":"u1","controller":true,"blockOwnerDeletion":true}`, `{"apiVersion":"v1","kind":"","name":"n3","uid":"u4"}`)
 }
 
-// encoded returns a body in a random encoding, with its Content-Type.
+// encoded returns a body in a random encoding, and its Content-Type, which may be wrong.
 func (g *gen) encoded(text string, kind string) (body, [][2]string) {
 	switch g.Intn(12) {
 	case 0, 1:

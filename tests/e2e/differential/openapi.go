@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// openAPI is the documents that both servers publish about Leases, without those for v1beta1. kube-apiserver's v1beta1
-// has no Leases. Its document of OpenAPI v2 is about all APIs.
+// openAPI has the paths of the OpenAPI documents about Leases that both servers publish. It lacks the v3 document of
+// v1beta1, since kube-apiserver's v1beta1 has no Leases. kube-apiserver's v2 document describes all APIs.
 var openAPI = []string{"/openapi/v3/apis/coordination.k8s.io/v1", "/openapi/v2"}
 
-// leasePaths begins the paths of v1 in both servers' documents.
+// leasePaths is the prefix of all paths of coordination.k8s.io/v1 in the documents.
 const leasePaths = "/apis/coordination.k8s.io/v1/"
 
-// knownPlace is an accepted difference. Its pattern matches the document, the place in it, and both values.
+// knownPlace is an accepted difference. Its pattern matches a text `DOCUMENT PLACE: THEIRS <> OURS`.
 type knownPlace struct {
 	reason  string
 	pattern *regexp.Regexp
 }
 
-// knownOpenAPI are the accepted differences.
+// knownOpenAPI has the accepted differences from kube-apiserver of any version.
 var knownOpenAPI = []knownPlace{
 	{"OpenAPI: the documents have the name and the version of their server", regexp.MustCompile(`^/openapi/\S+ /info/(title|version): "`)},
 	{"OpenAPI: kube-apiserver checks bearer tokens, and our server does not", regexp.MustCompile(`^/openapi/\S+ /(components/securitySchemes|securityDefinitions|security): .* <> nothing$`)},
@@ -34,7 +34,7 @@ var knownOpenAPI = []knownPlace{
 	{"OpenAPI: kube-apiserver names formats of the body of a GET, which has none", regexp.MustCompile(`^/openapi/v2 /paths//apis/coordination.k8s.io/v1(beta1)?//get/consumes: .* <> \["\*/\*"\]$`)},
 }
 
-// known134OpenAPI are the additional differences from Kubernetes 1.34.
+// known134OpenAPI has further accepted differences, from kube-apiserver 1.34.
 var known134OpenAPI = []knownPlace{
 	{"1.34: OpenAPI has no shard selectors", regexp.MustCompile(`^/openapi/\S+ \S*/(query shardSelector|shardInfo|\S*\.ShardInfo): nothing <> `)},
 	{"1.34: OpenAPI has defaults within lists and maps", regexp.MustCompile(`^/openapi/v3/\S+ \S+/(items|additionalProperties)/(default: (""|\{\}) <> nothing|allOf: \[\{"\$ref":"[^"]*"\}\] <> nothing|\$ref: nothing <> )`)},
@@ -42,7 +42,7 @@ var known134OpenAPI = []knownPlace{
 	{"1.34: OpenAPI has a type of list for the details of a Status", regexp.MustCompile(`^/openapi/\S+ \S+\.Status/properties/details/x-kubernetes-list-type: "atomic" <> nothing$`)},
 }
 
-// compareOpenAPI compares the documents, except for their descriptions.
+// compareOpenAPI compares the documents of both servers without their descriptions, and reports the differences.
 func compareOpenAPI(ctx context.Context, both pair, is134 bool, found *report) error {
 	known := knownOpenAPI
 	if is134 {
@@ -74,10 +74,10 @@ func compareOpenAPI(ctx context.Context, both pair, is134 bool, found *report) e
 	return nil
 }
 
-// differencesOfOpenAPI returns where two documents differ, and both values: `PLACE: THEIRS <> OURS`.
+// differencesOfOpenAPI returns each difference of two documents as a text `PLACE: THEIRS <> OURS`.
 func differencesOfOpenAPI(theirs, ours map[string]any) []string {
 	documents := [2]map[string]any{normalOpenAPI(theirs), normalOpenAPI(ours)}
-	// Schemas and paths of other APIs are left out of kube-apiserver's document.
+	// kube-apiserver's v2 document also describes other APIs. Their paths and schemas are removed.
 	keep := func(name string, also func(string) bool) {
 		their, _ := documents[0][name].(map[string]any)
 		our, _ := documents[1][name].(map[string]any)
@@ -92,8 +92,8 @@ func differencesOfOpenAPI(theirs, ours map[string]any) []string {
 	return places
 }
 
-// normalOpenAPI returns a document in one of the ways in which it could be written. It has no descriptions, and each
-// operation has all its parameters, by their place and name.
+// normalOpenAPI returns the canonical form of a document. This form has no descriptions. Each operation has all its
+// parameters, also those of its path, keyed by place and name.
 func normalOpenAPI(document map[string]any) map[string]any {
 	shared, _ := document["parameters"].(map[string]any)
 	normal := map[string]any{}
@@ -141,7 +141,7 @@ func normalValue(value any, shared map[string]any) any {
 		for at, inner := range value {
 			normal[at] = normalValue(inner, shared)
 		}
-		// In no list of texts does the order mean anything.
+		// The order of a list of strings has no meaning in these documents.
 		if !slices.ContainsFunc(normal, func(inner any) bool { _, is := inner.(string); return !is }) {
 			slices.SortFunc(normal, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
 		}
@@ -151,7 +151,7 @@ func normalValue(value any, shared map[string]any) any {
 	}
 }
 
-// byName returns parameters by place and name. Some are references to the shared ones of the document.
+// byName returns parameters keyed by place and name. It replaces references by the shared parameters of the document.
 func byName(parameters []any, shared map[string]any) map[string]any {
 	named := map[string]any{}
 	for _, parameter := range parameters {
@@ -164,7 +164,7 @@ func byName(parameters []any, shared map[string]any) map[string]any {
 	return named
 }
 
-// compareValues adds the places where two values differ, in the order of their names.
+// compareValues appends each difference of two values to places, in the order of the keys.
 func compareValues(place string, theirs, ours any, places *[]string) {
 	their, isMap := theirs.(map[string]any)
 	our, areMaps := ours.(map[string]any)
@@ -181,7 +181,7 @@ func compareValues(place string, theirs, ours any, places *[]string) {
 	}
 }
 
-// nothing is in the place of a member that is missing. A null is something else.
+// nothing stands for a missing member of an object. A null is a different value.
 type nothing struct{}
 
 func member(of map[string]any, key string) any {

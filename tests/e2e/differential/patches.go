@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// jsonPatch returns a patch of RFC 6902.
+// jsonPatch returns a JSON patch (RFC 6902).
 func (g *gen) jsonPatch() string {
 	operations := make([]string, 1+g.Intn(3))
 	for at := range operations {
@@ -20,7 +20,7 @@ func (g *gen) jsonPatch() string {
 			fields = append(fields, `"value":`+g.anyValue())
 		}
 		if strings.Contains(fields[0], "copy") || strings.Contains(fields[0], "move") || g.odds(25) {
-			// A version that is copied elsewhere would not be recognized as one.
+			// A patch must not copy a resourceVersion to another field, where no symbol would replace it.
 			fields = append(fields, `"from":`+strings.Replace(g.pointer(), "resourceVersion", "name", 1))
 		}
 		operations[at] = g.object(fields)
@@ -43,7 +43,7 @@ func (g *gen) pointer() string {
 		`"/spec/unknown"`, `"/metadata"`, `"/kind"`, `"/apiVersion"`, `"/metadata/namespace"`, `"/metadata/deletionTimestamp"`, `"/metadata/creationTimestamp"`)
 }
 
-// anyValue returns a value for any pointer.
+// anyValue returns a value for an operation of a JSON patch on any field.
 func (g *gen) anyValue() string {
 	switch g.Intn(12) {
 	case 0:
@@ -67,7 +67,7 @@ func (g *gen) anyValue() string {
 	}
 }
 
-// mergePatch returns a patch of RFC 7386, or a strategic merge patch.
+// mergePatch returns a JSON merge patch (RFC 7386), or a strategic merge patch.
 func (g *gen) mergePatch(strategic bool) string {
 	var fields []string
 	if !g.odds(4) {
@@ -90,7 +90,7 @@ func (g *gen) mergePatch(strategic bool) string {
 func (g *gen) patchOfMeta(strategic bool) []string {
 	var fields []string
 	for _, field := range g.meta("") {
-		// A patch may remove a field that an object would lack.
+		// In a patch, null removes a field.
 		if g.odds(8) {
 			key, _, _ := strings.Cut(field, ":")
 			field = key + ":null"
@@ -125,7 +125,7 @@ func (g *gen) directives(strategic bool, _ string) []string {
 		`"$retainKeys":"x"`, `"$setElementOrder/x":[]`, `"$deleteFromPrimitiveList/x":["a"]`, `"$unknown":1`)}
 }
 
-// configuration returns an applied configuration of a Lease.
+// configuration returns the configuration of a Lease for a server-side apply, as JSON.
 func (g *gen) configuration(name string) string {
 	meta := []string{`"name":` + g.mostly(20, quoted(name), `"l1"`, `""`, "null", "5")}
 	if g.odds(5) {

@@ -13,17 +13,17 @@ import (
 // report is the result of all sequences.
 type report struct {
 	mutex     sync.Mutex
-	examples  int
+	examples  int // maximum number of differences in shown
 	took      time.Duration
 	sequences int
 	requests  int
 	slowest   time.Duration
-	reasons   map[string]int // known differences
-	seen      map[string]int // others, by signature
+	reasons   map[string]int // number of known differences, by reason
+	seen      map[string]int // number of other differences, by signature
 	shown     []string
 	flakes    []string
 	flaky     map[int64]bool // seeds of the sequences with flakes
-	openAPI   []string       // places in the OpenAPI documents
+	openAPI   []string       // unknown differences of the OpenAPI documents
 }
 
 func newReport(examples int) *report {
@@ -48,7 +48,7 @@ func (r *report) flaked(sequence sequence, d *difference) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.flaky[sequence.seed] = true
-	r.flakes = append(r.flakes, fmt.Sprintf("--- differed only once: %s\n-n 1 -seed %d -steps %d\n    %s\n    that is %s\n%s",
+	r.flakes = append(r.flakes, fmt.Sprintf("--- differed only once: %s\n-n 1 -seed %d -steps %d\n    %s\n    sent as %s\n%s",
 		d.signature(), sequence.seed, min(d.at+1, len(sequence.steps)), d.step.template(), describe(d.asked), indent(d.compared())))
 }
 
@@ -58,7 +58,8 @@ func (r *report) differsInOpenAPI(place string) {
 	r.openAPI = append(r.openAPI, place)
 }
 
-// isNew counts a difference, and returns whether to show it.
+// isNew counts a difference. It returns whether the difference is the first one with its signature, and is to be shown
+// in full.
 func (r *report) isNew(d *difference) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -69,18 +70,19 @@ func (r *report) isNew(d *difference) bool {
 func (r *report) add(sequence sequence, at int, d *difference) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	r.shown = append(r.shown, fmt.Sprintf("=== %s\n-n 1 -seed %d -steps %d; the shortest that was found:\n%s",
+	r.shown = append(r.shown, fmt.Sprintf("=== %s\n-n 1 -seed %d -steps %d; the shortest sequence found:\n%s",
 		d.signature(), sequence.seed, min(at+1, len(sequence.steps)), d.story()))
 }
 
-// perFlake is the number of sequences of which one may differ only once. The end of a second between two answers, or a
-// cache that lags, explains few such differences. More of them may be a race in our server, which no repetition shows.
+// perFlake is the number of sequences for each allowed flake. A flake is a difference that does not occur again when
+// the sequence is repeated. Two causes explain a few flakes: a second that ends between two answers, and a watch cache
+// that lags. More flakes may be a race in our server.
 const perFlake = 200
 
-// isFlaky returns whether too many sequences differed only once. One alone is never too many.
+// isFlaky returns whether too many sequences had flakes. One sequence is never too many.
 func (r *report) isFlaky() bool { return len(r.flaky) > max(1, r.sequences/perFlake) }
 
-// failed returns whether the run fails. The caller has printed the reasons.
+// failed returns whether the run has failed. The method print shows the reasons.
 func (r *report) failed() bool { return len(r.seen) > 0 || len(r.openAPI) > 0 || r.isFlaky() }
 
 func (r *report) print(to io.Writer) {
@@ -94,7 +96,7 @@ func (r *report) print(to io.Writer) {
 		fmt.Fprintln(to, text)
 	}
 	if r.isFlaky() {
-		fmt.Fprintf(to, "too many sequences differed only once: %d; one of %d may\n", len(r.flaky), perFlake)
+		fmt.Fprintf(to, "too many sequences differed only once: %d; at most one in %d may\n", len(r.flaky), perFlake)
 	}
 	if len(r.seen) > 0 {
 		fmt.Fprintf(to, "%d kinds of differences:\n", len(r.seen))
@@ -136,7 +138,8 @@ func sorted(of map[string]int) []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// signature identifies the kind of a difference: the step's label and the first line that differs.
+// signature identifies the kind of a difference by the label of its step and the first line that differs. N replaces
+// the numbers in that line, unless it is the status.
 func (d *difference) signature() string {
 	a, b := lines(d.said[0]), lines(d.said[1])
 	for at := 0; at < max(len(a), len(b)); at++ {
@@ -153,7 +156,7 @@ func (d *difference) signature() string {
 	return d.step.label + ": times"
 }
 
-// around returns the places where two texts differ, with some text before them.
+// around returns parts of two texts. They begin 16 bytes before the first difference, and have at most 60 characters.
 func around(a, b string) (string, string) {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {
@@ -181,15 +184,16 @@ func (d *difference) story() string {
 		fmt.Fprintf(&text, "%3d %s\n", at, step.template())
 	}
 	if d.at >= len(d.before) {
-		fmt.Fprintf(&text, "    events of %s\n", describe(d.asked))
+		fmt.Fprintf(&text, "    events of the watch %s\n", describe(d.asked))
 	} else {
-		fmt.Fprintf(&text, "    that is %s\n", describe(d.asked))
+		fmt.Fprintf(&text, "    sent as %s\n", describe(d.asked))
 	}
 	text.WriteString(indent(d.compared()))
 	return text.String()
 }
 
-// compared returns the lines that differ, and the beginning of the rest.
+// compared returns the lines of both answers. Lines that differ are complete, and equal lines have at most 200
+// characters.
 func (d *difference) compared() string {
 	a, b := lines(d.said[0]), lines(d.said[1])
 	var text strings.Builder

@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// server is one of the two compared servers, reached over HTTP/2 and over HTTP/1.1.
+// server is one of the two compared servers, with a client for HTTP/2 and a client for HTTP/1.1.
 type server struct {
 	name   string
 	host   string
 	client [2]*http.Client
 }
 
-// pair is kube-apiserver and our server. All pairs of values have this order.
+// pair is kube-apiserver and our server, in this order. Arrays with one value of each server have the same order.
 type pair [2]*server
 
 func connect(builtin, ours string) (pair, error) {
@@ -39,7 +39,7 @@ func connect(builtin, ours string) (pair, error) {
 		}
 		both[at] = &server{name: []string{"kube-apiserver", "our server"}[at], host: strings.TrimPrefix(config.Host, "https://")}
 		for version := range both[at].client {
-			// Requests and answers are compared as they are: the transport adds, follows and unpacks nothing.
+			// The client must not change requests and answers. So it asks for no compression, and follows no redirects.
 			transport := &http.Transport{
 				TLSClientConfig: trust.Clone(), DisableCompression: true, MaxIdleConnsPerHost: 64, ForceAttemptHTTP2: version == 0,
 			}
@@ -55,31 +55,33 @@ func connect(builtin, ours string) (pair, error) {
 	return both, nil
 }
 
-// message is a request with values in place of symbols.
+// message is a request to one server, with the values of this server in place of symbols.
 type message struct {
 	method, target string // target: path and query as they are sent
 	header         [][2]string
 	body           []byte
 }
 
-// answer is an answer; for a watch, the part before its events.
+// answer is the response of a server. For a watch, it is the part of the response before the events.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	stream io.ReadCloser // of a watch that is open
+	stream io.ReadCloser // events of a started watch
 }
 
-// patience is the maximum time for an answer. kube-apiserver itself waits 3 s for future versions.
+// patience is the maximum time until an answer. kube-apiserver takes 3 s to refuse a future resourceVersion.
 const patience = 20 * time.Second
 
-// hungUp says that a server ended the connection (HTTP/1.1) or the stream (HTTP/2) instead of answering. kube-apiserver
-// does so if its handler panics.
+// hungUp is the text of an answer if a server ended the connection (HTTP/1.1) or the stream (HTTP/2) without a
+// response. kube-apiserver does this if its handler panics.
 const hungUp = "no answer, as after a panic"
 
-// ask sends a request. The body of a started watch remains to be read.
+// ask sends a request and returns the answer. If a watch has started, the caller reads and closes the stream of the
+// answer. If a server ends the connection without a response, the status of the answer is 0, and its body is the error.
 func (s *server) ask(ctx context.Context, version int, message message, watch bool) (answer, error) {
-	// A watch is read after this function returns.
+	// A timeout of the context would also end a started watch. So a timer cancels the context, and is stopped when a
+	// watch has started.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(patience, cancel)
 	path, query, _ := strings.Cut(message.target, "?")
@@ -103,7 +105,7 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 		if errors.Is(err, io.EOF) || strings.Contains(why, "INTERNAL_ERROR; received from peer") {
 			why = hungUp
 		}
-		// The name makes a difference of it even if the other server does not answer either.
+		// Because of the server's name, the answers differ even if neither server has sent a response.
 		return answer{body: []byte(s.name + ": " + why)}, nil
 	}
 	if err != nil {
@@ -118,12 +120,12 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return answer{}, fmt.Errorf("%s: %s %s: body: %w", s.name, message.method, message.target, err)
+		return answer{}, fmt.Errorf("%s: %s %s: cannot read the body of the response: %w", s.name, message.method, message.target, err)
 	}
 	return answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }
 
-// cancelled is a body that cancels its request when it is closed.
+// cancelled is the body of a response. Close also cancels the request.
 type cancelled struct {
 	io.ReadCloser
 	cancel context.CancelFunc

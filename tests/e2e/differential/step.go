@@ -18,49 +18,52 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// step is one request of a sequence, the same for both servers. Target, header values and body may hold symbols:
+// step is one request of a sequence. Both servers get this request. Its target, header values and body may contain
+// symbols, which stand for values that the server has sent:
 //
-//	${ns} ${other}      the two namespaces of the sequence
-//	${rv:l1:0}          last seen version of the Lease l1; 1 is the one before, and so on
-//	${uid:l1:0}         last seen UID of the Lease l1, with the same numbers
-//	${list:0}           last seen version of a list
-//	${continue:0}       last seen token of a page at the same path
+//	${ns} ${other}      first and second namespace of the sequence
+//	${rv:l1:0}          last resourceVersion of the Lease l1; the number 1 stands for the last but one, and so on
+//	${uid:l1:0}         last UID of the Lease l1, counted in the same way
+//	${list:0}           last resourceVersion of a list
+//	${continue:0}       last continue token of a list at the same path
 //	${name:0}           last generated name
-//	${future}           a version that does not exist yet
+//	${future}           a resourceVersion that does not exist yet
 //
-// A symbol without a value is 0, and a token without a value is empty.
+// If a server has not sent such a value yet, its symbol is replaced by 0, and ${continue:0} by an empty string.
 type step struct {
-	label  string // what is tried, for the summary
+	label  string // kind of the request, for the report
 	method string
 	target string
 	header [][2]string
 	body   body
-	watch  bool          // its events are read until the sequence ends
-	settle bool          // the answer may come from a cache, which is to know all that was written
-	sleep  time.Duration // before it
+	watch  bool          // whether a watch may start, whose events are compared at the end of the sequence
+	settle bool          // whether a list comes first, so that kube-apiserver's watch cache has all writes
+	sleep  time.Duration // pause before the request
 }
 
-// body is the body of a step.
+// body describes the body of a step's request.
 type body struct {
-	text string // of JSON, or whatever is to be sent
-	// from names a Lease whose last seen object is sent with edits. If there is none, text is sent.
+	text string // JSON, or any other text
+	// from is the name of a Lease. The body is the last object of this Lease that the server has sent, with edits. If
+	// there is no such object, the body is text.
 	from  string
 	edits []edit
-	// encoding is "" for the unchanged text, "yaml", or the kind of an object for protobuf.
+	// encoding is the format into which the JSON is converted: "yaml", or for protobuf the kind of the object. The
+	// empty string leaves the text unchanged.
 	encoding string
 }
 
 // edit sets or deletes a field of an object.
 type edit struct {
 	path  []string
-	value string // JSON; empty deletes
+	value string // JSON; an empty value deletes the field
 }
 
 var symbols = regexp.MustCompile(`\$\{(ns|other|future|rv|uid|list|continue|name)(?::([^:}]*))?(?::(\d+))?\}`)
 
-// message replaces the symbols of a step for one server.
+// message returns the request of a step for one server, with the values in the server's memory in place of symbols.
 func (s *step) message(m *memory) message {
-	// A token belongs to the path that returned it.
+	// A continue token is valid only for the path of the list that returned it.
 	path, _, _ := strings.Cut(s.target, "?")
 	m.path = m.fill(path)
 	filled := message{method: s.method, target: m.fill(s.target), body: s.body.bytes(m)}
@@ -120,7 +123,7 @@ func (e *edit) apply(tree map[string]any, m *memory) {
 	tree[last] = value
 }
 
-// protobufOf encodes an object in JSON as a Kubernetes client would.
+// protobufOf converts an object from JSON to protobuf, as Kubernetes clients send it.
 func protobufOf(kind string, text []byte) ([]byte, error) {
 	var object interface {
 		Marshal() ([]byte, error)
@@ -148,23 +151,23 @@ func protobufOf(kind string, text []byte) ([]byte, error) {
 	return append(append([]byte{}, protobufPrefix...), encoded...), err
 }
 
-// protobufPrefix precedes each object in protobuf.
+// protobufPrefix is the prefix of each object in protobuf.
 var protobufPrefix = []byte("k8s\x00")
 
-// memory is the values that one server has shown in a sequence. Both servers get the same steps, so the same place in
-// both memories means the same thing.
+// memory is the values that one server has sent in a sequence. Both servers get the same steps, so values at the same
+// position in both memories correspond to each other.
 type memory struct {
 	namespaces [2]string
-	versions   map[string][]string // by Lease
-	uids       map[string][]string // by Lease
-	objects    map[string][]byte   // by Lease, as JSON
-	lists      []string
-	pages      map[string]string   // by token for `continue`: version of its list
-	tokens     map[string][]string // by path
-	path       string              // of the request that is made
-	names      []string            // that were generated
-	symbolOf   map[string]string   // UIDs and versions, by value
-	counts     map[string]int      // of symbols, by kind
+	versions   map[string][]string // resourceVersions, by name of the Lease
+	uids       map[string][]string // UIDs, by name of the Lease
+	objects    map[string][]byte   // last object as JSON, by name of the Lease
+	lists      []string            // resourceVersions of lists
+	pages      map[string]string   // resourceVersion of a list, by its continue token
+	tokens     map[string][]string // continue tokens, by path of the list
+	path       string              // path of the current request
+	names      []string            // generated names
+	symbolOf   map[string]string   // symbols of UIDs and resourceVersions, by kind and value
+	counts     map[string]int      // number of symbols, by kind
 }
 
 func newMemory(namespaces [2]string) *memory {
@@ -174,7 +177,7 @@ func newMemory(namespaces [2]string) *memory {
 	}
 }
 
-// clone returns a copy that learns independently.
+// clone returns a copy, which can assign symbols independently of m.
 func (m *memory) clone() *memory {
 	copied := *m
 	copied.symbolOf, copied.counts = maps.Clone(m.symbolOf), maps.Clone(m.counts)
@@ -190,7 +193,7 @@ func (m *memory) fill(text string) string {
 		kind, of := parts[1], parts[2]
 		back, err := strconv.Atoi(parts[3])
 		if err != nil {
-			// The symbol belongs to no Lease.
+			// A symbol without the name of a Lease has its number in the second part.
 			back, _ = strconv.Atoi(of)
 		}
 		values := map[string][]string{
@@ -210,10 +213,11 @@ func (m *memory) fill(text string) string {
 	})
 }
 
-// future is above every version of both servers. Ours are microseconds, and exceed it in the year 2255.
+// future is a resourceVersion above all those of both servers. Those of our server begin with the microseconds since
+// 1970, and so reach this value in the year 2255.
 const future = "9000000000000000"
 
-// learn remembers the values of an answer that later steps may use.
+// learn remembers the values of an answer to which later steps may refer.
 func (m *memory) learn(decoded []byte) {
 	var object struct {
 		Kind     string
@@ -242,7 +246,7 @@ func (m *memory) learn(decoded []byte) {
 		}
 	case "LeaseList", "PartialObjectMetadataList", "Table":
 		if object.Kind == "Table" && bytes.Count(decoded, []byte(`"cells"`)) == 1 && meta.Continue == "" {
-			return // perhaps of one Lease
+			return // the Table may show a single Lease instead of a list
 		}
 		m.lists = append(m.lists, meta.ResourceVersion)
 		if meta.Continue != "" {
@@ -256,7 +260,7 @@ func (m *memory) learn(decoded []byte) {
 	}
 }
 
-// learnItem remembers an item of a list, which has no kind.
+// learnItem remembers a Lease of a list. The items of a list have no kind, so learnItem adds it.
 func (m *memory) learnItem(item json.RawMessage) {
 	m.learn(append([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`), bytes.TrimPrefix(item, []byte("{"))...))
 }
@@ -277,7 +281,8 @@ func remember(of map[string][]string, name, value string) {
 	}
 }
 
-// symbol returns the name of a value that differs between the servers. The same value always gets the same name.
+// symbol returns the symbol for a value that differs between the servers. A value always gets the same symbol. The
+// symbol of a new resourceVersion also shows how many known resourceVersions are greater.
 func (m *memory) symbol(kind, value string) string {
 	known, is := m.symbolOf[kind+value]
 	if !is {
@@ -291,7 +296,7 @@ func (m *memory) symbol(kind, value string) string {
 	return known
 }
 
-// above returns how many known versions are greater than this one.
+// above returns the number of known resourceVersions that are greater than this one.
 func (m *memory) above(value string) (count int) {
 	for known := range m.symbolOf {
 		if version, is := strings.CutPrefix(known, "rv"); is && less(value, version) {
@@ -301,5 +306,5 @@ func (m *memory) above(value string) (count int) {
 	return count
 }
 
-// less compares decimal numbers of any length.
+// less returns whether a decimal number of any length is less than another one.
 func less(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }

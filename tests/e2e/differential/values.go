@@ -6,21 +6,22 @@ import (
 	"strings"
 )
 
-// gen generates random values. The seed determines all of them.
+// gen generates random values. The seed of its random numbers determines all values.
 type gen struct {
 	*rand.Rand
-	serial int  // of generateName prefixes
-	calm   bool // few mistakes, so that a sequence gets far
-	shards bool // shard selectors too
+	serial int  // number of generateName prefixes so far
+	calm   bool // whether values that the servers refuse are rare, so that most requests succeed
+	shards bool // whether requests may have shard selectors
 }
 
 // one returns one of several values with equal probability.
 func (g *gen) one(of ...string) string { return of[g.Intn(len(of))] }
 
-// odds returns true once in so many times.
+// odds returns true with the probability 1/in.
 func (g *gen) odds(in int) bool { return g.Intn(in) == 0 }
 
-// wrong is odds for values that are likely to be refused.
+// wrong is like odds, for values that the servers are likely to refuse. If calm is set, such values are twelve times
+// rarer.
 func (g *gen) wrong(in int) bool {
 	if g.calm {
 		in *= 12
@@ -28,7 +29,7 @@ func (g *gen) wrong(in int) bool {
 	return g.odds(in)
 }
 
-// mostly returns the usual value, and once in so many times one of the others.
+// mostly returns the usual value, or one of the others if wrong(in) returns true.
 func (g *gen) mostly(in int, usual string, others ...string) string {
 	if g.wrong(in) {
 		return g.one(others...)
@@ -45,7 +46,7 @@ func (g *gen) oddName() string {
 		quoted(strings.Repeat("n", 253)), quoted(strings.Repeat("n", 254)), quoted(strings.Repeat("n.", 126)+"nn"), `null`, `5`, `["l0"]`)
 }
 
-// text returns a JSON string for any purpose.
+// text returns a string as JSON, for a field that allows any text.
 func (g *gen) text() string {
 	if !g.wrong(3) {
 		return g.one(`"a"`, `"b"`, `"node-1"`)
@@ -68,7 +69,7 @@ func (g *gen) time() string {
 		`"2024-05-06T07:08:09.123456-00:00"`, `"2024-05-06T07:08:09.123456+24:00"`, `true`)
 }
 
-// number returns a value for leaseDurationSeconds or leaseTransitions.
+// number returns a value for leaseDurationSeconds or leaseTransitions, as JSON.
 func (g *gen) number() string {
 	if !g.wrong(4) {
 		return g.one("1", "15", "40")
@@ -77,7 +78,7 @@ func (g *gen) number() string {
 		"null", "true", "[]", "{}", "1e400", "15.000000001")
 }
 
-// owner returns an ownerReference.
+// owner returns an ownerReference, as JSON.
 func (g *gen) owner() string {
 	fields := []string{
 		`"apiVersion":` + g.mostly(8, `"v1"`, `""`, `"apps/v1"`, `"a/b/c"`, `null`, `"v1beta1"`), `"kind":` + g.mostly(8, `"Node"`, `""`, `"Event"`, `null`),
@@ -95,7 +96,7 @@ func (g *gen) owner() string {
 	return g.object(fields)
 }
 
-// finalizer returns the name of a finalizer.
+// finalizer returns the name of a finalizer, as JSON.
 func (g *gen) finalizer() string {
 	return g.mostly(5, g.one(`"example.com/a"`, `"example.com/b"`), `"orphan"`, `"foregroundDeletion"`, `"kubernetes"`, `"plain"`, `""`, `"a b"`,
 		`"example.com/"`, `"/x"`, `"Example.com/x"`, `null`, `5`, `"example.com/`+strings.Repeat("y", 70)+`"`)
@@ -110,7 +111,7 @@ func (g *gen) list(item func() string) string {
 	return "[" + strings.Join(items, ",") + "]"
 }
 
-// labels returns a map whose values suit selectors.
+// labels returns labels as JSON. The selectors of requests match many of them.
 func (g *gen) labels() string {
 	var fields []string
 	for range g.Intn(4) {
@@ -121,7 +122,7 @@ func (g *gen) labels() string {
 	return g.object(unique(fields))
 }
 
-// annotations returns a map with any text.
+// annotations returns annotations with any text, as JSON.
 func (g *gen) annotations() string {
 	var fields []string
 	for range g.Intn(3) {
@@ -130,7 +131,7 @@ func (g *gen) annotations() string {
 	return g.object(unique(fields))
 }
 
-// unique keeps the first field of each key.
+// unique returns the fields whose key no earlier field has.
 func unique(fields []string) []string {
 	var kept []string
 	seen := map[string]bool{}
@@ -144,7 +145,7 @@ func unique(fields []string) []string {
 	return kept
 }
 
-// object builds an object of fields, sometimes in random order.
+// object returns a JSON object with these fields, sometimes in random order.
 func (g *gen) object(fields []string) string {
 	if g.odds(6) {
 		g.Shuffle(len(fields), func(a, b int) { fields[a], fields[b] = fields[b], fields[a] })
@@ -152,7 +153,7 @@ func (g *gen) object(fields []string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// less removes one field.
+// less returns the fields without one of them.
 func (g *gen) less(fields []string) []string {
 	if len(fields) == 0 {
 		return fields

@@ -8,16 +8,16 @@ import (
 
 // watching is a watch that is open on both servers.
 type watching struct {
-	at      int // step
+	at      int // index of the step
 	asked   [2]message
 	streams [2]answer
 	mutex   sync.Mutex
 	events  [2][]string
 	ended   [2]bool
-	changed time.Time // when the last event came
+	changed time.Time // time of the last event
 }
 
-// watch starts to read both streams.
+// watch starts to read the events of both servers.
 func watch(at int, asked [2]message, answers [2]answer) *watching {
 	w := &watching{at: at, asked: asked, streams: answers, changed: time.Now()}
 	for side, answer := range answers {
@@ -27,7 +27,8 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 					return
 				}
 				if strings.HasPrefix(event, `{"type":"BOOKMARK"`) {
-					// The version of a bookmark is the newest one, as that of a list.
+					// The resourceVersion of a bookmark is the newest one, like that of a list. It is not comparable
+					// between the servers.
 					event = version.ReplaceAllString(event, "$1$${newest}")
 				}
 				w.mutex.Lock()
@@ -43,14 +44,15 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 	return w
 }
 
-// quiet is the time without events after which all have arrived. late is the time that one server may lag behind the
-// other.
+// quiet is the time without a new event after which all events have arrived. late is the maximum time for which one
+// server may lag behind the other.
 const (
 	quiet = 40 * time.Millisecond
 	late  = 8 * time.Second
 )
 
-// wait returns the events of both servers when their numbers are equal and no more arrive, or after the time limit.
+// wait returns the events of both servers. It waits until both have sent equally many events and no further one
+// arrives, but no longer than late.
 func (w *watching) wait() [2][]string {
 	for began := time.Now(); ; time.Sleep(quiet / 4) {
 		w.mutex.Lock()

@@ -1,9 +1,9 @@
-// Command informers runs informers of Leases. go.mod pins the newest client-go, and the other .mod files beside it pin
-// older versions (go build -modfile).
+// Command informers runs informers of Leases. It is compiled with several versions of client-go. go.mod pins the newest
+// version, and the other .mod files pin older ones (go build -modfile).
 //
-// Each server has an informer for each media type and each version of HTTP. After each change, a line of JSON on standard
-// output has the content of all informers: by informer and by name, the holder and renewTime of each Lease. The program
-// ends when its standard input ends.
+// For each server, each media type and each version of HTTP, the program runs one informer. After each event, it writes
+// the content of all informers as one line of JSON to standard output. This JSON maps each informer to its Leases, and
+// the name of each Lease to its holder and renewTime. The program ends when its standard input ends.
 package main
 
 import (
@@ -84,7 +84,7 @@ func run(kubeconfig string, servers []string, namespace, selector string) error 
 	return err
 }
 
-// leases returns a client of the group. It knows no other types, which keeps the program small.
+// leases returns a client for the API group of Leases. Its scheme has no other types, which keeps the program small.
 func leases(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	if err := coordinationv1.AddToScheme(scheme); err != nil {

@@ -1,5 +1,6 @@
-// Command pause is the first process of a Pod's sandbox, and the container of the tests' Pods. It waits for SIGTERM. It
-// also reaps the processes that a Pod with a shared PID namespace leaves behind.
+// Command pause is the process of a Pod's sandbox, like the pause program of Kubernetes. The Deployment of the tests
+// uses it as its container too. The program waits for SIGTERM or SIGINT. In a Pod with a shared PID namespace it is PID
+// 1, so it also reaps orphaned processes.
 package main
 
 import (

@@ -23,7 +23,8 @@ import (
 
 const leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-// bearing is a configuration for the process that holds the Leases, with a certificate of pki/ or without one.
+// bearing returns the configuration of a client that connects directly to the server of the Leases. The client has a
+// certificate of pki/, or none if `certificate` is empty.
 func bearing(certificate string, http2 bool) *rest.Config {
 	config := rest.AnonymousClientConfig(direct("admin"))
 	if certificate != "" {
@@ -62,14 +63,14 @@ func askBy(ctx context.Context, method string, config *rest.Config, path string,
 	}
 	defer response.Body.Close()
 	if http2 := slices.Contains(config.NextProtos, "h2"); http2 != (response.ProtoMajor == 2) {
-		return 0, "", fmt.Errorf("%v was offered, but the answer is in %s", config.NextProtos, response.Proto)
+		return 0, "", fmt.Errorf("the client offered %v, but the response is %s", config.NextProtos, response.Proto)
 	}
 	body, err := io.ReadAll(response.Body)
 	return response.StatusCode, string(body), err
 }
 
-// Headers that name a user count only with a front proxy's certificate, and a certificate only if its CA is the
-// cluster's. 401, 403 and an alert of TLS are refusals.
+// TestForgery checks that headers such as X-Remote-User count only if the client has the front proxy's certificate. A
+// client certificate counts only if a CA of the cluster has signed it. A refusal is 401, 403 or a TLS alert.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	master := map[string]string{"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -94,7 +95,7 @@ func TestForgery(t *testing.T) {
 			t.Run(test.name+"/"+protocol, func(t *testing.T) {
 				check(t, 15*time.Second, func(ctx context.Context) error {
 					status, body, err := ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
-					// For a connection that the alert ended before the request, Go gives only this error.
+					// Go returns only this error if a TLS alert ends the connection before the request.
 					for n := 0; n < 20 && err != nil && strings.Contains(err.Error(), "client conn could not be established"); n++ {
 						status, body, err = ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
 					}
@@ -110,8 +111,8 @@ func TestForgery(t *testing.T) {
 	}
 }
 
-// Input that kube-apiserver forwards unchecked gets an answer. After a reset of the stream, kube-apiserver would retry
-// on one new connection after the other.
+// TestForwardedInputIsAnswered checks that unusual input, which kube-apiserver forwards unchecked, gets a response. If
+// our server reset the stream, kube-apiserver would retry each time on a new connection.
 func TestForwardedInputIsAnswered(t *testing.T) {
 	t.Parallel()
 	config := rest.CopyConfig(user("admin"))
@@ -136,7 +137,7 @@ func TestForwardedInputIsAnswered(t *testing.T) {
 	}
 }
 
-// Health needs no certificate, since probes have none.
+// TestHealth checks that health endpoints need no client certificate, since probes have none.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/version"} {
@@ -151,7 +152,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Our server's metrics show when the server last heard from the cluster.
+// TestClusterHeard checks our server's metric of the time at which kube-apiserver last answered. The server asks at
+// least once a minute.
 func TestClusterHeard(t *testing.T) {
 	if builtin() {
 		t.Skip("kube-apiserver has no such metrics")
@@ -168,14 +170,15 @@ func TestClusterHeard(t *testing.T) {
 				return fmt.Errorf("%s: %w in %s", what, err, metrics)
 			}
 			if age := time.Since(time.Unix(heard, 0)); age > 75*time.Second {
-				return fmt.Errorf("%s: heard %s ago", what, age)
+				return fmt.Errorf("%s: kube-apiserver last answered %s ago", what, age)
 			}
 		}
 		return nil
 	})
 }
 
-// A node may change only the Lease of its own name, through kube-apiserver and directly.
+// TestNodeRestriction checks that a node can use only the Lease of its own name, through kube-apiserver and with direct
+// access.
 func TestNodeRestriction(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"aggregated": user("node-a"), "direct": direct("node-a")} {
 		t.Run(name, func(t *testing.T) {

@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// Time without a change after which a lock has expired. As in client-go, the observer's clock counts.
+	// Time without a change after which a lock has expired. A worker measures it with its own clock, as client-go does.
 	lockExpires = 2 * time.Second
-	// Maximum time of an acquisition. A worker that gets its answer later does not hold the lock.
+	// Maximum time of an acquisition. After a longer one, the worker does not act as the holder.
 	acquiredMax = time.Second
 )
 
-// churn creates, acquires, releases, abandons and deletes locks as fast as the servers allow. Each request goes to a random
-// server. churn always knows the holder of each lock.
+// churn is a set of workers that create, acquire, release, abandon and delete locks as fast as the servers allow. Each
+// request goes to a random server. churn records the holder of each lock, and so notices a second holder.
 type churn struct {
 	servers []coordinationclient.LeaseInterface
-	// Factor of the pauses after which a worker tries again. Many locks must not be more load than a few.
+	// Factor by which a worker's pauses are longer. It grows with the number of locks, so that more locks do not cause
+	// more load.
 	patience int
 
 	mutex        sync.Mutex
@@ -39,7 +40,7 @@ type churn struct {
 	violations   []string
 }
 
-// observed is a state of a lock, as a worker first saw it.
+// observed is the last state of a lock that a worker saw. since is the time at which the worker first saw this state.
 type observed struct {
 	version string
 	since   time.Time
@@ -53,7 +54,7 @@ func (c *churn) server() coordinationclient.LeaseInterface {
 	return c.servers[rand.IntN(len(c.servers))]
 }
 
-// run competes for a lock until the context ends.
+// run lets a worker compete for a lock until the context ends.
 func (c *churn) run(ctx context.Context, lock, worker string) {
 	var last observed
 	for ctx.Err() == nil {
@@ -71,26 +72,27 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.acquisitions++
 		c.mutex.Unlock()
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		// From the request on, another worker may hold the lock.
+		// As soon as the worker sends a release, another worker may hold the lock.
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()
 		if rand.IntN(50) > 0 {
 			c.release(ctx, held)
 		} else {
-			// The lock expires, and another worker acquires it.
+			// The worker abandons the lock. The lock expires, and another worker acquires it.
 			time.Sleep(2 * lockExpires)
 		}
 		time.Sleep(time.Duration((c.patience-1)*rand.IntN(100)) * time.Millisecond)
 	}
 }
 
-// pause waits until a worker tries again.
+// pause is the pause of a worker before its next attempt.
 func (c *churn) pause() {
 	time.Sleep(time.Duration(c.patience*(30+rand.IntN(70))) * time.Millisecond)
 }
 
-// acquire returns the acquired lock, or nil. `last` is the state that the worker saw before.
+// acquire tries to acquire a lock. It returns the acquired lock, or nil. `last` is the state of the lock that the
+// worker has observed, and is updated.
 func (c *churn) acquire(ctx context.Context, lock, worker string, last *observed) *coordinationv1.Lease {
 	found, err := c.server().Get(ctx, lock, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -106,7 +108,7 @@ func (c *churn) acquire(ctx context.Context, lock, worker string, last *observed
 	switch holder := *found.Spec.HolderIdentity; {
 	case holder == "":
 	case holder == worker:
-		// An earlier acquisition took effect without an answer, or the worker has abandoned the lock.
+		// The worker got no answer to an acquisition that took effect, or it has abandoned the lock.
 	case time.Since(last.since) > lockExpires:
 		c.mutex.Lock()
 		c.expired++
@@ -118,8 +120,8 @@ func (c *churn) acquire(ctx context.Context, lock, worker string, last *observed
 	return c.written(c.server().Update(ctx, found, metav1.UpdateOptions{}))
 }
 
-// written counts the answer to a write, and returns the lock if the write has succeeded. A write without an answer may
-// take effect too: then the worker finds itself as the holder later.
+// written counts the answer to a write, and returns the lock if the write succeeded. A write without an answer may take
+// effect too. Then the worker later finds itself as the holder.
 func (c *churn) written(written *coordinationv1.Lease, err error) *coordinationv1.Lease {
 	c.count(err)
 	if err != nil {
@@ -150,7 +152,8 @@ func (c *churn) release(ctx context.Context, held *coordinationv1.Lease) {
 		} else {
 			held.Spec.HolderIdentity = ptr.To(worker)
 		}
-		// An admission policy denies without a Retry-After, for which client-go would wait.
+		// A denial by an admission policy has no Retry-After, for which client-go would wait. So the worker itself
+		// waits.
 		c.pause()
 	}
 }
@@ -165,17 +168,17 @@ func (c *churn) count(err error) {
 	c.answers[name]++
 }
 
-// outcome returns a summary, or the first violations.
+// outcome returns a summary, or an error with the first violations.
 func (c *churn) outcome() (string, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if len(c.violations) > 0 {
-		return "", fmt.Errorf("%d locks had two holders: %s", len(c.violations), strings.Join(c.violations[:min(5, len(c.violations))], "; "))
+		return "", fmt.Errorf("locks had two holders, %d times: %s", len(c.violations), strings.Join(c.violations[:min(5, len(c.violations))], "; "))
 	}
 	var answers []string
 	for _, name := range slices.Sorted(maps.Keys(c.answers)) {
 		answers = append(answers, fmt.Sprintf("%s %d", name, c.answers[name]))
 	}
-	return fmt.Sprintf("%d acquisitions, %d attempts on expired locks; writes answered: %s", c.acquisitions, c.expired,
+	return fmt.Sprintf("%d acquisitions, %d attempts to acquire expired locks; number of answers: %s", c.acquisitions, c.expired,
 		strings.Join(answers, ", ")), nil
 }

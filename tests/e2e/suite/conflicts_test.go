@@ -14,13 +14,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// conflicts notes the updates of kubelets and leaders that got 409.
+// conflicts records the updates of kubelets and candidates that got 409.
 type conflicts struct {
 	mutex sync.Mutex
 	seen  []string
 }
 
-// of returns a configuration whose conflicts are noted.
+// of returns a client configuration for which updates that get 409 are recorded.
 func (c *conflicts) of(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -41,7 +41,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// forget forgets the updates so far.
+// forget removes the recorded updates.
 func (c *conflicts) forget() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -58,8 +58,8 @@ func (c *conflicts) outcome() error {
 	return fmt.Errorf("%d renewals got 409, the first: %s", len(c.seen), c.seen[0])
 }
 
-// hasMutatingPolicies returns whether kube-apiserver has the API of the policy with which a rollback accepts renewals of
-// our versions. Kubernetes 1.36 added the API.
+// hasMutatingPolicies returns whether kube-apiserver has MutatingAdmissionPolicies, which Kubernetes 1.36 added. A
+// rollback creates such a policy, so that built-in storage accepts renewals with a resourceVersion of our server.
 func hasMutatingPolicies() (bool, error) {
 	found, err := admin().Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
 	if err != nil {
@@ -73,13 +73,13 @@ func hasMutatingPolicies() (bool, error) {
 	return false, nil
 }
 
-// afterRollback checks versions that clients know from before the rollback: renewals are accepted, other updates are
-// not.
+// afterRollback checks updates with a resourceVersion from before the rollback. A renewal must succeed if
+// kube-apiserver has MutatingAdmissionPolicies. Other updates must get 409.
 func (s *scene) afterRollback(ctx context.Context, before map[string]coordinationv1.Lease) error {
 	changed := before["fixed-2"]
 	changed.Spec.HolderIdentity = ptr.To("three")
 	if _, err := s.leases.Update(ctx, &changed, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		return fmt.Errorf("an acquisition with a version from before the rollback: %v", err)
+		return fmt.Errorf("want 409 for an acquisition with a resourceVersion from before the rollback, got %v", err)
 	}
 	is, err := hasMutatingPolicies()
 	if err != nil || !is {
@@ -89,7 +89,8 @@ func (s *scene) afterRollback(ctx context.Context, before map[string]coordinatio
 	return err
 }
 
-// noConflicts checks that no renewal since the last takeover got 409. Without the policy, a rollback causes some.
+// noConflicts checks that no renewal since the last takeover got 409. Without a MutatingAdmissionPolicy, a rollback
+// causes some.
 func (s *scene) noConflicts() error {
 	is, err := hasMutatingPolicies()
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *scene) noConflicts() error {
 	}
 	seen := s.conflicts.outcome()
 	if !is {
-		s.t.Logf("kube-apiserver has no such policies: %v", seen)
+		s.t.Logf("kube-apiserver has no MutatingAdmissionPolicies; renewals with 409: %v", seen)
 		return nil
 	}
 	return seen

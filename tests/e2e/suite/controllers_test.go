@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The deletion of a namespace deletes its Leases.
+// TestNamespaceDeletion checks that the deletion of a namespace deletes its Leases.
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)
@@ -31,25 +31,26 @@ func TestNamespaceDeletion(t *testing.T) {
 		if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		// If something was left, the namespace controller looks again after up to a minute.
+		// If an object is left, the namespace controller checks again after up to a minute.
 		if err := eventually(ctx, 100*time.Second, func(ctx context.Context) error {
 			object, err := client.CoreV1().Namespaces().Get(ctx, space, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("the namespace still exists: %v %w", object.Status, err)
+			return fmt.Errorf("the namespace still exists: %v %v", object.Status, err)
 		}); err != nil {
 			return err
 		}
 		list, err := client.CoordinationV1().Leases(space).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) > 0 {
-			return fmt.Errorf("Leases outlived their namespace: %v %w", list.Items, err)
+			return fmt.Errorf("Leases outlived their namespace: %v %v", list.Items, err)
 		}
 		return nil
 	})
 }
 
-// A Lease whose owner is deleted is collected; one whose owner exists is not.
+// TestGarbageCollection checks that the garbage collector deletes a Lease whose owner is deleted, and keeps a Lease
+// whose owner exists.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)
@@ -87,8 +88,9 @@ func leaseGone(client kubernetes.Interface, namespace, name string) func(context
 	}
 }
 
-// Heartbeats with a kubelet's code and a node's certificate. The node stays Ready while the Lease is renewed, and is
-// marked soon after. When the node is deleted, its Lease is deleted too.
+// TestNodeHeartbeat renews the Lease of a node with kubelet's code and the node's certificate. The node stays Ready
+// while its Lease is renewed. Soon after the last renewal, its condition Ready becomes Unknown. When the Node is
+// deleted, its Lease is deleted too.
 func TestNodeHeartbeat(t *testing.T) {
 	for name, contentType := range contentTypes {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +117,7 @@ func TestNodeHeartbeat(t *testing.T) {
 					stop = cancel
 					go leasecontroller.NewController(clock.RealClock{}, clientset(speaking(user(node), contentType)), node, 40, nil,
 						time.Second, node, corev1.NamespaceNodeLease, owned).Run(kubelet)
-					// Twice as long as a node may be silent.
+					// This is twice the grace period for nodes.
 					for until := time.Now().Add(12 * time.Second); time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
 						if err := ready(nodes.Get, node, corev1.ConditionTrue)(ctx); err != nil {
 							return err
@@ -137,7 +139,7 @@ func TestNodeHeartbeat(t *testing.T) {
 				check(t, 70*time.Second, func(ctx context.Context) error {
 					held, err := admin().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 					if err != nil || len(held.OwnerReferences) != 1 || *held.Spec.HolderIdentity != node {
-						return fmt.Errorf("the heartbeat's Lease: %v %w", held, err)
+						return fmt.Errorf("the heartbeat's Lease: %v %v", held, err)
 					}
 					if err := nodes.Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
 						return err
@@ -149,7 +151,7 @@ func TestNodeHeartbeat(t *testing.T) {
 	}
 }
 
-// report sets a node Ready, as its kubelet does.
+// report sets the condition Ready of a node to True, as its kubelet does.
 func report(ctx context.Context, node *corev1.Node) error {
 	nodes := admin().CoreV1().Nodes()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -179,7 +181,7 @@ func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, e
 	}
 }
 
-// A Lease cannot be created in a namespace that does not exist or is being deleted.
+// TestNamespaceLifecycle checks that nobody can create a Lease in a namespace that does not exist or is being deleted.
 func TestNamespaceLifecycle(t *testing.T) {
 	t.Parallel()
 	t.Run("missing", func(t *testing.T) {
@@ -211,7 +213,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 			if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
-			// The server learns of the namespace by a watch.
+			// Our server receives the deletion of the namespace through a watch.
 			time.Sleep(time.Second)
 			_, err := leases.Create(ctx, lease("after", "one"), metav1.CreateOptions{})
 			if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -8,20 +8,23 @@ import (
 )
 
 const (
-	// The leader does not renew for two thirds of its Lease's duration, and an election follows.
+	// Maximum time until a candidate with an older version is preferred, and then until it leads. A leader does not
+	// renew its Lease while another candidate is preferred. It gives up after two thirds of the Lease's duration, and
+	// an election follows.
 	givesWayMax = 40 * time.Second
-	// client-go ends a watch after at most ten minutes.
+	// Maximum time until kube-apiserver's watch of built-in Leases ends. client-go limits a watch to ten minutes.
 	informedMax = 11 * time.Minute
 )
 
-// kube-apiserver elects a kube-controller-manager with CoordinatedLeaderElection. The first one leads, and the second
-// one after the first is killed. One with an older emulation version becomes the preferred holder, and the newer leader
-// yields. A newer one that starts later does not lead, until the older one is killed.
+// TestCoordinatedElection checks that kube-apiserver elects a kube-controller-manager, with the feature gate
+// CoordinatedLeaderElection. The first manager leads. After it is killed, the second one leads. A third one has an
+// older emulation version. It becomes the preferred holder, and the newer leader yields. A newer manager that starts
+// later leads only when the older one is killed.
 //
-// After a switch kube-apiserver's informer of Leases still watches built-in storage, and kube-apiserver holds an
-// election every few seconds. After the end of that watch it holds none while the right candidate leads.
+// After a switch, kube-apiserver's informer still watches built-in Leases, and kube-apiserver holds an election every
+// few seconds. When that watch has ended, kube-apiserver holds no election while the right candidate leads.
 //
-//	E2E_INFORMED   1 waits for the end of that watch, for up to ten minutes
+//	E2E_INFORMED   1: the test first waits for the end of that watch, for up to ten minutes
 func TestCoordinatedElection(t *testing.T) {
 	informed := number("E2E_INFORMED", 0) == 1
 	check(t, informedMax+5*time.Minute, func(ctx context.Context) error {
@@ -54,7 +57,7 @@ func TestCoordinatedElection(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		t.Logf("the candidates were pinged while the first led: %t", asked.After(joined))
+		t.Logf("kube-apiserver pinged the candidates while the first one led: %t", asked.After(joined))
 		if informed && asked.After(joined) {
 			return fmt.Errorf("kube-apiserver held an unnecessary election at %s", asked)
 		}
@@ -72,11 +75,11 @@ func TestCoordinatedElection(t *testing.T) {
 		}); err != nil {
 			return err
 		}
-		t.Logf("%s was preferred %s after its start", older, time.Since(began).Round(100*time.Millisecond))
+		t.Logf("the candidate with version %s was preferred %s after its start", older, time.Since(began).Round(100*time.Millisecond))
 		if err := e.awaitLeader(ctx, oldest, givesWayMax); err != nil {
 			return err
 		}
-		t.Logf("%s led %s after its start", older, time.Since(began).Round(100*time.Millisecond))
+		t.Logf("the candidate with version %s led %s after its start", older, time.Since(began).Round(100*time.Millisecond))
 		if err := eventually(ctx, 10*time.Second, func(context.Context) error { return second.over() }); err != nil {
 			return err
 		}

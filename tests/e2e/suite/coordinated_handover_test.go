@@ -10,18 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What kube-apiserver adds to the duration of a Lease: it looks every 5 s, and gives the candidates 5 s to answer. The next
-// leader looks after about two retry periods. With a Lease of 8 s these are 8 + 5 + 5 + 2 s.
+// Maximum time that kube-apiserver adds to the duration of a Lease. It checks the Lease every 5 s, and waits 5 s for
+// the candidates' answers. The next leader reads its Lease up to two retry periods later. So with a Lease of 8 s, a
+// hand-over takes up to 8 + 5 + 5 + 2 s.
 const lookAndAskMax = 10 * time.Second
 
 // Maximum time of a hand-over by a leader that releases its Lease.
 const releasedMax = 20 * time.Second
 
-// The leader is killed at a moment that chance picks, again and again, and another one leads. Every second time
-// kube-apiserver still knows candidates that were killed before, and asks all of them again and again.
+// TestCoordinatedHandOver repeatedly kills the leader at a random time, and another manager must lead. Every second
+// time, the LeaseCandidates of killed managers still exist. Then kube-apiserver repeatedly pings them too.
 //
 //	E2E_HAND_OVERS   number of leaders that are killed (2)
-//	E2E_INFORMED     1 waits first until kube-apiserver watches no built-in Leases, for up to ten minutes
+//	E2E_INFORMED     1: the test first waits until kube-apiserver watches no built-in Leases, for up to ten minutes
 func TestCoordinatedHandOver(t *testing.T) {
 	count := number("E2E_HAND_OVERS", 2)
 	check(t, informedMax+time.Duration(count+1)*2*time.Minute, func(ctx context.Context) error {
@@ -57,8 +58,9 @@ func TestCoordinatedHandOver(t *testing.T) {
 	})
 }
 
-// The leader gets SIGTERM and releases its Lease, as an alpha gate makes it do. The next one leads without a wait for the
-// end of the Lease, which has its default duration.
+// TestCoordinatedRelease sends SIGTERM to the leader. With an alpha feature gate, the leader then releases its Lease.
+// The next manager must lead within releasedMax, without a wait for the end of the Lease. The Lease has its default
+// duration of 15 s.
 func TestCoordinatedRelease(t *testing.T) {
 	count := number("E2E_HAND_OVERS", 2)
 	check(t, time.Duration(count+1)*2*time.Minute, func(ctx context.Context) error {
@@ -91,7 +93,7 @@ func TestCoordinatedRelease(t *testing.T) {
 	})
 }
 
-// forget deletes the candidates that were killed, as kube-apiserver does after 30 minutes.
+// forget deletes the LeaseCandidates of killed managers, as kube-apiserver does after 30 minutes.
 func (e *managers) forget(ctx context.Context) error {
 	known, err := candidates(ctx)
 	if err != nil {
@@ -108,7 +110,8 @@ func (e *managers) forget(ctx context.Context) error {
 	return nil
 }
 
-// handOver ends the leader, and logs when its Lease was over, when the other one was elected, and when it led.
+// handOver ends the leader by calling `end`. It logs when the Lease expired, when the other manager was elected, and
+// when that manager led.
 func (e *managers) handOver(ctx context.Context, leader *manager, how string, end func()) error {
 	killed := time.Now()
 	end()
@@ -142,8 +145,8 @@ func (e *managers) handOver(ctx context.Context, leader *manager, how string, en
 	if err != nil {
 		return err
 	}
-	e.t.Logf("%s; the Lease was over after %.1f s, candidates were last asked %.1f s "+
-		"later, the next one was elected %.1f s after the end of the Lease, and led %.1f s after that: %.1f s in all; watches of all built-in Leases: %d",
+	e.t.Logf("%s; the Lease expired after %.1f s, candidates were last pinged %.1f s "+
+		"later, the next leader was elected %.1f s after the end of the Lease, and led %.1f s after its election: %.1f s in all; watches of all built-in Leases: %d",
 		how, over.Sub(killed).Seconds(), asked.Sub(over).Seconds(), elected.Sub(over).Seconds(), led.Sub(elected).Seconds(),
 		led.Sub(killed).Seconds(), old)
 	return e.says(ctx, next.identity, "")

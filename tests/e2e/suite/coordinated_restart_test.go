@@ -15,16 +15,18 @@ import (
 )
 
 const (
-	// A killed kube-apiserver's lock lasts for 15 s. A leader that lost its own lock is restarted and elected.
+	// Maximum time until a manager leads after a restart of kube-apiserver. The lock of the killed kube-apiserver lasts
+	// for 15 s. A leader that has lost its own lock is restarted and elected.
 	settledMax = 90 * time.Second
-	// kube-apiserver checks every 5 s whether an election is needed.
+	// Time of two checks by kube-apiserver whether an election is needed. It checks every 5 s.
 	twoElections = 10 * time.Second
-	// A kube-controller-manager ends if kube-apiserver fails while it starts its controllers.
+	// Time in which a kube-controller-manager starts its controllers. It exits if kube-apiserver fails meanwhile.
 	controllersStart = 6 * time.Second
 )
 
-// kube-apiserver is restarted. Its informer of Leases may then list built-in storage before the proxy is ready. The
-// leader continues to lead. Every second time the leader is killed, and another one leads.
+// TestCoordinatedRestart restarts kube-apiserver repeatedly. Its informer of Leases may then list built-in storage,
+// before kube-apiserver forwards requests. The leader continues to lead. Every second time, the test also kills the
+// leader, and another manager leads.
 //
 //	E2E_RESTART_APISERVER   command that restarts kube-apiserver
 //	E2E_RESTARTS            number of restarts (2)
@@ -52,7 +54,7 @@ func TestCoordinatedRestart(t *testing.T) {
 	})
 }
 
-// replenish restarts managers that have ended, as a kubelet does.
+// replenish starts managers in place of those that have ended, as a kubelet does.
 func (e *managers) replenish(ctx context.Context) error {
 	for len(e.alive()) < 2 {
 		if _, err := e.start(ctx); err != nil {
@@ -62,7 +64,7 @@ func (e *managers) replenish(ctx context.Context) error {
 	return nil
 }
 
-// restart restarts kube-apiserver, and with kill also the leader. It returns the next leader.
+// restart restarts kube-apiserver. If kill is true, it also kills the leader. It returns the next leader.
 func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*manager, error) {
 	elector, err := holderOf(ctx, "leader-election-controller")
 	if err != nil {
@@ -80,7 +82,7 @@ func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*ma
 	if err := eventually(ctx, settledMax, func(ctx context.Context) error {
 		now, err := holderOf(ctx, "leader-election-controller")
 		if err == nil && (now == "" || now == elector) {
-			err = errors.New("no kube-apiserver elects")
+			err = errors.New("no kube-apiserver holds the lock of the elections")
 		}
 		return err
 	}); err != nil {
@@ -111,14 +113,14 @@ func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*ma
 	if !kill && !lost && next != leader {
 		return nil, fmt.Errorf("%s lost its lock to %s", leader.identity, next.identity)
 	}
-	e.t.Logf("ready after %.1f s; leader killed: %t, lost its lock: %t; kube-apiserver elects after %.1f s more, candidates "+
-		"asked: %t, watches of all built-in Leases: %d; one leads %.1f s after ready, the same: %t",
+	e.t.Logf("kube-apiserver ready after %.1f s; leader killed: %t, lost its lock: %t; elections begin %.1f s later, candidates "+
+		"pinged: %t, watches of all built-in Leases: %d; a manager leads %.1f s after kube-apiserver is ready, the same one: %t",
 		ready.Sub(began).Seconds(), kill, lost, elects.Sub(ready).Seconds(), asked.After(ready), old,
 		settled.Sub(ready).Seconds(), next == leader)
 	return next, e.twoLed()
 }
 
-// settled waits until exactly one manager leads, as the Lease says, and returns it.
+// settled waits until exactly one manager leads and is the holder of the Lease. It returns this manager.
 func (e *managers) settled(ctx context.Context) (leader *manager, err error) {
 	err = eventually(ctx, settledMax, func(ctx context.Context) error {
 		leaders := e.leaders(ctx)
@@ -131,14 +133,15 @@ func (e *managers) settled(ctx context.Context) (leader *manager, err error) {
 			return err
 		}
 		if ptr.Deref(held.Spec.HolderIdentity, "") != leader.identity || time.Since(held.Spec.RenewTime.Time) > e.pace.deadline {
-			return fmt.Errorf("%s leads, but the Lease says %v", leader.identity, &held.Spec)
+			return fmt.Errorf("%s leads, but the spec of the Lease is %v", leader.identity, &held.Spec)
 		}
 		return nil
 	})
 	return leader, err
 }
 
-// lastAsked returns when candidates were last pinged, which begins each election.
+// lastAsked returns the time of the last ping of a candidate. kube-apiserver pings candidates at the beginning of each
+// election.
 func lastAsked(ctx context.Context) (last time.Time, err error) {
 	list, err := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -154,7 +157,7 @@ func lastAsked(ctx context.Context) (last time.Time, err error) {
 
 var oldWatch = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{.*group="coordination.k8s.io",resource="leases",scope="cluster",.*verb="WATCH".*\} (\d+)$`)
 
-// oldWatches returns the number of watches of all Leases in kube-apiserver's own storage. Forwarded watches do not
+// oldWatches returns the number of open watches of all built-in Leases. Watches that kube-apiserver forwards do not
 // count.
 func oldWatches(ctx context.Context) (count int, err error) {
 	text, err := admin().CoordinationV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)

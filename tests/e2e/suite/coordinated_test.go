@@ -29,9 +29,10 @@ const (
 	electedMax = 40 * time.Second
 )
 
-// managers are kube-controller-managers from which kube-apiserver elects.
+// managers are kube-controller-managers. With the feature gate CoordinatedLeaderElection, kube-apiserver elects the
+// leader among them.
 //
-//	E2E_COORDINATED     file with the command of kube-controller-manager, split at NUL
+//	E2E_COORDINATED     file with the command line of kube-controller-manager, split at NUL
 //	E2E_LEASE_SECONDS   duration of their Lease in seconds (8); Kubernetes' default is 15
 type managers struct {
 	t     *testing.T
@@ -41,7 +42,7 @@ type managers struct {
 	two   atomic.Pointer[string]
 }
 
-// manager is one kube-controller-manager.
+// manager is one process of kube-controller-manager.
 type manager struct {
 	process  *os.Process
 	identity string
@@ -49,17 +50,17 @@ type manager struct {
 	ended    chan struct{}
 }
 
-// onlyCoordinated skips a test outside round `coordinated`.
+// onlyCoordinated skips a test outside the round `coordinated` of tests/e2e/run.
 func onlyCoordinated(t *testing.T) {
 	if os.Getenv("E2E_COORDINATED") == "" {
-		t.Skip("tests/e2e/run runs this test after the suite")
+		t.Skip("`tests/e2e/run coordinated` runs this test")
 	}
 }
 
 func newManagers(ctx context.Context, t *testing.T) *managers {
 	onlyCoordinated(t)
 	seconds := time.Duration(number("E2E_LEASE_SECONDS", 8))
-	// The proportions are those of the default.
+	// The renew deadline and the retry period have the same proportions to the duration as by default.
 	e := &managers{t: t, pace: pace{seconds * time.Second, seconds * 2 / 3 * time.Second, max(1, seconds/7) * time.Second}}
 	watching, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -71,7 +72,7 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 		for _, m := range e.alive() {
 			m.kill()
 		}
-		// The next leader must not wait for candidates that no longer run.
+		// The next election must not wait for candidates that no longer run.
 		ctx := context.Background()
 		candidates := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem)
 		_ = candidates.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -80,8 +81,8 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 	return e
 }
 
-// start starts a manager, and waits until it is a candidate, and until a further candidate is younger. TestCoordinatedTie
-// shows why.
+// start starts a manager and waits until its LeaseCandidate exists. Then it waits for the next second, so that any
+// later candidate is younger. TestCoordinatedTie shows the reason.
 func (e *managers) start(ctx context.Context, further ...string) (*manager, error) {
 	known, err := candidates(ctx)
 	if err != nil {
@@ -95,7 +96,7 @@ func (e *managers) start(ctx context.Context, further ...string) (*manager, erro
 	if err != nil {
 		return nil, err
 	}
-	// The last of two flags counts.
+	// If a flag occurs twice, its last value counts.
 	words := append(strings.Split(strings.TrimSuffix(string(usual), "\x00"), "\x00"),
 		"--feature-gates=CoordinatedLeaderElection=true", "--secure-port="+port,
 		"--leader-elect-lease-duration="+e.pace.duration.String(),
@@ -134,7 +135,7 @@ func (e *managers) start(ctx context.Context, further ...string) (*manager, erro
 				return nil
 			}
 		}
-		return errors.Join(err, errors.New("it is no candidate"))
+		return errors.Join(err, errors.New("the manager has no LeaseCandidate"))
 	})
 	time.Sleep(untilNextSecond())
 	return m, err
@@ -149,14 +150,14 @@ func (m *manager) kill() {
 	<-m.ended
 }
 
-// stop sends SIGTERM, and waits for the end of the process. A process that does not end is killed.
+// stop sends SIGTERM and waits for the end of the process. After releasedMax it sends SIGKILL.
 func (m *manager) stop() {
 	_ = m.process.Signal(syscall.SIGTERM)
 	defer time.AfterFunc(releasedMax, m.kill).Stop()
 	<-m.ended
 }
 
-// over returns whether the process has ended.
+// over returns an error while the process runs.
 func (m *manager) over() error {
 	select {
 	case <-m.ended:
@@ -166,7 +167,7 @@ func (m *manager) over() error {
 	}
 }
 
-// leads returns whether the process reports that it leads.
+// leads returns whether the process leads, according to its metrics.
 func (m *manager) leads(ctx context.Context) bool {
 	text, err := m.metrics.Get().AbsPath("/metrics").DoRaw(ctx)
 	return err == nil && strings.Contains(string(text), `leader_election_master_status{name="`+controllerManager+`"} 1`)
@@ -183,7 +184,7 @@ func (e *managers) alive() (alive []*manager) {
 	return alive
 }
 
-// leaders returns the managers that report that they lead.
+// leaders returns the managers that lead, according to their metrics.
 func (e *managers) leaders(ctx context.Context) (leaders []*manager) {
 	for _, m := range e.alive() {
 		if m.leads(ctx) {
@@ -193,10 +194,10 @@ func (e *managers) leaders(ctx context.Context) (leaders []*manager) {
 	return leaders
 }
 
-// look checks that never two managers lead.
+// look checks four times a second that no two managers lead, and records a violation.
 func (e *managers) look(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
-		// The first one may have stopped leading while the second was asked.
+		// The second query rules out that the first manager stopped leading while the other one was queried.
 		if len(e.leaders(ctx)) > 1 && len(e.leaders(ctx)) > 1 {
 			e.two.Store(ptr.To(time.Now().Format(time.TimeOnly)))
 		}
@@ -210,7 +211,7 @@ func (e *managers) twoLed() error {
 	return nil
 }
 
-// says compares the Lease with the expected holder and preferred holder. An empty name means none.
+// says compares holder and preferred holder of the Lease with the expected ones. An empty name means none.
 func (e *managers) says(ctx context.Context, holder, preferred string) error {
 	held, err := theLease(ctx, controllerManager)
 	if err != nil {
@@ -224,7 +225,7 @@ func (e *managers) says(ctx context.Context, holder, preferred string) error {
 	return nil
 }
 
-// awaitLeader waits until a manager leads, and the Lease says so.
+// awaitLeader waits until a manager leads, and checks that it is the holder of the Lease.
 func (e *managers) awaitLeader(ctx context.Context, m *manager, limit time.Duration) error {
 	if err := eventually(ctx, limit, func(ctx context.Context) error {
 		if !m.leads(ctx) {
@@ -237,7 +238,8 @@ func (e *managers) awaitLeader(ctx context.Context, m *manager, limit time.Durat
 	return e.says(ctx, m.identity, "")
 }
 
-// leadsOn checks that a manager leads for longer than its Lease lasts, and that no holder is preferred.
+// leadsOn checks that a manager continues to lead for longer than its Lease lasts. Meanwhile the Lease must have no
+// preferred holder.
 func (e *managers) leadsOn(ctx context.Context, m *manager) error {
 	for until := time.Now().Add(e.pace.duration + 5*time.Second); time.Now().Before(until); time.Sleep(200 * time.Millisecond) {
 		if err := e.says(ctx, m.identity, ""); err != nil {
@@ -250,8 +252,9 @@ func (e *managers) leadsOn(ctx context.Context, m *manager) error {
 	return nil
 }
 
-// killed kills the leader, and waits for the next one. The Lease must expire, kube-apiserver checks after 5 s, the
-// candidates have 5 s to answer, and the next leader must notice.
+// killed kills the leader and waits until the next one leads. The Lease must expire first. Then up to 5 s pass until
+// kube-apiserver checks the Lease, and up to 5 s until the candidates answer. The next leader needs up to 2 s to read
+// its Lease.
 func (e *managers) killed(ctx context.Context, leader, next *manager) error {
 	leader.kill()
 	killed := time.Now()
@@ -266,7 +269,7 @@ func theLease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	return admin().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 }
 
-// candidates returns the names of the LeaseCandidates.
+// candidates returns the names of the LeaseCandidates in kube-system.
 func candidates(ctx context.Context) (map[string]bool, error) {
 	list, err := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -279,7 +282,7 @@ func candidates(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// olderVersion returns the minor version before that of the control plane.
+// olderVersion returns the minor version before the one of the control plane, such as 1.36.
 func olderVersion() (string, error) {
 	version, err := admin().Discovery().ServerVersion()
 	if err != nil {
@@ -289,11 +292,11 @@ func olderVersion() (string, error) {
 	return fmt.Sprintf("%s.%d", version.Major, minor-1), err
 }
 
-// portsOffered counts the calls of freePort.
+// portsOffered is the number of ports that freePort has tried.
 var portsOffered atomic.Int32
 
-// freePort returns a port on 127.0.0.1 that nobody listens on.
-// The port is below Linux's range for outgoing connections, so that no connection takes it before a program listens.
+// freePort returns a port on 127.0.0.1 on which no process listens. The port is below Linux's range for outgoing
+// connections. So no connection takes the port before a program listens on it.
 func freePort() (string, error) {
 	for {
 		port := 20000 + portsOffered.Add(1)
@@ -307,7 +310,7 @@ func freePort() (string, error) {
 	}
 }
 
-// holderOf returns the holder of a Lease, or nobody.
+// holderOf returns the holder of a Lease in kube-system. It returns an empty string if there is no holder or no Lease.
 func holderOf(ctx context.Context, name string) (string, error) {
 	held, err := theLease(ctx, name)
 	if apierrors.IsNotFound(err) {

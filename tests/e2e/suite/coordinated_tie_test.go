@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// Time until a candidate leads if kube-apiserver prefers the same candidate each time.
+	// Maximum time until a candidate leads, if kube-apiserver prefers the same candidate in each election.
 	preferredMax = 20 * time.Second
-	// Time after which the test no longer waits for an election between candidates of the same second.
+	// Maximum time until a candidate leads, if both candidates were created in the same second.
 	tiedMax = 2 * time.Minute
 )
 
-// kube-apiserver prefers the older of two candidates with the same versions. The creation time of a candidate has a
-// resolution of one second. Of two candidates from the same second, kube-apiserver prefers now one and now the other.
-// So it may prefer the second after it has elected the first, and then elect the first again and again. The first does
-// not renew, since another candidate is preferred. The test logs how long such an election takes. Candidates from
-// different seconds must be elected soon.
+// TestCoordinatedTie measures elections between two candidates with the same versions. kube-apiserver prefers the older
+// candidate, but creation times have a resolution of one second. For two candidates of the same second, the preferred
+// one may change from one election to the next. So kube-apiserver may elect the first candidate, and then prefer the
+// second one. The first candidate then does not renew its Lease, and kube-apiserver may elect it again. The test logs
+// the time until one of them leads. Candidates of different seconds must lead within preferredMax.
 //
 //	E2E_TIES   number of elections of each kind (5)
 func TestCoordinatedTie(t *testing.T) {
@@ -45,13 +45,13 @@ func TestCoordinatedTie(t *testing.T) {
 				return err
 			}
 			slices.Sort(times)
-			t.Logf("candidates from different seconds: %t; one led after %s", apart, times)
+			t.Logf("candidates from different seconds: %t; times until a candidate led: %s", apart, times)
 		}
 		return nil
 	})
 }
 
-// each calls a function for 0 to count-1 at the same time, and returns all errors.
+// each calls a function for 0 to count-1 concurrently, and returns all errors.
 func each(count int, body func(i int) error) error {
 	results := make(chan error, count)
 	for i := range count {
@@ -64,8 +64,8 @@ func each(count int, body func(i int) error) error {
 	return all
 }
 
-// elect starts a candidate at the beginning of a second and another one after a gap. It returns how long after that one
-// of them leads.
+// elect starts a candidate at the beginning of a second, and another one after a gap. It returns the time from the
+// second start until one of them leads.
 func elect(parent context.Context, space, lock string, gap, limit time.Duration) (time.Duration, error) {
 	ctx, stop := context.WithCancel(parent)
 	defer stop()

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// Text in the line of a takeover just before it replaces the APIService.
+	// Text in the line that a takeover prints just before it replaces the APIService.
 	copiedLine = "changes follow"
-	// A takeover is undone if a kube-apiserver has not switched after 3 s.
+	// Time after which a takeover is undone if a kube-apiserver has not switched.
 	undoneAfter = 3 * time.Second
 )
 
-// delayed takes over while the second kube-apiserver is paused (SIGSTOP) for a time. Then that kube-apiserver serves the
-// requests that have arrived meanwhile, and writes to built-in storage, although the first one has switched. A takeover
-// that takes too long is undone. Afterwards the cluster is rolled back.
+// delayed runs a takeover while the second kube-apiserver is paused (SIGSTOP) for a time. After the pause, that
+// kube-apiserver serves the requests that have arrived. It writes to built-in storage, although the first
+// kube-apiserver has switched. A takeover that takes too long must undo itself. At the end, delayed rolls the cluster
+// back.
 func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 	second, err := processOf("kube-apiserver-2")
 	if err != nil {
@@ -38,14 +39,14 @@ func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 		return stopped
 	}
 	s.t.Logf("a takeover with kube-apiserver-2 paused for %s has succeeded: %t", pause, err == nil)
-	// On a slow machine a short pause is too long too.
+	// On a slow machine, the takeover may fail even with a short pause.
 	if isLong := pause > undoneAfter; !isPaused || isLong && err == nil {
-		return fmt.Errorf("a takeover with kube-apiserver-2 paused for %s: paused: %t, error: %v", pause, isPaused, err)
+		return fmt.Errorf("a takeover with kube-apiserver-2 paused for %s: the pause began: %t, error: %v", pause, isPaused, err)
 	}
 	return s.run(ctx, "E2E_ROLLBACK")
 }
 
-// processOf returns a process of the control plane.
+// processOf returns a process that controlplane/lib.sh has started.
 func processOf(name string) (*os.Process, error) {
 	text, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "run", name+".pid"))
 	if err != nil {

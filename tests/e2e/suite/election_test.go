@@ -23,13 +23,13 @@ type candidate struct {
 	stopped chan struct{}
 }
 
-// pace is the durations of an election.
+// pace is the durations of an election: of the Lease, until the renew deadline, and between retries.
 type pace struct{ duration, deadline, retry time.Duration }
 
 var (
-	// quick allows requests of 3 s, which occur on a busy machine.
+	// quick is a fast pace. It allows for requests that take 3 s, as on a busy machine.
 	quick = pace{6 * time.Second, 4 * time.Second, 250 * time.Millisecond}
-	// usual is the pace of the control plane's components.
+	// usual is the default pace of the control plane's components.
 	usual = pace{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
@@ -65,8 +65,8 @@ func standFor(ctx context.Context, config *rest.Config, namespace, lock, identit
 
 func (c *candidate) end() { c.stop(); <-c.stopped }
 
-// Two candidates. The leader leaves, once with a release and once without. The other one takes over: at once after a
-// release, otherwise when the Lease has expired.
+// TestLeaderElection runs two candidates and ends the leader, once with a release of the Lease and once without. The
+// other candidate must lead at once after a release. Otherwise it must lead when the Lease has expired, and not before.
 func TestLeaderElection(t *testing.T) {
 	for name, release := range map[string]bool{"released": true, "abandoned": false} {
 		t.Run(name, func(t *testing.T) {
@@ -86,14 +86,14 @@ func TestLeaderElection(t *testing.T) {
 					return err
 				}
 				defer second.end()
-				// The time exceeds the Lease's duration: the leader stays because of its renewals.
+				// This is longer than the Lease's duration. So the first candidate leads only because it renews.
 				for until := time.Now().Add(quick.duration + time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 					if !first.leads.Load() || second.leads.Load() {
 						return fmt.Errorf("first leads: %t, second leads: %t", first.leads.Load(), second.leads.Load())
 					}
 				}
-				// client-go cannot release a Lease if it has just abandoned a renewal. That renewal may be served, and the release
-				// conflicts with it.
+				// client-go may abandon a renewal in flight when the candidate ends. The server may still serve it, and
+				// the release then gets 409. So the candidate must end between two renewals.
 				if err := awaitRenewal(ctx, clientset(config).CoordinationV1().Leases(space), "election"); err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ func TestLeaderElection(t *testing.T) {
 				if err := eventually(ctx, 20*time.Second, leads(second, true)); err != nil {
 					return err
 				}
-				// An abandoned Lease lasts for its duration from the last renewal, at most 0.55 s ago.
+				// A Lease without release lasts for its duration from the last renewal, which is at most 0.55 s ago.
 				if took := time.Since(left); release != (took < quick.duration-time.Second) {
 					return fmt.Errorf("the hand-over took %s", took)
 				}
@@ -111,7 +111,7 @@ func TestLeaderElection(t *testing.T) {
 					return err
 				}
 				if *held.Spec.HolderIdentity != "second" || *held.Spec.LeaseTransitions < 1 {
-					return fmt.Errorf("the Lease says %v", held.Spec)
+					return fmt.Errorf("the spec of the Lease is %v", held.Spec)
 				}
 				return nil
 			})
@@ -119,14 +119,14 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// awaitRenewal returns right after a renewal of the Lease, so that the next renewal is not under way yet.
+// awaitRenewal waits for a renewal of the Lease, and returns right after it. So the next renewal is not in flight yet.
 func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface, name string) error {
 	before, err := leases.Get(ctx, name, metav1.GetOptions{})
 	for err == nil {
 		var held *coordinationv1.Lease
 		held, err = leases.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !held.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-			// The candidate must still get its answer.
+			// The candidate may not have its answer yet.
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		}
@@ -135,8 +135,8 @@ func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface,
 	return err
 }
 
-// The process with the Leases is killed and restarted, with or without its Leases. The leader continues or stops
-// leading, and never two lead.
+// TestElectionRestart kills the process that serves the Leases, and restarts it. Storage in memory loses the Leases,
+// other storage keeps them. The leader continues or stops leading, and two candidates never lead at once.
 func TestElectionRestart(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"aggregated": user("admin"), "direct": direct("admin")} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestElectionRestart(t *testing.T) {
 					if err := restart(ctx); err != nil {
 						return err
 					}
-					// Longer than a leader takes to stop leading.
+					// A leader that cannot renew stops leading within this time.
 					time.Sleep(quick.duration)
 				}
 				if err := eventually(ctx, 30*time.Second, oneLeads); err != nil {
@@ -183,7 +183,7 @@ func TestElectionRestart(t *testing.T) {
 	}
 }
 
-// twoLead watches until two candidates lead at once, which is an error, or until the context ends.
+// twoLead returns an error when two candidates lead at once. Otherwise it returns when the context ends.
 func twoLead(ctx context.Context, candidates []*candidate) error {
 	for ctx.Err() == nil {
 		var leaders []int
@@ -209,7 +209,7 @@ func leads(c *candidate, want bool) func(context.Context) error {
 	}
 }
 
-// kube-controller-manager, which elects its leader in the control plane, continues to renew its Lease.
+// TestControllerManagerElection checks that the control plane's kube-controller-manager continues to renew its Lease.
 func TestControllerManagerElection(t *testing.T) {
 	t.Parallel()
 	check(t, 60*time.Second, func(ctx context.Context) error {
@@ -218,7 +218,7 @@ func TestControllerManagerElection(t *testing.T) {
 		for renewals := 0; renewals < 4; {
 			held, err := admin().CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
 			if err != nil {
-				// The holder may have to create the Lease again.
+				// The Lease may be missing until its holder creates it again.
 				if ctx.Err() != nil {
 					return err
 				}
@@ -240,7 +240,8 @@ func TestControllerManagerElection(t *testing.T) {
 	})
 }
 
-// kube-apiserver has an identity Lease, and its renewals must also go through the aggregator.
+// TestAPIServerIdentity checks that kube-apiserver renews its identity Lease, also if the aggregator forwards the
+// renewals to our server.
 func TestAPIServerIdentity(t *testing.T) {
 	t.Parallel()
 	check(t, 40*time.Second, func(ctx context.Context) error {
@@ -255,7 +256,7 @@ func TestAPIServerIdentity(t *testing.T) {
 					return nil
 				}
 			}
-			return fmt.Errorf("no Lease was renewed in time: %v", list.Items)
+			return fmt.Errorf("no identity Lease was renewed in the last 15 s: %v", list.Items)
 		})
 	})
 }

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Replicas are added to the two of the control plane, and removed again: 2, 3, 5, 2. One replica is started again with
-// another address. Another one is cut off from etcd, and leaves the EndpointSlices until etcd is back.
+// TestEndpointSlicesScale adds replicas to the two of the control plane and removes them again. Their number becomes 3,
+// 5 and 2. The test restarts one replica with another address. It cuts another replica off from etcd. This replica
+// leaves the EndpointSlices until it reaches etcd again.
 //
 // TestEndpointSlices describes the variables.
 func TestEndpointSlicesScale(t *testing.T) {
@@ -59,7 +60,7 @@ func TestEndpointSlicesScale(t *testing.T) {
 			if err := eventually(ctx, limit, endpointsAre(want...)); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			t.Logf("%s: the slices are right after %s", what, time.Since(began).Round(10*time.Millisecond))
+			t.Logf("%s: the EndpointSlices were correct after %s", what, time.Since(began).Round(10*time.Millisecond))
 			return nil
 		}
 		if err := within("at first", soon, one, two); err != nil {
@@ -72,7 +73,7 @@ func TestEndpointSlicesScale(t *testing.T) {
 		if err := within("a third replica starts", soon, one, two, three); err != nil {
 			return err
 		}
-		// The balancer forwards connections to etcd. Its end cuts them.
+		// The relay is a balancer that forwards connections to etcd. Its end cuts these connections.
 		relayLine := []string{filepath.Join(os.Getenv("E2E_CACHE"), "bin", "balancer"), os.DevNull,
 			"127.0.0.1:" + ports[relay], "127.0.0.1:" + os.Getenv("E2E_PORT_BASE")}
 		if err := launch(relay, relayLine); err != nil {
@@ -107,7 +108,7 @@ func TestEndpointSlicesScale(t *testing.T) {
 		if err := launch(relay, relayLine); err != nil {
 			return err
 		}
-		// The replica connects to etcd again after a pause, and becomes ready when it has the journal.
+		// The replica connects to etcd again after a pause. It becomes ready when it has applied the journal.
 		if err := within("etcd is back", soon+identityWithin, one, two, four, five, six); err != nil {
 			return err
 		}
@@ -124,7 +125,8 @@ func TestEndpointSlicesScale(t *testing.T) {
 	})
 }
 
-// replicaLine returns the command line of a replica: that of replica-2 with these flags instead of its own.
+// replicaLine returns the command line of a further replica. It has the flags of replica-2, except that the port, the
+// address and the flags `more` replace flags of the same names.
 func replicaLine(port, address string, more ...string) []string {
 	text, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "run", "replica-2.cmd"))
 	if err != nil {
@@ -139,7 +141,7 @@ func replicaLine(port, address string, more ...string) []string {
 	return append(line, flags...)
 }
 
-// launched starts a process whose output goes to a log of its name.
+// launched starts a process. Its output goes to the log scale-NAME.log.
 func launched(ctx context.Context, name string, line []string) (*exec.Cmd, error) {
 	log, err := os.OpenFile(filepath.Join(os.Getenv("E2E_STATE"), "log", "scale-"+name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

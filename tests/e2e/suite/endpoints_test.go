@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// Duration of an identity Lease, plus a second.
+	// Duration of a replica's identity Lease, plus a second.
 	identityWithin = 7 * time.Second
-	// Allowance for a renewal that was seen late, and for a slow machine.
+	// Allowance for a renewal that another replica receives late, and for a slow machine.
 	identitySlack = 2 * time.Second
 	soon          = 5 * time.Second
 )
 
-// The replicas keep the EndpointSlices of their Service. A killed replica is removed in time, and a stopping one before
-// its listener closes. A starting replica is added, and the last replica stays.
+// TestEndpointSlices checks that the replicas maintain the EndpointSlices of their Service. They remove a killed
+// replica in time. A stopping replica leaves the EndpointSlices before its listener closes. A starting replica is
+// added, and the last replica stays.
 //
 //	E2E_REPLICAS   set if the server has replicas
 //	E2E_STOP       command that stops a replica, with SIGTERM or another signal
@@ -48,7 +49,7 @@ func TestEndpointSlices(t *testing.T) {
 		if err := eventually(ctx, identityWithin+identitySlack, endpointsAre(one)); err != nil {
 			return fmt.Errorf("after a kill: %w", err)
 		}
-		t.Logf("killed: in the slices for %s", time.Since(killed).Round(time.Millisecond))
+		t.Logf("a killed replica stayed in the EndpointSlices for %s", time.Since(killed).Round(time.Millisecond))
 		if err := start(ctx, "replica-2"); err != nil {
 			return err
 		}
@@ -75,9 +76,9 @@ func TestEndpointSlices(t *testing.T) {
 		}
 		left := time.Now()
 		after := (<-closed).Sub(left)
-		t.Logf("stopped: the listener closed %s after the test saw the slices", after.Round(time.Millisecond))
+		t.Logf("the listener of a stopping replica closed %s after the replica left the EndpointSlices", after.Round(time.Millisecond))
 		if after <= 0 {
-			return fmt.Errorf("the listener closed %s before the test saw the slices", -after)
+			return fmt.Errorf("the listener closed %s before the replica left the EndpointSlices", -after)
 		}
 		if err := <-stopped; err != nil {
 			return err
@@ -99,8 +100,8 @@ func TestEndpointSlices(t *testing.T) {
 	})
 }
 
-// endpointsAre checks that the EndpointSlices of the Service have exactly these addresses, in order. Each endpoint must
-// have its node, and the hint for that node's kube-proxy.
+// endpointsAre returns a check that the EndpointSlices of the Service have exactly these addresses, in sorted order.
+// Each endpoint must name its node, also in the hint for that node's kube-proxy.
 func endpointsAre(want ...string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := clientset(user("admin")).DiscoveryV1().EndpointSlices("kube-system").List(ctx, metav1.ListOptions{
@@ -116,13 +117,13 @@ func endpointsAre(want ...string) func(ctx context.Context) error {
 				node := "machine-" + endpoint.Addresses[0][len("192.0.2."):]
 				if endpoint.NodeName == nil || *endpoint.NodeName != node || endpoint.Hints == nil ||
 					!slices.Equal(endpoint.Hints.ForNodes, []discoveryv1.ForNode{{Name: node}}) {
-					return fmt.Errorf("an endpoint does not name the node %s: %s", node, endpoint.String())
+					return fmt.Errorf("an endpoint does not name its node %s: %s", node, endpoint.String())
 				}
 			}
 		}
 		slices.Sort(held)
 		if !slices.Equal(held, want) {
-			return fmt.Errorf("the slices have %s, not %s", strings.Join(held, ", "), strings.Join(want, ", "))
+			return fmt.Errorf("the EndpointSlices have %s, not %s", strings.Join(held, ", "), strings.Join(want, ", "))
 		}
 		return nil
 	}

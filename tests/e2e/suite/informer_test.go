@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// mirror is the content of an informer as its events describe it: names with versions.
+// mirror has the names and resourceVersions of the objects in an informer, according to the informer's events.
 type mirror struct {
 	mutex    sync.Mutex
 	versions map[string]string
@@ -57,7 +57,8 @@ func (m *mirror) snapshot() map[string]string {
 	return maps.Clone(m.versions)
 }
 
-// agrees compares the mirror and the informer's store with a list from the server.
+// agrees returns a check that the mirror and the informer's store equal a list from the server. The list must have the
+// wanted names.
 func (m *mirror) agrees(client kubernetes.Interface, namespace string, informer cache.SharedInformer, wanted ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
@@ -74,7 +75,7 @@ func (m *mirror) agrees(client kubernetes.Interface, namespace string, informer 
 			}
 		}
 		if told := m.snapshot(); !maps.Equal(told, listed) {
-			return fmt.Errorf("listed %v, told %v", listed, told)
+			return fmt.Errorf("the list has %v, the events gave %v", listed, told)
 		}
 		stored := make(map[string]string)
 		for _, object := range informer.GetStore().List() {
@@ -83,13 +84,13 @@ func (m *mirror) agrees(client kubernetes.Interface, namespace string, informer 
 			}
 		}
 		if !maps.Equal(stored, listed) {
-			return fmt.Errorf("listed %v, stored %v", listed, stored)
+			return fmt.Errorf("the list has %v, the informer's store has %v", listed, stored)
 		}
 		return nil
 	}
 }
 
-// start runs an informer and its mirror.
+// start starts an informer with a mirror, and waits until the informer has synced.
 func start(ctx context.Context, informer cache.SharedIndexInformer) (*mirror, error) {
 	told := &mirror{versions: make(map[string]string)}
 	if _, err := informer.AddEventHandler(told.handler()); err != nil {
@@ -157,8 +158,8 @@ func TestInformer(t *testing.T) {
 	})
 }
 
-// The process with the Leases is killed and restarted, with or without its Leases. The informer catches up with the
-// current state.
+// TestInformerRestart kills the process that serves the Leases, and restarts it. Storage in memory loses the Leases,
+// other storage keeps them. The informer must then receive the current state.
 func TestInformerRestart(t *testing.T) {
 	eachContentType(t, 120*time.Second, func(ctx context.Context, t *testing.T, config *rest.Config) error {
 		client, space := clientset(config), namespace(t)
@@ -181,12 +182,12 @@ func TestInformerRestart(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// client-go waits up to 30 s between its attempts.
+		// client-go waits up to 30 s between its attempts to list.
 		return eventually(ctx, 60*time.Second, told.agrees(client, space, informer, after...))
 	})
 }
 
-// An informer of metadata only, as the garbage collector and the namespace controller use.
+// TestMetadataInformer checks an informer of PartialObjectMetadata, as the garbage collector uses.
 func TestMetadataInformer(t *testing.T) {
 	t.Parallel()
 	check(t, 20*time.Second, func(ctx context.Context) error {
@@ -217,7 +218,7 @@ func TestMetadataInformer(t *testing.T) {
 		if err := eventually(ctx, 10*time.Second, told.agrees(client, space, informer, slices.Concat(before, after)...)); err != nil {
 			return err
 		}
-		// Repeated lists would also lead to this state.
+		// An informer whose watches fail also reaches this state, by repeated lists. So no watch may have failed.
 		mutex.Lock()
 		defer mutex.Unlock()
 		if len(trouble) > 0 {

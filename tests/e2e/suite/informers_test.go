@@ -16,22 +16,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// informersOf are informers that started at one time.
+// informersOf has the informers that were started at one time.
 type informersOf struct {
 	own cache.SharedIndexInformer
-	// In other processes, with several versions of client-go.
+	// Informers in other processes, with several versions of client-go.
 	foreign []*foreignInformers
 }
 
-// foreignInformers are informers in another process, with one version of client-go.
+// foreignInformers has the informers of one process of ../informers, which has one version of client-go.
 type foreignInformers struct {
 	name  string
 	mutex sync.Mutex
-	// Holder and renewTime of each Lease, by informer and by name, as the process last wrote them.
+	// Holder and renewTime of each Lease, by informer and by name. They are from the last line that the process wrote.
 	contents map[string]map[string]string
 }
 
-// beginForeignInformers starts ../informers in each version, with and without WatchList.
+// beginForeignInformers starts each program of E2E_INFORMERS (../informers with one version of client-go), with and
+// without WatchList.
 //
 //	E2E_INFORMERS   the programs, separated by spaces
 func (s *scene) beginForeignInformers() (all []*foreignInformers, err error) {
@@ -47,7 +48,7 @@ func (s *scene) beginForeignInformers() (all []*foreignInformers, err error) {
 			if err != nil {
 				return nil, err
 			}
-			// The program ends with this pipe, and so also with a test that is killed.
+			// The program ends when its standard input is closed. So it also ends when the test is killed.
 			if _, err := run.StdinPipe(); err != nil {
 				return nil, err
 			}
@@ -80,8 +81,8 @@ func (f *foreignInformers) read(lines *bufio.Scanner) {
 	}
 }
 
-// each returns a function for each informer, and for each process of informers, by its name. The function compares its
-// Leases with the wanted ones.
+// each returns comparison functions by name: one for this process's informer, and one for each foreign process. A
+// function compares the Leases in the informers with the wanted ones.
 func (i informersOf) each() map[string]func(wanted map[string]string) error {
 	all := map[string]func(map[string]string) error{"own": i.ownAgrees}
 	for _, foreign := range i.foreign {
@@ -90,7 +91,7 @@ func (i informersOf) each() map[string]func(wanted map[string]string) error {
 	return all
 }
 
-// ownAgrees compares the wanted Leases with those of the informer in this process, which has others too.
+// ownAgrees compares the wanted Leases with those in the informer of this process. The informer has other Leases too.
 func (i informersOf) ownAgrees(wanted map[string]string) error {
 	stored := map[string]string{}
 	for _, object := range i.own.GetStore().List() {
@@ -99,12 +100,12 @@ func (i informersOf) ownAgrees(wanted map[string]string) error {
 		}
 	}
 	if !maps.Equal(stored, wanted) {
-		return fmt.Errorf("listed %v, stored %v", wanted, stored)
+		return fmt.Errorf("the list has %v, the informer's store has %v", wanted, stored)
 	}
 	return nil
 }
 
-// shownOf returns what is compared of some Leases, by their names.
+// shownOf returns the compared fields of Leases, by name.
 func shownOf(leases map[string]coordinationv1.Lease) map[string]string {
 	all := map[string]string{}
 	for name, held := range leases {
@@ -113,21 +114,21 @@ func shownOf(leases map[string]coordinationv1.Lease) map[string]string {
 	return all
 }
 
-// shown returns what is compared of a Lease, as ../informers writes it.
+// shown returns the compared fields of a Lease, as ../informers writes them.
 func shown(held *coordinationv1.Lease) string {
 	return fmt.Sprint(*held.Spec.HolderIdentity, " ", held.Spec.RenewTime.UTC())
 }
 
-// agree compares the Leases in the informers with the wanted ones.
+// agree compares the Leases in each informer of the process with the wanted ones.
 func (f *foreignInformers) agree(wanted map[string]string) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if len(f.contents) == 0 {
-		return fmt.Errorf("nothing was received")
+		return fmt.Errorf("the process has written no Leases yet")
 	}
 	for informer, stored := range f.contents {
 		if !maps.Equal(stored, wanted) {
-			return fmt.Errorf("%s: listed %v, stored %v", informer, wanted, stored)
+			return fmt.Errorf("%s: the list has %v, the informer's store has %v", informer, wanted, stored)
 		}
 	}
 	return nil

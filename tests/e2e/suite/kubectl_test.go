@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kubectl runs kubectl as the cluster's administrator in a namespace, and returns its standard output.
+// kubectl runs kubectl as the cluster's administrator, in a namespace.
 type kubectl struct{ namespace string }
 
 func (k kubectl) command(ctx context.Context, input string, arguments ...string) *exec.Cmd {
@@ -35,13 +35,14 @@ func (k kubectl) run(ctx context.Context, input string, arguments ...string) (st
 	return string(output), err
 }
 
-// step is arguments of kubectl, and texts that its output must contain. The steps end at the first failure.
+// step is a call of kubectl: its arguments, its standard input, and a text that its output must contain.
 type step struct {
 	arguments string
 	input     string
 	output    string
 }
 
+// steps runs steps one after the other, and ends at the first failure.
 func (k kubectl) steps(ctx context.Context, steps ...step) error {
 	for _, step := range steps {
 		output, err := k.run(ctx, step.input, strings.Fields(step.arguments)...)
@@ -49,7 +50,7 @@ func (k kubectl) steps(ctx context.Context, steps ...step) error {
 			return err
 		}
 		if !strings.Contains(output, step.output) {
-			return fmt.Errorf("kubectl %s: no %q in %q", step.arguments, step.output, output)
+			return fmt.Errorf("kubectl %s: %q is not in the output %q", step.arguments, step.output, output)
 		}
 	}
 	return nil
@@ -67,7 +68,7 @@ spec:
 `, name, holder)
 }
 
-// Each of kubectl's verbs on its own Lease.
+// TestKubectl checks kubectl's commands, each one on Leases of its own.
 func TestKubectl(t *testing.T) {
 	k := kubectl{namespace(t)}
 	created := func(name string) step {
@@ -113,7 +114,8 @@ func TestKubectl(t *testing.T) {
 		t.Parallel()
 		check(t, 30*time.Second, func(ctx context.Context) error {
 			return k.steps(ctx,
-				// For some seconds after a switch, kube-apiserver links to the other server's document by its hash.
+				// For some seconds after a switch, kube-apiserver links to the OpenAPI document by the hash of the
+				// other server's document.
 				step{"get --raw /openapi/v3/apis/coordination.k8s.io/v1?hash=OLD", "", "MicroTime"},
 				step{"explain lease.spec.renewTime", "", "MicroTime"},
 			)
@@ -141,7 +143,7 @@ func TestKubectl(t *testing.T) {
 			}
 			diff := k.command(ctx, manifest("diff", "two"), "diff", "-f", "-")
 			output, err := diff.CombinedOutput()
-			// Exit status 1 means that there is a difference.
+			// The exit status 1 of kubectl diff means that there is a difference.
 			if diff.ProcessState == nil || diff.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), "+  holderIdentity: two") {
 				return fmt.Errorf("kubectl diff: %w: %s", err, output)
 			}
@@ -157,7 +159,7 @@ func TestKubectl(t *testing.T) {
 			}
 			_, err := k.run(ctx, manifest("conflict", "two"), strings.Fields(apply+"b -f -")...)
 			if err == nil || !strings.Contains(err.Error(), `conflict with "a": .spec.holderIdentity`) {
-				return fmt.Errorf("no conflict: %w", err)
+				return fmt.Errorf("no conflict: %v", err)
 			}
 			return k.steps(ctx, step{apply + "b --force-conflicts -f -", manifest("conflict", "two"), "applied"}, holder("conflict", "two"))
 		})
@@ -184,7 +186,7 @@ func TestKubectl(t *testing.T) {
 			_ = watch.Process.Kill()
 			_ = watch.Wait()
 			if want := "ADDED=one\nMODIFIED=two\nDELETED=two\n"; output.String() != want {
-				return fmt.Errorf("kubectl get -w: %q", output.String())
+				return fmt.Errorf("kubectl get -w: got %q", output.String())
 			}
 			return nil
 		})

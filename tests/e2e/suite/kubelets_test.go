@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// Maximum time until kube-controller-manager marks a silent node. Its grace period is 50 s.
+	// Maximum time until kube-controller-manager marks a silent node as not ready. Its grace period is 50 s.
 	markedWithin = 90 * time.Second
 	// Maximum time until a container or a node works again.
 	worksWithin = 2 * time.Minute
@@ -30,17 +30,17 @@ const (
 	replicaLabel = "app.kubernetes.io/name=coordination-apiserver"
 )
 
-// Three nodes with kubelet, containerd and kube-scheduler run the replicas of our manifests. The cluster is taken over
-// and given back. Meanwhile a replica dies twice and hangs, the replicas are updated, and a node is cut off, restarted
-// and drained. No other node leaves Ready. Then all nodes are restarted at once, also while the APIService is
-// unavailable.
+// TestKubelets runs the replicas of our manifests on three nodes with kubelet, containerd and kube-scheduler. The
+// cluster is taken over and rolled back. Meanwhile a replica dies twice and hangs, and the replicas are updated. A node
+// is cut off, restarted and drained. All other nodes must stay Ready. Then all nodes are restarted at once, also while
+// the APIService is unavailable.
 //
-//	E2E_NODES                   command of ../nodes
+//	E2E_NODES                   script ../nodes
 //	E2E_SERVERS, E2E_ETCDS      URLs of the nodes' kube-apiservers and of their etcd members
 //	E2E_REPLICAS                URLs of the replicas
 //	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
 //	E2E_IMAGE                   image of the Deployment's Pods
-//	E2E_CALM_SECONDS            how long the nodes must stay Ready after a switch (120)
+//	E2E_CALM_SECONDS            seconds for which the nodes must stay Ready after a switch (120)
 func TestKubelets(t *testing.T) {
 	if os.Getenv("E2E_NODES") == "" {
 		t.Skip("tests/e2e/nodes runs this test")
@@ -54,7 +54,7 @@ func TestKubelets(t *testing.T) {
 		for _, step := range []struct {
 			what string
 			run  func(context.Context) error
-			// Nodes that may leave Ready.
+			// Nodes that may become not ready.
 			marked []string
 		}{
 			{"the Deployment", c.deploy, nil},
@@ -82,7 +82,7 @@ func TestKubelets(t *testing.T) {
 			}
 			for _, left := range c.leftSince(began) {
 				if !slices.Contains(step.marked, left) {
-					return fmt.Errorf("%s: %s left Ready", step.what, left)
+					return fmt.Errorf("%s: the condition Ready of %s was not True", step.what, left)
 				}
 			}
 			t.Logf("%s: done after %s", step.what, since(began))
@@ -91,10 +91,10 @@ func TestKubelets(t *testing.T) {
 	})
 }
 
-// cluster is a cluster with kubelets. Things happen to one of its nodes: the node whose etcd leads first.
+// cluster is a cluster with kubelets. The test disturbs one of its nodes: the one whose etcd member leads at first.
 type cluster struct {
 	t *testing.T
-	// Number and name of the node.
+	// Number and name of the disturbed node.
 	number string
 	node   string
 	// Names of all nodes.
@@ -109,7 +109,7 @@ type cluster struct {
 	left    []departure
 }
 
-// departure is the moment when a node left Ready.
+// departure is the time at which the condition Ready of a node stopped being True.
 type departure struct {
 	node string
 	at   time.Time
@@ -131,7 +131,7 @@ func newCluster(ctx context.Context, t *testing.T) (*cluster, error) {
 	if err := c.allReady(ctx, worksWithin); err != nil {
 		return nil, err
 	}
-	t.Logf("%s is the node to which things happen", c.node)
+	t.Logf("%s is the disturbed node", c.node)
 	ctx, c.stop = context.WithCancel(ctx)
 	c.running.Add(1)
 	go func() {
@@ -150,7 +150,7 @@ func (c *cluster) end() {
 	c.running.Wait()
 }
 
-// look notes which nodes have left Ready.
+// look records the nodes whose condition Ready has stopped being True.
 func (c *cluster) look(nodes []corev1.Node) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -174,7 +174,7 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// leftSince returns the nodes that have left Ready.
+// leftSince returns the nodes whose condition Ready has stopped being True since `then`.
 func (c *cluster) leftSince(then time.Time) (nodes []string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -234,7 +234,7 @@ func (c *cluster) deploy(ctx context.Context) error {
 	return eventually(ctx, worksWithin, func(ctx context.Context) error { return c.working(ctx, "") })
 }
 
-// working returns an error unless all Pods of the Deployment run on nodes other than the named one.
+// working returns an error unless all Pods of the Deployment run, in their own network, on nodes other than `except`.
 func (c *cluster) working(ctx context.Context, except string) error {
 	pods, err := c.client.CoreV1().Pods(c.space).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -261,7 +261,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// takeOver takes the cluster over. kubelets renew through our server then, and the leaders keep their locks.
+// takeOver takes the cluster over. Afterwards every replica must have recent renewals of all kubelets, and the leaders
+// must have kept their locks.
 func (c *cluster) takeOver(ctx context.Context) error {
 	if err := c.stay(ctx, os.Getenv("E2E_TAKEOVER")); err != nil {
 		return err
@@ -280,8 +281,8 @@ func (c *cluster) takeOver(ctx context.Context) error {
 	return c.restartControllers(ctx)
 }
 
-// peers checks that every kube-apiserver forwards requests for an API that only the first one serves. Each finds the
-// first one by the identity Lease of that one.
+// peers checks that every kube-apiserver forwards requests for an API that only the kube-apiserver of node 1 serves.
+// The others find this kube-apiserver by its identity Lease.
 func (c *cluster) peers(ctx context.Context) error {
 	for _, url := range strings.Fields(os.Getenv("E2E_SERVERS")) {
 		get := clientset(at(user("admin"), url)).CoreV1().RESTClient().Get().AbsPath("/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies")
@@ -299,7 +300,7 @@ func (c *cluster) rollBack(ctx context.Context) error {
 	return c.restartControllers(ctx)
 }
 
-// verify runs the commands of docs/deploy.md, Verify, and checks their output.
+// verify runs the commands in the section Verify of docs/deploy.md, and checks their output.
 func (c *cluster) verify(ctx context.Context) error {
 	printed, err := outputOf(ctx, os.Getenv("E2E_NODES")+" page verify")
 	if err != nil {
@@ -312,7 +313,7 @@ func (c *cluster) verify(ctx context.Context) error {
 	}
 	for _, some := range wanted {
 		if !strings.Contains(printed, some) {
-			return fmt.Errorf("%s is not in: %s", some, printed)
+			return fmt.Errorf("%q is not in the output: %s", some, printed)
 		}
 	}
 	if strings.Contains(printed, "automanaged") {
@@ -326,8 +327,8 @@ func at(config *rest.Config, url string) *rest.Config {
 	return config
 }
 
-// stay switches the cluster, and watches the nodes' renewals and the leaders for some time. Only `step` compares the
-// readiness.
+// stay runs the command of a switch. For some time after it, renewals of nodes must not be late. The leaders must keep
+// their locks. TestKubelets checks the condition Ready of the nodes.
 func (c *cluster) stay(ctx context.Context, change string) error {
 	leaders := []string{controllerManager, "kube-scheduler"}
 	var before []string
@@ -361,11 +362,11 @@ func (c *cluster) stay(ctx context.Context, change string) error {
 			return err
 		}
 		if holder != before[rank] {
-			return fmt.Errorf("%s has the lock of %s instead of %s", holder, leader, before[rank])
+			return fmt.Errorf("%s holds the lock %s instead of %s", holder, leader, before[rank])
 		}
 	}
 	longest, name, count := seen.longest(time.Now())
-	c.t.Logf("the switch took %s; %d renewals of kubelets in %s, the latest %s late; %s keep their locks",
+	c.t.Logf("the switch took %s; %d renewals of kubelets in %s, at most %s late; %s have kept their locks",
 		took, count, calm, (longest - kubeletInterval).Round(time.Millisecond), strings.Join(before, ", "))
 	if longest > kubeletInterval+renewalLateMax {
 		return fmt.Errorf("%s renewed after %s", name, longest)
@@ -373,7 +374,8 @@ func (c *cluster) stay(ctx context.Context, change string) error {
 	return nil
 }
 
-// liveHolder returns the holder of a lock, which renews the lock. After a restart, a dead process may still hold it.
+// liveHolder waits until the holder of a lock renews it, and returns this holder. After a restart, the lock may still
+// have the name of a dead process.
 func liveHolder(ctx context.Context, lock string) (holder string, err error) {
 	began := time.Now()
 	err = eventually(ctx, worksWithin, func(ctx context.Context) error {
@@ -389,7 +391,7 @@ func liveHolder(ctx context.Context, lock string) (holder string, err error) {
 	return holder, err
 }
 
-// restartControllers restarts the kube-controller-managers, as docs/deploy.md says.
+// restartControllers restarts the kube-controller-managers, as docs/deploy.md asks.
 func (c *cluster) restartControllers(ctx context.Context) error {
 	nodes := os.Getenv("E2E_NODES")
 	for number := range strings.Fields(os.Getenv("E2E_SERVERS")) {
@@ -401,7 +403,8 @@ func (c *cluster) restartControllers(ctx context.Context) error {
 	return nil
 }
 
-// update replaces the Pods of all replicas, one after the other. Static Pods have no rolling update.
+// update replaces the Pods of all replicas, one after the other. It does nothing for static Pods, which have no rolling
+// update.
 func (c *cluster) update(ctx context.Context) error {
 	if _, err := c.client.AppsV1().DaemonSets(metav1.NamespaceSystem).Get(ctx, "coordination-apiserver", metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil
@@ -413,7 +416,7 @@ func (c *cluster) update(ctx context.Context) error {
 
 func (c *cluster) kubectl() kubectl { return kubectl{namespace: metav1.NamespaceSystem} }
 
-// replica returns the Pod of the replica on the node.
+// replica returns the Pod of the replica on the disturbed node.
 func (c *cluster) replica(ctx context.Context) (*corev1.Pod, error) {
 	pods, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
 		LabelSelector: replicaLabel, FieldSelector: "spec.nodeName=" + c.node})
@@ -448,8 +451,8 @@ func (c *cluster) startsAgain(ctx context.Context, before *corev1.Pod, began tim
 	return nil
 }
 
-// signalReplica sends a signal to the replica on the node. kubelet starts the replica again. The liveness probe notices a
-// hang.
+// signalReplica returns a step that sends a signal to the replica on the disturbed node. kubelet must start the replica
+// again. If the replica hangs, kubelet notices that by its liveness probe.
 func (c *cluster) signalReplica(signal string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		before, err := c.replica(ctx)
@@ -464,7 +467,8 @@ func (c *cluster) signalReplica(signal string) func(context.Context) error {
 	}
 }
 
-// cut discards all packets of the node until kube-controller-manager has marked it, and 10 s longer.
+// cut discards all packets of the disturbed node until kube-controller-manager has marked it as not ready, and 10 s
+// longer.
 func (c *cluster) cut(ctx context.Context) error {
 	nodes := os.Getenv("E2E_NODES")
 	began := time.Now()
@@ -474,7 +478,7 @@ func (c *cluster) cut(ctx context.Context) error {
 	if err := eventually(ctx, markedWithin, ready(c.client.CoreV1().Nodes().Get, c.node, corev1.ConditionUnknown)); err != nil {
 		return err
 	}
-	c.t.Logf("%s was marked after %s", c.node, since(began))
+	c.t.Logf("%s was marked as not ready after %s", c.node, since(began))
 	time.Sleep(10 * time.Second)
 	began = time.Now()
 	if err := command(ctx, nodes+" mend "+c.number); err != nil {
@@ -496,8 +500,9 @@ func (c *cluster) restartNode(ctx context.Context) error { return c.restart(ctx,
 // restartAll restarts all nodes at once, so that no replica serves Leases for some time.
 func (c *cluster) restartAll(ctx context.Context) error { return c.restart(ctx, "1 2 3") }
 
-// restartWithout restarts all nodes while the APIService is unavailable. A kube-apiserver that starts then is neither
-// live nor ready until a replica serves: its check autoregister-completion fails.
+// restartWithout restarts all nodes while the APIService is unavailable, after the death of all replicas. A
+// kube-apiserver that starts then is neither live nor ready until a replica serves. The reason is its check
+// autoregister-completion.
 func (c *cluster) restartWithout(ctx context.Context) error {
 	if err := c.available(ctx, "True"); err != nil {
 		return err
@@ -516,10 +521,10 @@ func (c *cluster) restartWithout(ctx context.Context) error {
 	return c.restartAll(ctx)
 }
 
-// available waits until the condition Available of the APIService has a status for some seconds.
+// available waits until the condition Available of the APIService has kept a status for 5 s.
 func (c *cluster) available(ctx context.Context, want string) error {
 	return eventually(ctx, worksWithin, func(ctx context.Context) error {
-		// Each kube-apiserver writes what it sees.
+		// Each kube-apiserver writes the result of its own probes.
 		for range 10 {
 			status, err := c.kubectl().run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io",
 				"--output", `jsonpath={.status.conditions[?(@.type=="Available")].status}`)
@@ -563,7 +568,7 @@ func (c *cluster) restart(ctx context.Context, numbers string) error {
 	return nil
 }
 
-// drain drains the node, which moves the Pods of the Deployment and leaves the replica.
+// drain drains the disturbed node. The Pods of the Deployment must move to other nodes, and the replica must stay.
 func (c *cluster) drain(ctx context.Context) error {
 	before, err := c.replica(ctx)
 	if err != nil {
@@ -579,7 +584,7 @@ func (c *cluster) drain(ctx context.Context) error {
 	}
 	c.t.Logf("the Pods ran on other nodes after %s", since(began))
 	if now, err := c.replica(ctx); err != nil || now.UID != before.UID || !isReady(now) {
-		return fmt.Errorf("the replica did not stay: %v, %w", now, err)
+		return fmt.Errorf("the replica did not stay: %v, %v", now, err)
 	}
 	return c.kubectl().steps(ctx, step{arguments: "uncordon " + c.node, output: "uncordoned"})
 }

@@ -1,10 +1,11 @@
-// Package suite has the tests that kube-apiserver's own Leases and ours must both pass, unchanged. The tests know the
-// API only by the kubeconfigs that controlplane/up and controlplane/install wrote:
+// Package suite tests Leases as Kubernetes uses them. Most of its tests run unchanged against kube-apiserver's built-in
+// Leases and against our server. They connect with the kubeconfigs that controlplane/up and controlplane/install wrote,
+// and use these variables:
 //
-//	E2E_STATE    directory of the kubeconfigs and of pki/
-//	E2E_TARGET   "builtin" or "server": which server holds the Leases
-//	E2E_KUBECTL  kubectl
-//	E2E_RESTART  command that restarts the process which holds the Leases
+//	E2E_STATE    folder of the kubeconfigs and of pki/
+//	E2E_TARGET   which server serves the Leases: "builtin" (kube-apiserver) or "server" (our server)
+//	E2E_KUBECTL  program kubectl
+//	E2E_RESTART  command that restarts the process that serves the Leases
 package suite
 
 import (
@@ -31,8 +32,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Media types of kube-apiserver's clients. kubectl and custom controllers use the first one, kubelets and the control
-// plane's own controllers the second.
+// contentTypes has the media types that clients of kube-apiserver use. kubectl and custom controllers use JSON.
+// kubelets and the control plane's own controllers use protobuf.
 var contentTypes = map[string]string{
 	"json":     runtime.ContentTypeJSON,
 	"protobuf": runtime.ContentTypeProtobuf,
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// check runs a test's body within its time limit.
+// check runs the body of a test, which must return no error before the limit.
 func check(t *testing.T, limit time.Duration, body func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -60,7 +61,7 @@ func check(t *testing.T, limit time.Duration, body func(ctx context.Context) err
 	}
 }
 
-// eachContentType runs a test with each media type.
+// eachContentType runs a test once with each media type, as a subtest.
 func eachContentType(t *testing.T, limit time.Duration, body func(ctx context.Context, t *testing.T, config *rest.Config) error) {
 	for name, contentType := range contentTypes {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +72,11 @@ func eachContentType(t *testing.T, limit time.Duration, body func(ctx context.Co
 	}
 }
 
-// user returns the configuration of a user that controlplane/pki created, through kube-apiserver.
+// user returns the configuration of a client that connects to kube-apiserver as a user of controlplane/pki.
 func user(name string) *rest.Config { return load(name + ".kubeconfig") }
 
-// direct returns the same user's configuration for direct access: to our server, or to kube-apiserver if that has the
-// Leases.
+// direct returns the configuration of a client that connects as a user, directly to the server of the Leases. This is
+// our server, or kube-apiserver for built-in Leases.
 func direct(name string) *rest.Config {
 	if builtin() {
 		return user(name)
@@ -105,10 +106,11 @@ func speaking(config *rest.Config, contentType string) *rest.Config {
 
 func clientset(config *rest.Config) kubernetes.Interface { return kubernetes.NewForConfigOrDie(config) }
 
-// admin returns a client for everything except Leases. It uses JSON in all tests; client-go's default is protobuf.
+// admin returns a client of the cluster's administrator, through kube-apiserver and in JSON. client-go's default is
+// protobuf.
 func admin() kubernetes.Interface { return clientset(speaking(user("admin"), runtime.ContentTypeJSON)) }
 
-// namespace creates a namespace for a test.
+// namespace creates a namespace for a test, and returns its name. The namespace is deleted at the end of the test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	name := "e2e-" + rand.String(8)
@@ -116,12 +118,12 @@ func namespace(t *testing.T) string {
 	if _, err := admin().CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The context of a test has ended when its cleanup runs.
+	// t.Context() has ended when the cleanup runs.
 	t.Cleanup(func() { _ = admin().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	return name
 }
 
-// lease builds a Lease to create.
+// lease returns a Lease that a test can create.
 func lease(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -133,7 +135,7 @@ func lease(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-// eventually repeats a body until it returns no error.
+// eventually repeats a body every 100 ms until the body returns no error. After the limit, it returns the last error.
 func eventually(ctx context.Context, limit time.Duration, body func(ctx context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
@@ -146,12 +148,12 @@ func eventually(ctx context.Context, limit time.Duration, body func(ctx context.
 		return true, nil
 	})
 	if err != nil && last != nil {
-		return fmt.Errorf("not fulfilled after %s: %w", limit, last)
+		return fmt.Errorf("still failing after %s: %w", limit, last)
 	}
 	return err
 }
 
-// restart restarts the process that holds the Leases.
+// restart restarts the process that serves the Leases.
 func restart(ctx context.Context) error { return command(ctx, os.Getenv("E2E_RESTART")) }
 
 func command(ctx context.Context, line string) error {
@@ -159,24 +161,16 @@ func command(ctx context.Context, line string) error {
 	return err
 }
 
-// outputOf runs a command and returns what it prints.
+// outputOf runs a command and returns what the command prints. The words of a line are separated by spaces.
 func outputOf(ctx context.Context, line string) (string, error) {
 	words := strings.Fields(line)
 	var output bytes.Buffer
 	run := exec.CommandContext(ctx, words[0], words[1:]...)
 	run.Stdout, run.Stderr = &output, &output
-	// A process that the command leaves running holds no pipe of the test. There is no reason to wait for it.
+	// The command may leave processes running that have its pipe open. outputOf waits for them for only a second.
 	run.WaitDelay = time.Second
 	if err := run.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return "", fmt.Errorf("%s: %w: %s", line, err, output.String())
 	}
 	return output.String(), nil
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	if len(line) > 200 {
-		line = line[:200] + "…"
-	}
-	return line
 }

@@ -18,26 +18,28 @@ import (
 
 const (
 	kubeletsEach = 10
-	// kubelet's timeout of a renewal.
+	// Timeout of a renewal in kubelet.
 	kubeletTimeout = 10 * time.Second
-	// Maximum delay of a renewal through a kube-apiserver whose node works, and during a switch, which may hold writes back
-	// for 3 s.
+	// Maximum delay of a renewal through a kube-apiserver whose node works.
 	otherNodeLate = 2 * time.Second
-	switchedLate  = 5 * time.Second
-	// The same after the death of a replica. The kube-apiserver on its node probes the dead replica when the EndpointSlices
-	// change, up to a second before kube-proxy follows them. For a moment it marks the APIService as unavailable, for all
-	// kube-apiservers. A kubelet whose renewal fails then tries again after up to 3 s.
+	// Maximum delay of a renewal during a switch, which may stop writes for 3 s.
+	switchedLate = 5 * time.Second
+	// Maximum delay of a renewal after the death of a replica. When the EndpointSlices change, the kube-apiserver on
+	// the same node probes the dead replica once more. The reason: kube-proxy follows up to a second later. Then this
+	// kube-apiserver briefly marks the APIService as unavailable, for all kube-apiservers. A kubelet whose renewal
+	// fails meanwhile tries again after up to 3 s.
 	otherReplicaLate = 4 * time.Second
 	nodeAway         = 60 * time.Second
-	// Maximum time until renewals through a node succeed once the node is back.
+	// Maximum time from the return of a node until all kubelets have renewed through it.
 	nodeBack = 60 * time.Second
 )
 
-// A control plane of three nodes, with a replica on each. The node whose etcd leads first is cut off, killed and started
-// again. Its replica dies, hangs, and is restarted. Through the other nodes no renewal is late, and no leader loses its
-// lock. The log has the figures of the node itself.
+// TestNodes disturbs one of three nodes, each with a control plane and a replica. The etcd member of the disturbed node
+// leads at first. The node is cut off, killed and started again. Its replica dies, hangs and is restarted. Renewals
+// through the other nodes must not be late, and no leader may lose its lock. The log has the delays of renewals through
+// the disturbed node.
 //
-//	E2E_NODES                   command of ../nodes
+//	E2E_NODES                   script ../nodes
 //	E2E_SERVERS, E2E_ETCDS      URLs of the nodes' kube-apiservers and of their etcd members
 //	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
 func TestNodes(t *testing.T) {
@@ -50,18 +52,20 @@ func TestNodes(t *testing.T) {
 			return err
 		}
 		defer n.end()
-		t.Logf("the etcd of node %d leads", n.lost+1)
+		t.Logf("the etcd of node %d leads: this node is disturbed", n.lost+1)
 		nodes, lost := os.Getenv("E2E_NODES"), fmt.Sprint(n.lost+1)
-		// kube-apiserver stays at the replica to which it has moved. Only after a restart it uses that of its node again.
+		// After the death of its replica, a kube-apiserver uses the replica of another node. Only a restart makes
+		// kube-apiserver use the replica of its own node again.
 		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, otherNodeLate, false}
 		for _, step := range []nodeStep{
 			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), lateMax: switchedLate, isHarmless: true},
-			// A stopped kubelet neither starts the container again nor kills it, as on a node without memory.
+			// A kubelet that is stopped (SIGSTOP) neither restarts the container nor kills it, as on a node without
+			// free memory.
 			{"a replica that dies", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " KILL", 30 * time.Second, nodes + " signal kubelet-" + lost + " CONT", otherReplicaLate, false},
 			restarted,
 			{"a replica that hangs", nodes + " signal kubelet-" + lost + " STOP replica-" + lost + " STOP", nodeAway, nodes + " signal replica-" + lost + " CONT kubelet-" + lost + " CONT", otherNodeLate, false},
 			restarted,
-			// A kube-proxy follows the slices again up to 15 s after a restart of its kube-apiserver.
+			// After a restart of its kube-apiserver, a kube-proxy needs up to 15 s to follow EndpointSlices again.
 			{what: "a pause", begin: "sleep 15", lateMax: switchedLate, isHarmless: true},
 			{"a restart of the replica with SIGTERM", nodes + " signal replica-" + lost + " TERM", 20 * time.Second, nodes + " start replica-" + lost, otherNodeLate, true},
 			{"a loss of all packets", nodes + " cut " + lost, nodeAway, nodes + " mend " + lost, otherNodeLate, false},
@@ -76,25 +80,25 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// nodeStep is something that happens to the node, for some time.
+// nodeStep is a disturbance of the node for some time, or a switch.
 type nodeStep struct {
 	what  string
 	begin string
 	lasts time.Duration
-	// Command that ends it, if there is one.
+	// Command that ends the disturbance, or an empty string.
 	end string
 	// Maximum delay of a renewal through another node.
 	lateMax time.Duration
-	// Whether the maximum also applies to renewals through the node.
+	// Whether lateMax also applies to renewals through the disturbed node.
 	isHarmless bool
 }
 
-// nodeSet is a control plane of several nodes with clients at work.
+// nodeSet is a control plane of several nodes, with kubelets and candidates as its clients.
 type nodeSet struct {
 	t       *testing.T
 	space   string
 	configs []*rest.Config
-	// Number of the node that is lost.
+	// Index of the disturbed node.
 	lost     int
 	leaders  [][]*candidate
 	stop     context.CancelFunc
@@ -124,7 +128,7 @@ func newControlPlane(ctx context.Context, t *testing.T) (*nodeSet, error) {
 	for election := range 2 * elections {
 		var candidates []*candidate
 		for rank := range n.configs {
-			// The leader is never at the lost node.
+			// The first candidate, which leads, never uses the kube-apiserver of the disturbed node.
 			server := (n.lost + 1 + (election+rank)%2) % len(n.configs)
 			if rank == len(n.configs)-1 {
 				server = n.lost
@@ -174,7 +178,7 @@ func (n *nodeSet) sameLeaders() error {
 	return nil
 }
 
-// take runs a step, and checks the delays of renewals meanwhile.
+// take runs a step, and checks the delays of renewals during the step.
 func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
 	other := n.configs[(n.lost+1)%len(n.configs)]
 	seen := newRenewals()
@@ -217,7 +221,7 @@ func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
 	var late []string
 	for server := range n.configs {
 		if count := seen.countAfter(n.prefix(server), time.Time{}); count != kubeletsEach {
-			return fmt.Errorf("%d of %d kubelets were seen through node %d", count, kubeletsEach, server+1)
+			return fmt.Errorf("renewals of %d kubelets instead of %d were seen through node %d", count, kubeletsEach, server+1)
 		}
 		by := seen.late(n.prefix(server), time.Now())
 		late = append(late, by.Round(time.Millisecond).String())
@@ -225,15 +229,15 @@ func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
 			return fmt.Errorf("a renewal through node %d was %s late", server+1, by)
 		}
 	}
-	n.t.Logf("%s for %s, at node %d: renewals through nodes 1 to %d were at most %s late; all kubelets of node %d had renewed %s after the end",
+	n.t.Logf("%s for %s, at node %d: renewals through nodes 1 to %d were at most %s late; all kubelets of node %d had renewed %s after the end of the step",
 		step.what, step.lasts, n.lost+1, len(n.configs), strings.Join(late, ", "), n.lost+1, allBack.Round(100*time.Millisecond))
 	return nil
 }
 
-// prefix returns how the names of the kubelets at a server begin.
+// prefix returns the prefix of the names of the kubelets that renew through a node.
 func (n *nodeSet) prefix(server int) string { return fmt.Sprintf("node-%d-", server) }
 
-// countAfter returns how many nodes have renewed after `since`.
+// countAfter returns how many nodes with this prefix have renewed after `since`.
 func (r *renewals) countAfter(prefix string, since time.Time) (count int) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -245,7 +249,8 @@ func (r *renewals) countAfter(prefix string, since time.Time) (count int) {
 	return count
 }
 
-// late returns the longest delay of a renewal of some nodes. The interval of client-go is up to 4 % longer.
+// late returns the longest delay of a renewal of the nodes with this prefix. client-go lengthens the interval of
+// renewals by up to 4 %.
 func (r *renewals) late(prefix string, now time.Time) (longest time.Duration) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -257,7 +262,7 @@ func (r *renewals) late(prefix string, now time.Time) (longest time.Duration) {
 	return longest - renewInterval - renewInterval/25
 }
 
-// etcdLeader returns the number of the etcd member that leads.
+// etcdLeader returns the index of the etcd member that leads.
 func etcdLeader(ctx context.Context) (int, error) {
 	for number, url := range strings.Fields(os.Getenv("E2E_ETCDS")) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)

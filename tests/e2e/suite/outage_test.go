@@ -13,24 +13,28 @@ import (
 )
 
 const (
-	// kube-apiserver probes a server that does not answer every 30 s.
+	// Maximum time from the start of our server until kube-apiserver forwards requests. kube-apiserver probes an
+	// unavailable server every 30 s.
 	servedMax = 35 * time.Second
-	// A kubelet whose renewal fails tries again within 7 s, and the machine is slow.
+	// Maximum time until all kubelets have renewed. A kubelet whose renewal fails tries again within 7 s. The rest is
+	// for a slow machine.
 	renewedMax = 15 * time.Second
-	// kube-controller-manager's watch resumes within 60 s. After the grace period it checks nodes every 5 s.
+	// Maximum time until kube-controller-manager's watch of Leases resumes, and interval of its checks of nodes.
 	watchedMax, lookMax = 60 * time.Second, 5 * time.Second
 )
 
-// Our server is down for longer than a node may be silent, while kube-controller-manager leads. Its circuit breaker
-// (NodeControllerLeaseCircuitBreaker) waits for the server, and marks no node meanwhile. Afterwards the monitoring of
-// nodes continues.
+// TestOutage stops our server for longer than the grace period for nodes, while kube-controller-manager leads.
+// kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker) waits for the server, and must mark no
+// node as not ready meanwhile. After the outage, kube-controller-manager must mark silent nodes again.
 //
-// After the outage, nodes that have not renewed yet are marked. Their kubelets report them as Ready again.
+// Right after the outage, kube-controller-manager may mark nodes whose kubelets have not renewed yet. Their kubelets
+// report them as Ready again.
 //
 //	E2E_STOP, E2E_START    commands that stop and start our server
-//	E2E_OUTAGE_SECONDS     seconds between the two (120)
-//	E2E_GRACE_SECONDS      grace period for nodes, in seconds
-//	E2E_KEEP_CONTROLLERS   command that starts kube-controller-manager unless it runs, as a kubelet does, or nothing
+//	E2E_OUTAGE_SECONDS     seconds from the stop to the start (120)
+//	E2E_GRACE_SECONDS      grace period for nodes, in seconds (20)
+//	E2E_KEEP_CONTROLLERS   command that starts kube-controller-manager if it does not run; if set, the test repeats
+//	                       the command, as a kubelet would
 func TestOutage(t *testing.T) {
 	if os.Getenv("E2E_STOP") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
@@ -47,7 +51,7 @@ func TestOutage(t *testing.T) {
 		if err := s.beginNodes(ctx); err != nil {
 			return err
 		}
-		// By then every kubelet has renewed.
+		// In this time, every kubelet renews.
 		time.Sleep(kubeletInterval + 2*time.Second)
 
 		if err := command(ctx, os.Getenv("E2E_STOP")); err != nil {
@@ -73,7 +77,7 @@ func TestOutage(t *testing.T) {
 		if err := s.reportAll(ctx, s.nodes); err != nil {
 			return err
 		}
-		// After this no check of the earlier state is running.
+		// A check that began before reportAll may still fail within this second. Its failure is ignored.
 		time.Sleep(time.Second)
 		_ = s.complaint()
 
@@ -84,7 +88,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// keepControllers starts kube-controller-manager when it has exited, as a kubelet does.
+// keepControllers starts kube-controller-manager again whenever it exits, as a kubelet does.
 func (s *scene) keepControllers(ctx context.Context) {
 	start := os.Getenv("E2E_KEEP_CONTROLLERS")
 	if start == "" {
@@ -92,19 +96,20 @@ func (s *scene) keepControllers(ctx context.Context) {
 	}
 	s.begin(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
-			// The command waits until kube-controller-manager leads, which is impossible in the outage.
+			// The command waits until kube-controller-manager leads, which is impossible during the outage. So its
+			// error is ignored.
 			_ = command(ctx, start)
 		}
 	})
 }
 
-// served returns an error unless kube-apiserver forwards requests.
+// served returns an error unless kube-apiserver forwards requests to our server.
 func (s *scene) served(ctx context.Context) error {
 	_, err := s.heartbeats().Get(ctx, s.nodes[0], metav1.GetOptions{})
 	return err
 }
 
-// renewedSince checks that the kubelets of these nodes have renewed since a time.
+// renewedSince returns a check that the kubelets of these nodes have renewed since a time.
 func (s *scene) renewedSince(then time.Time, nodes []string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, node := range nodes {
@@ -120,7 +125,7 @@ func (s *scene) renewedSince(then time.Time, nodes []string) func(context.Contex
 	}
 }
 
-// reportAll reports each marked node among these as Ready, as its kubelet does within 10 s.
+// reportAll sets the condition Ready of these nodes to True, if it is not. Their kubelets would do that within 10 s.
 func (s *scene) reportAll(ctx context.Context, nodes []string) error {
 	marked := 0
 	for _, name := range nodes {
@@ -136,6 +141,6 @@ func (s *scene) reportAll(ctx context.Context, nodes []string) error {
 			return err
 		}
 	}
-	s.t.Logf("%d of %d nodes were marked before they renewed", marked, len(nodes))
+	s.t.Logf("%d of %d nodes were marked as not ready before they renewed", marked, len(nodes))
 	return nil
 }

@@ -14,34 +14,36 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// pause is a way in which kube-controller-manager comes to wait, and the switch that is made while it waits.
+// pause is a reason for which kube-controller-manager's circuit breaker waits, and a switch during this time.
 type pause struct {
 	name string
-	// Who has the Leases before: our server, or built-in storage.
+	// Whether our server has the Leases at the beginning, and not built-in storage.
 	ours bool
-	// Commands that begin and end an outage, in which Leases cannot be read. Without them the pause is a first switch, in
-	// the other direction.
+	// Environment variables of the commands that begin and end an outage, in which clients cannot read Leases. Without
+	// an outage, a first switch in the other direction is the reason.
 	begin, end string
-	// Switches then, by one of these commands, while `end` may not have been run yet.
+	// Environment variable of the command of the switch.
 	change string
-	late   bool
+	// Whether the outage lasts until the end of the test, and not only until the switch.
+	late bool
 }
 
-// kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker) waits, since it cannot read Leases or its
-// cache is behind. Meanwhile the cluster is taken over or given back. No healthy node leaves Ready. After the restart that
-// docs/deploy.md asks for, kube-controller-manager marks the silent nodes: one that has been silent since before the switch,
-// and one since after it. The log of the test tells how it treats these before the restart.
+// TestPause switches the cluster while kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker)
+// waits. The circuit breaker waits if it cannot read Leases, or if its cache is behind. No healthy node may be marked
+// as not ready. After the switch, the test restarts kube-controller-manager, as docs/deploy.md asks. Then
+// kube-controller-manager must mark both silent nodes as not ready: one is silent since before the switch, and one
+// since after it. The test logs whether they were marked before the restart.
 //
-//	E2E_TAKEOVER, E2E_ROLLBACK, E2E_BY_HAND   commands that switch; the last one rolls back with kubectl
+//	E2E_TAKEOVER, E2E_ROLLBACK, E2E_BY_HAND   commands of the switches; the last one rolls back with kubectl
 //	E2E_STOP, E2E_START                       commands that stop and start our server
-//	E2E_STOP_ETCD, E2E_START_ETCD             the same for the etcd of kube-apiserver
-//	E2E_STOP_CONTROLLERS, E2E_START_CONTROLLERS   the same for kube-controller-manager
-//	E2E_GRACE_SECONDS                         how long a node may be silent
-//	E2E_PAUSE_SECONDS                         how long the Leases cannot be read (90)
-//	E2E_UNRESTARTED_SECONDS                   time from the switch to the restart (90)
+//	E2E_STOP_ETCD, E2E_START_ETCD             commands that stop and start the etcd of kube-apiserver
+//	E2E_STOP_CONTROLLERS, E2E_START_CONTROLLERS   commands that stop and start kube-controller-manager
+//	E2E_GRACE_SECONDS                         grace period for nodes, in seconds (50)
+//	E2E_PAUSE_SECONDS                         seconds of an outage (90)
+//	E2E_UNRESTARTED_SECONDS                   seconds from the switch to the restart (90)
 func TestPause(t *testing.T) {
 	if os.Getenv("E2E_STOP_ETCD") == "" {
-		t.Skip("it is run by tests/e2e/run, after the suite")
+		t.Skip("`tests/e2e/run pause` runs this test")
 	}
 	for _, p := range []pause{
 		{name: "etcd fails, takeover", begin: "E2E_STOP_ETCD", end: "E2E_START_ETCD", change: "E2E_TAKEOVER"},
@@ -76,7 +78,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	if err := s.beginNodes(ctx); err != nil {
 		return err
 	}
-	// Every kubelet has renewed.
+	// In this time, every kubelet renews.
 	time.Sleep(kubeletInterval + 2*time.Second)
 	marks := s.beginMarks(ctx)
 	if err := s.complaint(); err != nil {
@@ -84,17 +86,17 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	}
 
 	if p.begin == "" {
-		// A switch changes the versions, and the first silent node shows it.
+		// A switch changes resourceVersions. The circuit breaker notices that at the first silent node.
 		if err := command(ctx, os.Getenv(other)); err != nil {
 			return err
 		}
 		s.kubelets[0].stop()
 		time.Sleep(grace + 3*lookMax)
 		if err := s.complaint(); err != nil {
-			return fmt.Errorf("in the pause: %w", err)
+			return fmt.Errorf("during the pause: %w", err)
 		}
 	} else {
-		// Without etcd no node can be read, nor marked.
+		// Without etcd, the test cannot read nodes, and kube-controller-manager cannot mark them.
 		s.isUnreadable.Store(!p.ours)
 		if err := command(ctx, os.Getenv(p.begin)); err != nil {
 			return err
@@ -102,7 +104,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		s.kubelets[0].stop()
 		time.Sleep(length)
 		if err := s.complaint(); err != nil {
-			return fmt.Errorf("in the pause: %w", err)
+			return fmt.Errorf("during the pause: %w", err)
 		}
 		if !p.late {
 			if err := command(ctx, os.Getenv(p.end)); err != nil {
@@ -123,14 +125,14 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	switched := time.Now()
-	t.Logf("%s was done %s after the end of the pause", p.change, switched.Sub(began).Round(100*time.Millisecond))
+	t.Logf("%s succeeded %s after its first attempt began", p.change, switched.Sub(began).Round(100*time.Millisecond))
 	if err := eventually(ctx, 30*time.Second, s.renewedSince(switched, s.nodes[1:])); err != nil {
 		return err
 	}
 	t.Logf("healthy nodes had renewed %s after the switch", time.Since(switched).Round(100*time.Millisecond))
 	s.isUnreadable.Store(false)
 	if p.begin != "" {
-		// After an outage kube-controller-manager marks nodes that have not renewed yet.
+		// After an outage, kube-controller-manager marks nodes whose kubelets have not renewed yet.
 		if err := s.reportAll(ctx, s.nodes[1:]); err != nil {
 			return err
 		}
@@ -150,10 +152,10 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	restarted := time.Now()
 	for _, node := range s.nodes[:silent] {
 		if err := eventually(ctx, grace+3*lookMax, ready(admin().CoreV1().Nodes().Get, node, corev1.ConditionUnknown)); err != nil {
-			return fmt.Errorf("silent, after the restart: %w", err)
+			return fmt.Errorf("a silent node after the restart: %w", err)
 		}
 	}
-	t.Logf("both were marked %s after the restart", time.Since(restarted).Round(time.Second))
+	t.Logf("both silent nodes were marked as not ready %s after the restart", time.Since(restarted).Round(time.Second))
 	if err := s.complaint(); err != nil {
 		return fmt.Errorf("after the restart: %w", err)
 	}
@@ -163,7 +165,8 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	return nil
 }
 
-// restartControllers restarts kube-controller-manager. Its lock outlasts a pause, and the next one need not wait for it.
+// restartControllers restarts kube-controller-manager. In this round its lock lasts for 30 minutes. So
+// restartControllers deletes the lock, and the new process need not wait for it.
 func restartControllers(ctx context.Context) error {
 	if err := command(ctx, os.Getenv("E2E_STOP_CONTROLLERS")); err != nil {
 		return err
@@ -181,7 +184,7 @@ func restartControllers(ctx context.Context) error {
 	return command(ctx, os.Getenv("E2E_START_CONTROLLERS"))
 }
 
-// marks are the moments when silent nodes were marked.
+// marks are the times at which the silent nodes were marked as not ready.
 type marks struct {
 	mutex sync.Mutex
 	at    [silent]time.Time
@@ -217,7 +220,7 @@ func (m *marks) since(then time.Time) string {
 		if at.IsZero() {
 			said += fmt.Sprintf("silent node %d is Ready; ", number)
 		} else {
-			said += fmt.Sprintf("silent node %d was marked after %s; ", number, at.Sub(then).Round(time.Second))
+			said += fmt.Sprintf("silent node %d was marked as not ready after %s; ", number, at.Sub(then).Round(time.Second))
 		}
 	}
 	return said

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The server is removed after a rollback, with the commands of docs/deploy.md. No object of it is left.
+// TestRemoval removes the server after a rollback, with the commands of docs/deploy.md. No object of the server may be
+// left.
 //
 //	E2E_REMOVAL  command that removes the server
 func TestRemoval(t *testing.T) {
@@ -25,7 +26,7 @@ func TestRemoval(t *testing.T) {
 		}
 		kinds := "daemonsets,pods,services,serviceaccounts,endpointslices,secrets,configmaps,roles,rolebindings," +
 			"clusterroles,clusterrolebindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
-		// The garbage collector deletes the Pods.
+		// The garbage collector deletes the Pods after the DaemonSet.
 		return eventually(ctx, worksWithin, func(ctx context.Context) error {
 			left, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", kinds, "--output", "name")
 			if err != nil {

@@ -27,8 +27,8 @@ const (
 	candidatesEach = 2
 )
 
-// Two kube-apiservers use replicas that are killed and restarted one after the other. No node's renewal is late, and no
-// leader loses its lock.
+// TestReplicas kills and restarts replicas one after the other, behind two kube-apiservers. No renewal of a node may be
+// late, and no leader may lose its lock.
 //
 //	E2E_SECOND    URL of the second kube-apiserver
 //	E2E_REPLICAS  commands that kill and start a replica, separated by commas
@@ -95,7 +95,7 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		longest, name, count := renewals.longest(time.Now())
-		t.Logf("%d replicas killed, %d renewals of %d nodes: the latest was %s late", kills, count, kubelets,
+		t.Logf("%d replicas killed, %d renewals of %d nodes, at most %s late", kills, count, kubelets,
 			(longest - renewInterval).Round(time.Millisecond))
 		if late := longest - renewInterval; late > latest {
 			return fmt.Errorf("the renewal of %s was %s late", name, late)
@@ -104,7 +104,7 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// renewals are the times at which nodes renewed their Leases.
+// renewals has the last renewTime of each node's Lease, and the longest time between two renewals.
 type renewals struct {
 	mutex sync.Mutex
 	last  map[string]time.Time
@@ -116,8 +116,8 @@ func newRenewals() *renewals {
 	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
 }
 
-// follow lists the Leases more often than they are renewed. An informer is not enough: it waits for up to 30 s after
-// some failed watches.
+// follow lists the Leases more often than kubelets renew them. An informer may miss renewals, since it waits for up to
+// 30 s after some failed watches.
 func (r *renewals) follow(ctx context.Context, leases coordinationclient.LeaseInterface) {
 	for ctx.Err() == nil {
 		if list, err := leases.List(ctx, metav1.ListOptions{}); err == nil {
@@ -138,7 +138,7 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	at := held.Spec.RenewTime.Time
 	last, is := r.last[held.Name]
 	if is && !at.After(last) {
-		// After a rollback without etcd, built-in storage has the last renewal from before the takeover.
+		// After a rollback without etcd, built-in storage has an older renewTime, from before the takeover.
 		return
 	}
 	if is {
@@ -155,7 +155,8 @@ func (r *renewals) gapOf(node string) time.Duration {
 	return r.gap[node]
 }
 
-// longest returns the longest time between two renewals of any node, or since its last renewal.
+// longest returns the longest time between two renewals of a node, or from its last renewal to `now`. It also returns
+// the name of the node, and the number of all renewals.
 func (r *renewals) longest(now time.Time) (longest time.Duration, name string, count int) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

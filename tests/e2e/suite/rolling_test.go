@@ -26,8 +26,8 @@ const (
 	informerWithin = 20 * time.Second
 )
 
-// Two kube-apiservers use replicas that are stopped with SIGTERM and restarted, one after the other. No renewal fails,
-// and no informer lists a second time.
+// TestRollingRestart stops replicas with SIGTERM and restarts them, one after the other, behind two kube-apiservers. No
+// renewal may fail, and no informer may list a second time.
 //
 //	E2E_SECOND   URL of the second kube-apiserver
 //	E2E_ROLLING  commands that stop and start a replica, separated by commas
@@ -105,7 +105,8 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// causes returns the details of an error besides its message: for an answer that is not a Status, the text.
+// causes returns the causes in the Status of an error. If the response was not a Status, client-go makes its text a
+// cause.
 func causes(err error) (text string) {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
@@ -115,7 +116,7 @@ func causes(err error) (text string) {
 	return text
 }
 
-// countLists counts requests for lists, and for watches that begin with a list.
+// countLists counts requests for lists, and for watches with initial events.
 type countLists struct {
 	next  http.RoundTripper
 	count *atomic.Int32

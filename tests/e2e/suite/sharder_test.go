@@ -20,21 +20,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// shardState is the state of a shard, by its Lease.
+// shardState is the state of a shard according to its Lease.
 type shardState string
 
 const (
-	// shardReady: the shard holds its Lease.
+	// shardReady means that the shard holds its Lease.
 	shardReady shardState = "ready"
-	// shardExpired: the Lease expired less than its duration ago.
+	// shardExpired means that the Lease expired less than its duration ago.
 	shardExpired shardState = "expired"
-	// shardUncertain: the Lease expired longer ago. The sharder tries to acquire it.
+	// shardUncertain means that the Lease expired longer ago. The sharder tries to acquire the Lease.
 	shardUncertain shardState = "uncertain"
-	// shardDead: the shard released its Lease, or the sharder holds it.
+	// shardDead means that the shard released its Lease, or that the sharder holds the Lease.
 	shardDead shardState = "dead"
-	// shardOrphaned: the shard was dead for a while. The sharder deletes the Lease.
+	// shardOrphaned means that the shard has been dead for orphanedAfter. The sharder deletes the Lease.
 	shardOrphaned shardState = "orphaned"
-	// shardGone: there is no Lease.
+	// shardGone means that there is no Lease.
 	shardGone shardState = "gone"
 )
 
@@ -42,7 +42,7 @@ const (
 	sharderIdentity = "sharder"
 	sharderLooks    = 100 * time.Millisecond
 	sharderPatience = 3 * time.Second
-	// Real sharders wait for a minute.
+	// Time for which a shard is dead before it is orphaned. Real sharders use a minute.
 	orphanedAfter = 5 * time.Second
 	ringPoints    = 100
 )
@@ -72,7 +72,7 @@ func (s shardState) available() bool {
 // move is the move of an object from one shard to another.
 type move struct {
 	object, from, to string
-	// drained: the former shard was available, and had to release the object.
+	// drained is whether the former shard was available, and so had to release the object.
 	drained bool
 	state   shardState
 	at      time.Time
@@ -88,7 +88,7 @@ type sharder struct {
 	owners   map[string]string
 	moves    []move
 	history  map[string][]shardState
-	// conflicts counts Leases that could not be acquired, because a renewal had not reached the informer yet.
+	// conflicts is the number of acquisitions that got 409, because a renewal had not reached the informer yet.
 	conflicts int
 }
 
@@ -132,7 +132,7 @@ func newSharder(ctx context.Context, client kubernetes.Interface, namespace stri
 	return s, nil
 }
 
-// look handles the states of the Leases and distributes the objects. The next look repeats failed actions.
+// look acts on the states of the Leases and distributes the objects. The next call repeats failed actions.
 func (s *sharder) look(ctx context.Context) {
 	states := make(map[string]shardState)
 	for _, object := range s.informer.GetStore().List() {
@@ -154,7 +154,7 @@ func (s *sharder) look(ctx context.Context) {
 	s.share(states)
 }
 
-// acquire acquires the Lease of a shard, unless the Lease has changed since it was seen.
+// acquire acquires the Lease of a shard for the sharder. It gets 409 if the Lease has changed since the state `held`.
 func (s *sharder) acquire(ctx context.Context, held *coordinationv1.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, sharderPatience)
 	defer cancel()
@@ -201,7 +201,7 @@ func (s *sharder) see(shard string, state shardState) {
 	}
 }
 
-// is checks that a shard is in this state.
+// is returns a check that a shard is in this state.
 func (s *sharder) is(shard string, state shardState) func(context.Context) error {
 	return func(context.Context) error {
 		s.mutex.Lock()
@@ -233,7 +233,7 @@ func (s *sharder) moved() []move {
 	return moves
 }
 
-// ring is the circle of hashes, with many points for each shard.
+// ring is a consistent hash ring, with many points for each shard.
 type ring []ringPoint
 
 type ringPoint struct {
@@ -251,7 +251,7 @@ func newRing(shards []string) (r ring) {
 	return r
 }
 
-// owner returns the shard with the next point after the object.
+// owner returns the shard that has the next point on the ring after the hash of the object.
 func (r ring) owner(object string) string {
 	next, _ := slices.BinarySearchFunc(r, place(object), func(p ringPoint, at uint64) int { return cmp.Compare(p.at, at) })
 	return r[next%len(r)].shard

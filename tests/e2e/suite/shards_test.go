@@ -18,29 +18,32 @@ import (
 
 const (
 	sharedObjects = 100
-	// A shard has a third or a quarter of the objects; the ring is not even.
+	// Minimum and maximum number of a shard's objects. On average a shard has a third or a quarter of them, but the
+	// ring is not even.
 	partMin = 10
 	partMax = 50
-	// Less than a Lease's duration, and longer than a request takes on a busy machine.
+	// Maximum time of a change that need not wait for a Lease to expire. It is less than the duration of a Lease, and
+	// more than the time of a request on a busy machine.
 	atOnce = 4 * time.Second
-	// client-go waits up to 30 s before it watches again.
+	// Maximum time until the sharder receives changes after a restart. client-go waits up to 30 s before it watches
+	// again.
 	awakeWithin = 40 * time.Second
 )
 
 var shardPace = pace{5 * time.Second, 4 * time.Second, 250 * time.Millisecond}
 
-// shards are processes that share objects. Each one holds the Lease of its own name, and a sharder watches.
+// shards is a sharder and the shards that share its objects. Each shard holds the Lease of its own name.
 type shards struct {
 	*sharder
 	configs []*rest.Config
 	space   string
 	release bool
 	running map[string]*candidate
-	// UIDs of the Leases that the shards acquired first.
+	// UID of each shard's first Lease.
 	uids map[string]types.UID
 }
 
-// newShards starts a sharder with three shards. With release, a shard that ends releases its Lease.
+// newShards starts a sharder with three shards. If release is true, a shard releases its Lease when it ends.
 func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, release bool) (*shards, error) {
 	s := &shards{configs: configs, space: namespace(t), release: release, running: make(map[string]*candidate), uids: make(map[string]types.UID)}
 	for number := range 3 {
@@ -64,7 +67,7 @@ func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, releas
 	return s, nil
 }
 
-// bothTypes returns one user with each media type.
+// bothTypes returns the configurations of two clients, one with each media type.
 func bothTypes() []*rest.Config {
 	return []*rest.Config{speaking(user("admin"), contentTypes["protobuf"]), speaking(user("admin"), contentTypes["json"])}
 }
@@ -89,7 +92,7 @@ func (s *shards) begin(ctx context.Context, shard string) error {
 	return err
 }
 
-// leave ends a shard that releases its Lease, and returns when that began.
+// leave ends a shard, which releases its Lease. It returns the time at which the end began.
 func (s *shards) leave(ctx context.Context, shard string) (time.Time, error) {
 	if err := awaitRenewal(ctx, s.client().CoordinationV1().Leases(s.space), shard); err != nil {
 		return time.Time{}, err
@@ -100,7 +103,8 @@ func (s *shards) leave(ctx context.Context, shard string) (time.Time, error) {
 	return left, nil
 }
 
-// drained waits until a shard has no objects. It checks that only the shard's own objects moved, each to a ready shard.
+// drained waits until a shard has no objects, and returns the moves. Only objects of this shard may have moved, each to
+// a ready shard.
 func (s *shards) drained(ctx context.Context, shard string, before map[string][]string, within time.Duration) ([]move, error) {
 	if err := eventually(ctx, within, func(context.Context) error {
 		if left := s.objects()[shard]; len(left) > 0 {
@@ -114,7 +118,7 @@ func (s *shards) drained(ctx context.Context, shard string, before map[string][]
 	var objects []string
 	for _, move := range moves {
 		if move.from != shard || move.drained || s.running[move.to] == nil || move.state != shardReady {
-			return nil, fmt.Errorf("%s leaves, but this object moves: %+v", shard, move)
+			return nil, fmt.Errorf("%s leaves, but this move is wrong: %+v", shard, move)
 		}
 		objects = append(objects, move.object)
 	}
@@ -125,7 +129,7 @@ func (s *shards) drained(ctx context.Context, shard string, before map[string][]
 	return moves, nil
 }
 
-// still checks that nothing has moved, and that each shard has kept its Lease.
+// still checks that no object has moved, and that each shard has kept its Lease.
 func (s *shards) still(ctx context.Context) error {
 	if moves := s.moved(); len(moves) > 0 {
 		return fmt.Errorf("%d objects moved, the first one: %+v", len(moves), moves[0])
@@ -139,13 +143,13 @@ func (s *shards) still(ctx context.Context) error {
 			return err
 		}
 		if held.UID != s.uids[shard] || *held.Spec.HolderIdentity != shard || *held.Spec.LeaseTransitions != 0 {
-			return fmt.Errorf("the Lease of %s says %v, with the UID %s for %s", shard, held.Spec, held.UID, s.uids[shard])
+			return fmt.Errorf("the Lease of %s has the spec %v, and the UID %s instead of %s", shard, held.Spec, held.UID, s.uids[shard])
 		}
 	}
 	return nil
 }
 
-// Three shards become four, and then two. Only the necessary objects move.
+// TestShards starts a fourth shard, and then ends two shards. Only the necessary objects may move.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	check(t, 80*time.Second, func(ctx context.Context) error {
@@ -163,7 +167,7 @@ func TestShards(t *testing.T) {
 		moves := s.moved()
 		for _, move := range moves {
 			if move.to != "shard-3" || !move.drained || move.state != shardReady {
-				return fmt.Errorf("shard-3 joins, but this object moves: %+v", move)
+				return fmt.Errorf("shard-3 joins, but this move is wrong: %+v", move)
 			}
 		}
 		if len(moves) < partMin || len(moves) > partMax {
@@ -192,7 +196,8 @@ func TestShards(t *testing.T) {
 	})
 }
 
-// A shard stops without a release. It keeps its objects if it returns before its Lease can be acquired, and not longer.
+// TestShardExpires stops a shard without a release of its Lease. The shard keeps its objects if it returns before the
+// sharder may acquire the Lease. Otherwise it loses them as soon as the sharder may do so.
 func TestShardExpires(t *testing.T) {
 	t.Parallel()
 	check(t, 100*time.Second, func(ctx context.Context) error {
@@ -238,16 +243,16 @@ func TestShardExpires(t *testing.T) {
 			return err
 		}
 		if early := due.Sub(moves[0].at); early > 0 {
-			return fmt.Errorf("%s was taken %s before its time", shard, early)
+			return fmt.Errorf("the Lease of %s was acquired %s too early", shard, early)
 		}
 		taken, err := leases.Get(ctx, shard, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if *taken.Spec.HolderIdentity != sharderIdentity || taken.Spec.AcquireTime.Time.Before(due) {
-			return fmt.Errorf("the Lease of %s is due at %s and says %v", shard, due, taken.Spec)
+			return fmt.Errorf("the sharder may acquire the Lease of %s at %s, but the spec is %v", shard, due, taken.Spec)
 		}
-		t.Logf("%d objects moved %s after their time", len(moves), moves[len(moves)-1].at.Sub(due).Round(time.Millisecond))
+		t.Logf("%d objects moved, the last one %s after the sharder was allowed to acquire the Lease", len(moves), moves[len(moves)-1].at.Sub(due).Round(time.Millisecond))
 
 		if err := eventually(ctx, shardPace.duration+orphanedAfter+atOnce, s.is(shard, shardGone)); err != nil {
 			return err
@@ -257,13 +262,14 @@ func TestShardExpires(t *testing.T) {
 		s.mutex.Unlock()
 		want := []shardState{shardReady, shardExpired, shardReady, shardExpired, shardUncertain, shardDead, shardOrphaned, shardGone}
 		if !slices.Equal(history, want) {
-			return fmt.Errorf("%s was %v", shard, history)
+			return fmt.Errorf("%s had the states %v", shard, history)
 		}
 		return s.still(ctx)
 	})
 }
 
-// The process with the Leases, or one of its replicas, is killed and restarted. No shard loses an object.
+// TestShardsRestart kills and restarts the process that serves the Leases, or one of its replicas. No shard may lose an
+// object.
 func TestShardsRestart(t *testing.T) {
 	if builtin() {
 		t.Skip("kube-apiserver takes longer to start than these Leases last")
@@ -274,7 +280,8 @@ func TestShardsRestart(t *testing.T) {
 	stillThrough(t, bothTypes(), os.Getenv("E2E_RESTART"), os.Getenv("E2E_RESTART"))
 }
 
-// The same with two kube-apiservers. Each replica is killed, and also restarted with SIGTERM.
+// TestShardsReplicas is like TestShardsRestart, but with two kube-apiservers. Each replica is restarted with SIGKILL,
+// and also with SIGTERM.
 //
 //	E2E_SECOND                  URL of the second kube-apiserver
 //	E2E_REPLICAS, E2E_ROLLING   commands that restart a replica with SIGKILL or with SIGTERM, separated by commas
@@ -291,7 +298,7 @@ func TestShardsReplicas(t *testing.T) {
 	stillThrough(t, configs, commands...)
 }
 
-// stillThrough checks that nothing moves during restarts, and that the sharder works afterwards.
+// stillThrough checks that no object moves during restarts, and that the sharder works afterwards.
 func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
 	check(t, 3*time.Minute, func(ctx context.Context) error {
 		s, err := newShards(ctx, t, configs, true)
@@ -304,7 +311,7 @@ func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
 				return err
 			}
 			t.Logf("%s took %s", restart, time.Since(began).Round(time.Millisecond))
-			// Longer than a shard takes to stop.
+			// A shard that cannot renew its Lease stops within this time.
 			time.Sleep(shardPace.duration)
 			if err := s.still(ctx); err != nil {
 				return err
@@ -315,7 +322,7 @@ func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
 			return err
 		}
 		s.mutex.Lock()
-		t.Logf("%d Leases could not be acquired since they had been renewed; the sharder saw %v", s.conflicts, s.history)
+		t.Logf("%d acquisitions got 409, since the shard had renewed its Lease; states of the shards: %v", s.conflicts, s.history)
 		s.mutex.Unlock()
 
 		before := s.objects()

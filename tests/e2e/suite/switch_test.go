@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A test of docs/deploy.md's switch and its reversal. It begins with the built-in Leases and ends with ours.
+// TestSwitch switches from built-in Leases to our server, back, and again to our server, without a copy of Leases.
 //
 //	E2E_REGISTER, E2E_UNREGISTER   commands that switch to our server and back
 //	E2E_RESTART_APISERVER          command that restarts kube-apiserver
 //	E2E_STOP, E2E_START            commands that stop and start our server
-//	E2E_STOP_APISERVER, E2E_START_APISERVER   the same for kube-apiserver
-//	E2E_SINCE_1_37                 set for kube-apiserver 1.37 and newer. It deletes its identity Lease, and its probe verifies
-//	                               certificates
+//	E2E_STOP_APISERVER, E2E_START_APISERVER   commands that stop and start kube-apiserver
+//	E2E_SINCE_1_37                 set for kube-apiserver 1.37 and newer. Such a kube-apiserver deletes its identity
+//	                               Lease when it stops, and its probe verifies certificates
 func TestSwitch(t *testing.T) {
 	if os.Getenv("E2E_REGISTER") == "" {
 		t.Skip("tests/e2e/run runs this test between the two rounds of the suite")
@@ -50,7 +50,7 @@ func TestSwitch(t *testing.T) {
 
 	do("E2E_REGISTER")
 	if _, err := leases.Get(ctx, "old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("the Lease exists, though Leases are not copied: %v", err)
+		t.Fatalf("want 404 for a Lease that was not copied, got %v", err)
 	}
 	if err := eventually(ctx, 10*time.Second, func(ctx context.Context) error {
 		_, err := leases.Create(ctx, lease("new", "one"), metav1.CreateOptions{})
@@ -58,13 +58,13 @@ func TestSwitch(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// An open watch still watches the old storage, which gets no more writes.
+	// A watch from before the switch still watches built-in storage, which gets no more writes.
 	select {
 	case event, more := <-before.ResultChan():
-		t.Fatalf("the watch from before the switch: %v %v", event, more)
+		t.Fatalf("the watch from before the switch must stay silent, got event %v, more: %v", event, more)
 	case <-time.After(3 * time.Second):
 	}
-	// The next watch from the same version must list again.
+	// A new watch from the same resourceVersion gets 410, so its client must list again.
 	if err := expired(leases.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion})); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,8 @@ func TestSwitch(t *testing.T) {
 	if back, err := leases.Get(ctx, "old", metav1.GetOptions{}); err != nil || back.ResourceVersion != old.ResourceVersion {
 		t.Fatalf("the built-in Lease has changed: %v %v", back, err)
 	}
-	// For kube-apiserver's own storage our versions are in the far future: it waits for them silently.
+	// Our resourceVersions are far above those of built-in storage. So kube-apiserver waits for one of ours, and sends
+	// no event.
 	silent, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
@@ -110,12 +111,12 @@ func TestSwitch(t *testing.T) {
 	}
 	select {
 	case event, more := <-silent.ResultChan():
-		t.Fatalf("a watch from the future: %v %v", event, more)
+		t.Fatalf("a watch from a future resourceVersion must stay silent, got event %v, more: %v", event, more)
 	case <-time.After(3 * time.Second):
 	}
 	do("E2E_STOP")
-	// The informer's watch has ended with 410. It first lists at our version, which kube-apiserver refuses as too large
-	// ten times. Then it lists without a version.
+	// The informer's watch has ended with 410. The informer first lists at a resourceVersion of our server, which
+	// kube-apiserver refuses ten times as too large. Then it lists without a resourceVersion.
 	if err := eventually(ctx, 80*time.Second, told.agrees(client, space, informer, "newer")); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// deletesIdentity checks that kube-apiserver deletes its identity Lease at our server when it stops, and creates it again.
+// deletesIdentity checks that kube-apiserver deletes its identity Lease at our server when it stops, and creates the
+// Lease again when it starts.
 func deletesIdentity(ctx context.Context) error {
 	exists := func(want bool) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -156,8 +158,8 @@ func deletesIdentity(ctx context.Context) error {
 	return eventually(ctx, 20*time.Second, exists(true))
 }
 
-// refusesBundle checks that kube-apiserver's probe verifies our certificate. With the certificate of another authority in
-// the APIService, it is unavailable.
+// refusesBundle checks that kube-apiserver's probe verifies our server's certificate. If the caBundle of the APIService
+// has another CA, kube-apiserver marks the APIService as unavailable.
 func refusesBundle(ctx context.Context) error {
 	foreign, err := os.ReadFile(filepath.Join(os.Getenv("E2E_STATE"), "pki", "front-proxy-ca.crt"))
 	if err != nil {
@@ -169,7 +171,7 @@ func refusesBundle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The probe runs every 30 s, and at once after a change.
+	// kube-apiserver probes every 30 s, and at once after a change of the APIService.
 	turn := func(bundle, reason, message string) error {
 		if _, err := admin.run(ctx, "", "patch", service, "--type=merge", "-p", `{"spec":{"caBundle":"`+bundle+`"}}`); err != nil {
 			return err
@@ -188,7 +190,7 @@ func refusesBundle(ctx context.Context) error {
 	return turn(bundle, "Passed", "")
 }
 
-// expired checks that a watch is refused with 410, before its stream or in it.
+// expired checks that a watch gets 410, as the response or as its first event.
 func expired(w watch.Interface, err error) error {
 	if err == nil {
 		defer w.Stop()

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// Number of the last line after which a command is killed. A command prints fewer lines.
+	// Highest number of a line after which a command is killed. Every command prints fewer lines.
 	linesMax = 40
-	// Maximum number of attempts until a command succeeds. A switch that takes too long on a slow machine is undone.
+	// Maximum number of attempts until a command succeeds. On a slow machine, a switch may take too long, and is
+	// undone.
 	attemptsMax = 3
-	// Maximum time that a command stops all writes.
+	// Maximum time for which a command stops all writes.
 	frozenMax = 3 * time.Second
-	// Name of the APIService with which a takeover checks that every kube-apiserver reaches the servers.
+	// Name of the APIService with which a takeover checks that every kube-apiserver reaches our servers.
 	canaryName = "v1.canary.coordination-apiserver.io"
 )
 
 // follow runs a command, and calls `each` right after each line that the command prints. `each` gets the number of the
-// line, and the line without its time. follow returns the whole output.
+// line, and the line without its time stamp. follow returns the whole output.
 func follow(ctx context.Context, line string, each func(number int, text string, run *os.Process)) (string, error) {
 	words := strings.Fields(line)
 	run := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -52,15 +53,15 @@ func follow(ctx context.Context, line string, each func(number int, text string,
 	return printed.String(), nil
 }
 
-// killAfter runs a command, and kills it right after its line number `count`. It returns the last line of a killed run,
-// and "" if the command has ended by itself.
+// killAfter runs a command, and kills it right after line number `count`. It returns the last line of a killed run. It
+// returns an empty string if the command has ended by itself.
 func killAfter(ctx context.Context, line string, count int) (string, error) {
 	var last string
 	_, err := follow(ctx, line, func(number int, text string, run *os.Process) {
 		if number == count {
 			_ = run.Kill()
 		}
-		// Some lines may be in the pipe already.
+		// The pipe may already contain further lines.
 		if number >= count {
 			last = text
 		}
@@ -76,13 +77,13 @@ func killAfter(ctx context.Context, line string, count int) (string, error) {
 	}
 }
 
-// kill runs a command of the switch again and again, and kills each run after a later line than the one before. It ends
-// when a run has ended by itself. The next run begins at once, since a killed run may have stopped all writes.
+// kill runs a command of the switch repeatedly, and kills each run after a later line than the run before. It ends when
+// a run ends by itself. The next run begins at once, since the killed run may have stopped all writes.
 func (s *scene) kill(ctx context.Context, variable string) error {
 	return s.killEach(ctx, variable, func(context.Context) error { return nil })
 }
 
-// cancel kills takeovers in the same way. Each of them is cancelled or rolled back before the next one begins.
+// cancel kills takeovers like kill. It cancels or rolls back each takeover before the next one begins.
 func (s *scene) cancel(ctx context.Context) error {
 	return s.killEach(ctx, "E2E_TAKEOVER", func(ctx context.Context) error {
 		_, _, err := s.succeed(ctx, "E2E_CANCEL")
@@ -90,7 +91,8 @@ func (s *scene) cancel(ctx context.Context) error {
 	})
 }
 
-// killEach runs a command, and kills each run after a later line than the one before. It calls `between` after each run.
+// killEach runs a command repeatedly, and kills each run after a later line than the run before. It calls `between`
+// after each run.
 func (s *scene) killEach(ctx context.Context, variable string, between func(context.Context) error) error {
 	if s.kills <= 0 {
 		return nil
@@ -105,7 +107,7 @@ func (s *scene) killEach(ctx context.Context, variable string, between func(cont
 		}
 		if failed != nil {
 			failures++
-			s.t.Logf("%s, to be killed after line %d: %v", variable, count, failed)
+			s.t.Logf("%s, which was to be killed after line %d, failed: %v", variable, count, failed)
 			if failures == attemptsMax {
 				return failed
 			}
@@ -118,11 +120,14 @@ func (s *scene) killEach(ctx context.Context, variable string, between func(cont
 		killed = append(killed, fmt.Sprintf("line %d: %s", count, last))
 		count += s.kills
 	}
+	if len(killed) == 0 {
+		return fmt.Errorf("%s was not killed: it printed fewer than %d lines", variable, s.kills)
+	}
 	return nil
 }
 
-// succeed runs a command of the switch to its end. It returns the output and the time of the successful run. Clients
-// must not notice a failed run either.
+// succeed runs a command of the switch until it succeeds, at most attemptsMax times. It returns the output and the
+// duration of the successful run. Clients must not notice a failed run either.
 func (s *scene) succeed(ctx context.Context, variable string) (printed string, took time.Duration, err error) {
 	for attempt := range attemptsMax {
 		began := time.Now()
@@ -134,7 +139,7 @@ func (s *scene) succeed(ctx context.Context, variable string) (printed string, t
 	return "", 0, err
 }
 
-// checkCanary checks that no command has left its canary behind.
+// checkCanary checks that no command has left the APIService canaryName behind.
 func (s *scene) checkCanary(ctx context.Context) error {
 	found, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", canaryName, "--ignore-not-found", "-o", "name")
 	if err == nil && found != "" {

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// Number of requests at once that create or delete further Leases.
+	// Number of concurrent requests that create or delete further Leases.
 	manyAtOnce = 50
-	// Range of the durations of further Leases, in seconds.
+	// Minimum and maximum duration of a further Lease, in seconds.
 	manyShortest, manyLongest = 15, 3600
 )
 
-// beginMany creates further Leases, which no client renews. The time of a switch depends on their number.
+// beginMany creates the further Leases (E2E_TAKEOVER_LEASES), which no client renews. The duration of a switch depends
+// on their number.
 func (s *scene) beginMany(ctx context.Context) error {
 	count := number("E2E_TAKEOVER_LEASES", 0)
 	if count == 0 {
@@ -50,7 +51,8 @@ func (s *scene) endMany() {
 
 func nameOfMany(number int) string { return fmt.Sprintf("many-%05d", number) }
 
-// eachOfMany calls `do` for the number of each further Lease, many at once. It returns the first error.
+// eachOfMany calls `do` for the number of each further Lease, with manyAtOnce calls at a time. It returns an error of
+// one call, if there is any.
 func (s *scene) eachOfMany(do func(leases coordinationclient.LeaseInterface, number int) error) error {
 	numbers := make(chan int)
 	failed := make(chan error, manyAtOnce)

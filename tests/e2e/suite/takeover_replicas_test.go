@@ -16,23 +16,25 @@ import (
 const (
 	// Maximum delay of a renewal when a replica dies. A kubelet whose renewal fails tries again within 7 s.
 	lostLateMax = renewalLateMax + 7*time.Second
-	// Time for leaders to renew after a command that has failed.
+	// Pause after a failed command, in which leaders can renew.
 	afterFailure = 2 * time.Second
-	// Maximum time for which nobody can write in a rollback that need not wait for a replica. One second of it is fixed.
+	// Maximum time for which a rollback stops writes, if it need not wait for a replica. During one second of it, the
+	// rollback waits until watches end.
 	frozenUsualMax = 2 * time.Second
 )
 
-// What a rollback prints about the time without writes, in ms.
+// frozenFor matches the line of a rollback with the time for which it stopped writes, in ms.
 var frozenFor = regexp.MustCompile(`nobody could write for (\d+) ms`)
 
-// Names of the replicas. They are killed alternately.
+// replicaNames are the names of the replicas. The tests kill them alternately.
 var replicaNames = []string{"replica-1", "replica-2"}
 
-// A cluster with two replicas is taken over and rolled back again and again. Each time, one replica is killed right after
-// a later line of the command. A command that fails for that reason is run again, and must succeed at the latest when
-// the replica has been started again. No node becomes NotReady, no leader is lost, and no lock has two holders.
+// TestTakeoverReplicas repeatedly takes over a cluster with two replicas and rolls it back. During each command, it
+// kills one replica right after a certain line. In each round, this line is a later one. If the command fails because
+// of that, the test repeats it. The command must succeed at the latest when the replica has been started again. No node
+// may become NotReady, no leader may lose its lock, and no lock may have two holders.
 //
-//	E2E_TAKEOVER_REPLICA_KILLS  N kills a replica at every N-th line of each command; 0 or nothing skips the test
+//	E2E_TAKEOVER_REPLICA_KILLS  N: a replica is killed at every N-th line of each command; 0 or nothing skips the test
 //	E2E_RESTART_REPLICA         command that ends a replica, starts it again, and waits until it is ready
 //
 // TestTakeover describes the other variables.
@@ -60,14 +62,17 @@ func TestTakeoverReplicas(t *testing.T) {
 			}
 		}
 		t.Logf("%d replicas were killed", kills)
+		if kills == 0 {
+			return errors.New("no replica was killed: both commands ended too early")
+		}
 		return nil
 	})
 }
 
-// A replica is killed right before a rollback, and stays dead. The rollback succeeds at the first attempt, and does not
-// wait for the dead replica while writes are stopped.
+// TestTakeoverReplicaKilled kills a replica right before a rollback, and starts it again only afterwards. The rollback
+// must succeed at the first attempt. It must not wait for the dead replica while writes are stopped.
 //
-//	E2E_RESTART_REPLICA  as for TestTakeoverReplicas
+//	E2E_RESTART_REPLICA  command, see TestTakeoverReplicas
 func TestTakeoverReplicaKilled(t *testing.T) {
 	if os.Getenv("E2E_RESTART_REPLICA") == "" {
 		t.Skip("tests/e2e/run runs this test over etcd")
@@ -92,7 +97,7 @@ func TestTakeoverReplicaKilled(t *testing.T) {
 			}
 			found := frozenFor.FindStringSubmatch(printed)
 			if len(found) == 0 {
-				return fmt.Errorf("the rollback does not say for how long nobody could write")
+				return fmt.Errorf("the rollback does not print for how long nobody could write")
 			}
 			if frozen, err := strconv.Atoi(found[1]); err != nil || time.Duration(frozen)*time.Millisecond > frozenUsualMax {
 				return fmt.Errorf("nobody could write for %s ms", found[1])
@@ -105,8 +110,8 @@ func TestTakeoverReplicaKilled(t *testing.T) {
 	})
 }
 
-// loseReplicas runs `lose` on a scene, with the Leases that no client changes. Afterwards the informers agree, and nobody
-// has noticed anything.
+// loseReplicas runs `lose` with a scene and the Leases of the set "fixed". Afterwards all informers must have the
+// current state, and no client may have noticed a failure.
 func loseReplicas(t *testing.T, limit time.Duration, lose func(context.Context, *scene, map[string]coordinationv1.Lease) error) {
 	space := namespace(t)
 	check(t, limit, func(ctx context.Context) error {
@@ -129,8 +134,9 @@ func loseReplicas(t *testing.T, limit time.Duration, lose func(context.Context, 
 	})
 }
 
-// loseReplica runs a command to its end, and kills a replica right after line number `count`. Then it starts the replica
-// again. It returns whether the command has printed that line.
+// loseReplica runs a command, and kills a replica right after line number `count`. A failed command is repeated, first
+// without the replica, and then with the replica started again. loseReplica returns whether the command printed this
+// line.
 func (s *scene) loseReplica(ctx context.Context, variable string, count int, replica string) (bool, error) {
 	process, err := processOf(replica)
 	if err != nil {
@@ -150,7 +156,8 @@ func (s *scene) loseReplica(ctx context.Context, variable string, count int, rep
 	s.t.Logf("%s, %s killed after line %d, %q: succeeded: %t, after %s", variable, replica, count, last, failed == nil, since(began))
 	if failed != nil {
 		s.t.Log(failed)
-		// A switch that has begun must not wait for the killed replica. One that has not begun may fail without it.
+		// A switch that has begun must not wait for the killed replica. A switch that has not begun may fail while the
+		// replica is dead.
 		time.Sleep(afterFailure)
 		failed = command(ctx, os.Getenv(variable))
 		s.t.Logf("%s once more, without %s: succeeded: %t", variable, replica, failed == nil)

@@ -13,18 +13,21 @@ import (
 )
 
 const (
-	// Maximum time until an informer has a change of built-in storage after the rollback. A client-go reflector waits for
-	// up to 13 s after a few failures. Then kube-apiserver may refuse its list at a version of our server for 43 s.
+	// Maximum time until an informer has a change of built-in storage after the rollback. After a few failures,
+	// client-go waits for up to 13 s. Then kube-apiserver may refuse for 43 s to list at a resourceVersion of our
+	// server.
 	relistedMax = 60 * time.Second
-	// Maximum time without writes that every leader survives. A leader gives up after 10 s, and tries again every 2 s.
+	// Maximum time without writes after which every leader still leads. A leader gives up after 10 s without a renewal,
+	// and tries again every 2 s.
 	leadersOutageMax = 7 * time.Second
-	// jsonpath of the Service in the APIService.
+	// jsonpath of the Service's name in the APIService.
 	servicePath = "jsonpath={.spec.service.name}"
 )
 
-// All servers are killed right before a rollback. The rollback fails and changes nothing, since no replica answers. After
-// a start of the servers, it succeeds. Every informer then gets the changes of built-in storage, whichever state its
-// watch was in. The log tells how long each of them needed, and for how long nobody could write.
+// TestTakeoverServerKilled kills all our servers right before a rollback. The rollback must fail and change nothing,
+// since no server answers. When the servers run again, the rollback must succeed. Then each informer must receive the
+// changes of built-in storage, whatever state its watch was in. The log has the time that each informer needed, and the
+// time for which nobody could write.
 //
 //	E2E_STOP, E2E_START  commands that stop and start all our servers
 //
@@ -60,7 +63,7 @@ func TestTakeoverServerKilled(t *testing.T) {
 		if err := scene.measureWatchers(ctx, before); err != nil {
 			return err
 		}
-		// A write waits for the servers and for the rollback.
+		// A renewal waits for the start of the servers and for the rollback.
 		scene.lateMax += outage
 		if outage > leadersOutageMax {
 			t.Logf("leaders and nodes after an outage of %s: %v", outage.Round(time.Millisecond), scene.complaint())
@@ -69,8 +72,8 @@ func TestTakeoverServerKilled(t *testing.T) {
 	})
 }
 
-// takeOverAndWatch takes over, and opens watches through both kube-apiservers. It returns when all watches have a change
-// that was made at our server.
+// takeOverAndWatch takes the cluster over, and starts informers through both kube-apiservers. It returns when all
+// informers have a change that was made at our server.
 func (s *scene) takeOverAndWatch(ctx context.Context) error {
 	if _, _, err := s.succeed(ctx, "E2E_TAKEOVER"); err != nil {
 		return err
@@ -89,8 +92,8 @@ func (s *scene) takeOverAndWatch(ctx context.Context) error {
 	return eventually(ctx, fedMax, s.informersAgree)
 }
 
-// rollBackKilled kills our servers, tries a rollback, starts the servers again, and rolls back. It returns the time from
-// the kill to the end of the rollback.
+// rollBackKilled kills our servers, tries a rollback, starts the servers again, and rolls back. It returns the time
+// from the kill to the end of the rollback.
 func (s *scene) rollBackKilled(ctx context.Context) (time.Duration, error) {
 	killed := time.Now()
 	if err := command(ctx, os.Getenv("E2E_STOP")+" KILL"); err != nil {
@@ -115,7 +118,7 @@ func (s *scene) rollBackKilled(ctx context.Context) (time.Duration, error) {
 	return outage, nil
 }
 
-// failsToRollBack checks that a rollback without servers fails soon, and leaves the APIService as it is.
+// failsToRollBack checks that a rollback fails soon while no server runs, and leaves the APIService as it is.
 func (s *scene) failsToRollBack(ctx context.Context) error {
 	began := time.Now()
 	failed := command(ctx, os.Getenv("E2E_ROLLBACK"))
@@ -157,7 +160,8 @@ func (s *scene) measureWatchers(ctx context.Context, held map[string]coordinatio
 	return err
 }
 
-// caughtUp waits until each informer has the wanted Leases. It returns the time of each, and the errors of the others.
+// caughtUp waits until each informer has the wanted Leases. It returns the time of each informer that has them, and an
+// error if one does not.
 func (s *scene) caughtUp(ctx context.Context, since time.Time, wanted map[string]string) ([]string, error) {
 	var times []string
 	isDone := map[string]bool{}
@@ -165,7 +169,7 @@ func (s *scene) caughtUp(ctx context.Context, since time.Time, wanted map[string
 		var behind error
 		for start, some := range s.informers {
 			for name, compare := range some.each() {
-				name = fmt.Sprintf("start %d, %s", start, name)
+				name = fmt.Sprintf("informers of start %d, %s", start, name)
 				if isDone[name] {
 					continue
 				}

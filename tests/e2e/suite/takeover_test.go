@@ -23,41 +23,42 @@ import (
 )
 
 const (
-	// Maximum duration of a switch. Writes wait for 3 s of it.
+	// Maximum duration of a switch. Writes may wait for up to 3 s of it.
 	switchMax = 10 * time.Second
-	// A kubelet renews every 10 s.
+	// Interval of a kubelet's renewals.
 	kubeletInterval = 10 * time.Second
-	// Maximum delay of a renewal: it waits for a switch, and for the client's next attempt.
+	// Maximum delay of a renewal. The renewal may wait for a switch, and then for the client's next attempt.
 	renewalLateMax = 6 * time.Second
-	// Maximum time until an old watch gets a renewal.
+	// Maximum time until a watch from before a takeover receives a renewal.
 	fedMax = 25 * time.Second
-	// Maximum time until a watch that is opened after a switch has the present state.
+	// Maximum time until a watch that is opened after a switch has the current state.
 	newWatchMax = 5 * time.Second
-	// kube-controller-manager's grace period, the lag of an old watch, and the next check.
+	// Maximum time until kube-controller-manager marks a silent node as not ready: the grace period, the lag of a watch
+	// from before the switch, and the time to the next check.
 	notReadyMax = 75 * time.Second
-	// Number of nodes that fall silent one after the other. The others stay Ready.
+	// Number of nodes that fall silent, one after the other. The other nodes stay Ready.
 	silent = 2
 )
 
-// A live cluster with two kube-apiservers is taken over and rolled back, while kubelets, leaders and other clients
-// work. No node becomes NotReady, no leader is lost, no lock has two holders, and every Lease keeps its metadata. No
-// renewal gets 409.
+// TestTakeover takes over a cluster with two kube-apiservers and rolls it back, while kubelets, candidates and other
+// clients work. No node may become NotReady, no leader may lose its lock, and no lock may have two holders. Every Lease
+// must keep its metadata. No renewal may get 409.
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
 //	E2E_SECOND                  URL of the second kube-apiserver, whose PID file is in E2E_STATE
 //	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, if necessary
-//	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
-//	E2E_ROLLBACK_SECONDS        time from the rollback to the end (as long as a silent kubelet is not noticed)
+//	E2E_TAKEOVER_SECONDS        seconds from the takeover to the rollback (80)
+//	E2E_ROLLBACK_SECONDS        minimum seconds from the rollback to the end of the test (0)
 //	E2E_CANCEL                  command that cancels or rolls back a takeover in any state
-//	E2E_TAKEOVER_KILLS          N kills each command at every N-th line that it prints first (3); 0 kills none
+//	E2E_TAKEOVER_KILLS          N: each command is first killed at every N-th line that it prints (3); 0 kills none
 //	E2E_TAKEOVER_NODES          number of nodes with kubelets (10)
 //	E2E_TAKEOVER_ELECTIONS      number of elections with three candidates each (4)
 //	E2E_TAKEOVER_LOCKS          number of locks for which workers compete (5)
 //	E2E_TAKEOVER_LEASES         number of further Leases, which nobody renews (0)
 //
-// The commands are killed in a series of runs. The first run is killed at its N-th line, the second one at its line 2 N,
-// and so on, until a run ends before its line. A run continues where a killed one has stopped. In a second series, each
-// killed takeover is cancelled.
+// Each command is killed in a series of runs. The first run is killed after line N, and the second run after line 2 N.
+// The series ends with the first run that ends before its line. A run continues the work of the killed run before it.
+// In a second series, each killed takeover is cancelled.
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
 		t.Skip("tests/e2e/run runs this test after the suite")
@@ -83,7 +84,8 @@ func TestTakeover(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The takeover deletes the policy for first renewals. By then each client has renewed since the last undo.
+		// The takeover deletes the MutatingAdmissionPolicy that accepts the first renewal after a rollback. In this
+		// time, each client renews at built-in storage.
 		time.Sleep(kubeletInterval + 2*time.Second)
 		scene.conflicts.forget()
 		if err := scene.takeOver(ctx); err != nil {
@@ -134,44 +136,44 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// scene is a cluster with clients at work.
+// scene is a cluster with kubelets, candidates and other clients at work.
 type scene struct {
 	t       *testing.T
 	space   string
 	configs []*rest.Config
 	leases  coordinationclient.LeaseInterface
-	// A command is killed at every line whose number is a multiple of this one. 0 kills no command.
+	// Interval of the lines at which commands are killed. 0 kills no command.
 	kills int
 	// Maximum delay of a renewal.
 	lateMax time.Duration
 	nodes   []string
-	// Owner of the Leases that fixture builds.
+	// Owner of the Leases that fixture returns.
 	owner   metav1.OwnerReference
 	leaders [][]*candidate
 	churn   *churn
-	// Namespace and number of the further Leases.
+	// Namespace and number of the further Leases (E2E_TAKEOVER_LEASES).
 	manySpace string
 	many      int
 	beats     *renewals
-	// Conflicts of the kubelets and of the candidates.
+	// Updates of kubelets and candidates that got 409.
 	conflicts conflicts
 	old       watch.Interface
 	// Informers from before the takeover, and from after each switch.
 	informers []informersOf
-	// The kubelet of each node. Without it the node is silent.
+	// Kubelet of each node. The test ends a kubelet to silence its node.
 	kubelets []kubelet
-	// A failure to read a node is no complaint while this is set.
+	// Whether a failed read of a node is expected.
 	isUnreadable atomic.Bool
 
 	running sync.WaitGroup
-	// Context until the end of the scene.
+	// Context that ends with the scene.
 	alive  context.Context
 	stop   context.CancelFunc
 	mutex  sync.Mutex
 	errors []error
 }
 
-// kubelet is the context of a node's kubelet, and the function that ends it.
+// kubelet is the context of a kubelet, and the function that ends this kubelet.
 type kubelet struct {
 	alive context.Context
 	stop  context.CancelFunc
@@ -199,7 +201,7 @@ func newScene(ctx context.Context, t *testing.T, space string, lateMax time.Dura
 			return nil, err
 		}
 	}
-	// By then every kubelet has renewed.
+	// In this time, every kubelet renews.
 	time.Sleep(kubeletInterval + 2*time.Second)
 	return s, nil
 }
@@ -224,8 +226,8 @@ func (s *scene) fail(err error) {
 	s.errors = append(s.errors, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
 }
 
-// beginNodes starts nodes with kubelets, half of them at each kube-apiserver. It checks that each node stays Ready until it
-// is silenced.
+// beginNodes starts nodes with kubelets, half of them at each kube-apiserver. A check in the background fails if a node
+// with a running kubelet is not Ready.
 func (s *scene) beginNodes(ctx context.Context) error {
 	nodes := admin().CoreV1().Nodes()
 	count := number("E2E_TAKEOVER_NODES", 10)
@@ -265,24 +267,24 @@ func (s *scene) beginNodes(ctx context.Context) error {
 	return nil
 }
 
-// noticed ends the kubelet of a node, and waits until the node is marked.
+// noticed ends the kubelet of a node, and waits until kube-controller-manager marks the node as not ready.
 func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) error {
 	silenced := time.Now()
 	s.kubelets[number].stop()
 	if err := eventually(ctx, limit, ready(admin().CoreV1().Nodes().Get, s.nodes[number], corev1.ConditionUnknown)); err != nil {
-		return fmt.Errorf("the silent kubelet %d: %w", number, err)
+		return fmt.Errorf("node of the silent kubelet %d: %w", number, err)
 	}
-	s.t.Logf("silent kubelet %d was noticed after %s", number, time.Since(silenced).Round(time.Second))
+	s.t.Logf("the node of the silent kubelet %d was marked as not ready after %s", number, time.Since(silenced).Round(time.Second))
 	return nil
 }
 
-// heartbeats returns the client for the nodes' Leases.
+// heartbeats returns a client for the Leases of nodes.
 func (s *scene) heartbeats() coordinationclient.LeaseInterface {
 	return clientset(s.configs[0]).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 }
 
-// beginElections starts elections with three candidates each, and checks that the first leader of each continues to
-// lead alone.
+// beginElections starts elections with three candidates each. A check in the background fails if the first leader stops
+// leading, or another candidate leads.
 func (s *scene) beginElections(ctx context.Context) error {
 	count := number("E2E_TAKEOVER_ELECTIONS", 4)
 	for number := range count {
@@ -313,7 +315,8 @@ func (s *scene) beginElections(ctx context.Context) error {
 }
 
 func (s *scene) beginChurn(ctx context.Context) error {
-	// kube-apiserver ends a watch of a namespace that changes faster than the watch is served.
+	// The locks have a namespace of their own. The reason: kube-apiserver ends a watch if its namespace changes faster
+	// than the watch is served.
 	space := namespace(s.t)
 	var servers []coordinationclient.LeaseInterface
 	for _, config := range s.configs {
@@ -329,7 +332,8 @@ func (s *scene) beginChurn(ctx context.Context) error {
 	return nil
 }
 
-// beginFixed creates Leases that no client changes, a watch, and an informer.
+// beginFixed creates the Leases of the set "fixed", which only the test itself changes. It also starts a watch and
+// informers of them.
 func (s *scene) beginFixed(ctx context.Context) error {
 	owner, err := admin().CoreV1().Namespaces().Get(ctx, s.space, metav1.GetOptions{})
 	if err != nil {
@@ -350,7 +354,7 @@ func (s *scene) beginFixed(ctx context.Context) error {
 	return s.beginInformers()
 }
 
-// fixture builds a Lease with metadata of many kinds. A label names the set to which it belongs.
+// fixture returns a Lease with labels, annotations and an owner. One label is the name of its set.
 func (s *scene) fixture(set string, number int) *coordinationv1.Lease {
 	built := lease(fmt.Sprint(set, "-", number), "one")
 	built.Labels = map[string]string{set: "", "number": fmt.Sprint(number)}
@@ -359,7 +363,7 @@ func (s *scene) fixture(set string, number int) *coordinationv1.Lease {
 	return built
 }
 
-// beginInformers starts an informer here, and those with other versions of client-go.
+// beginInformers starts an informer in this process, and those of ../informers.
 func (s *scene) beginInformers() error {
 	informer := leaseInformer(clientset(s.configs[len(s.informers)%2]), s.space)
 	if _, err := start(s.alive, informer); err != nil {
@@ -370,7 +374,7 @@ func (s *scene) beginInformers() error {
 	return err
 }
 
-// fixed returns the Leases that no client changes.
+// fixed returns the Leases of the set "fixed".
 func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, error) {
 	found, err := s.set(ctx, "fixed")
 	if err == nil && len(found) != 5 {
@@ -379,7 +383,7 @@ func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, err
 	return found, err
 }
 
-// set returns the Leases of a set, by their names.
+// set returns the Leases of a set, by name.
 func (s *scene) set(ctx context.Context, name string) (map[string]coordinationv1.Lease, error) {
 	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: name})
 	if err != nil {
@@ -392,12 +396,13 @@ func (s *scene) set(ctx context.Context, name string) (map[string]coordinationv1
 	return found, nil
 }
 
-// compare compares the Leases that no client changes with their earlier state.
+// compare compares the Leases of the set "fixed" with an earlier state, without their resourceVersions.
 func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Lease) error {
 	return s.compareSet(ctx, "fixed", before, func(*coordinationv1.Lease) {})
 }
 
-// compareSet compares the Leases of a set with their earlier state, after `forget` has cleared what may differ.
+// compareSet compares the Leases of a set with an earlier state, without their resourceVersions. `forget` clears
+// further fields that may differ.
 func (s *scene) compareSet(ctx context.Context, name string, before map[string]coordinationv1.Lease, forget func(*coordinationv1.Lease)) error {
 	after, err := s.set(ctx, name)
 	if err != nil {
@@ -418,7 +423,8 @@ func (s *scene) compareSet(ctx context.Context, name string, before map[string]c
 	return nil
 }
 
-// killTakeovers kills takeovers at their lines, and completes the last one. Then it kills takeovers, and cancels each.
+// killTakeovers kills takeovers at their lines, then completes one and rolls it back. Then it kills takeovers again,
+// and cancels each. The Leases must stay the same.
 func (s *scene) killTakeovers(ctx context.Context) error {
 	before, err := s.fixed(ctx)
 	if err != nil {
@@ -444,7 +450,7 @@ func (s *scene) killTakeovers(ctx context.Context) error {
 	return s.checkCanary(ctx)
 }
 
-// run runs a command of the switch: as a dry run, to its end, and once more.
+// run runs a command of the switch: as a dry run, then until it succeeds, and then once more.
 func (s *scene) run(ctx context.Context, variable string) error {
 	if err := command(ctx, os.Getenv(variable)+" --dry-run"); err != nil {
 		return err
@@ -469,7 +475,7 @@ func (s *scene) takeOver(ctx context.Context) error {
 	return s.newWatchesAgree(ctx)
 }
 
-// newWatchesAgree starts informers after a switch, and waits until they have the present state.
+// newWatchesAgree starts informers after a switch, and waits until they have the current state.
 func (s *scene) newWatchesAgree(ctx context.Context) error {
 	if err := s.beginInformers(); err != nil {
 		return err
@@ -481,7 +487,7 @@ func (s *scene) rollBack(ctx context.Context) error {
 	if err := s.kill(ctx, "E2E_ROLLBACK"); err != nil {
 		return err
 	}
-	// A run that is killed while nobody can write adds its time to that of the next run.
+	// A run may be killed while nobody can write. Then a renewal also waits for the next run.
 	if s.kills > 0 {
 		s.lateMax += frozenMax
 	}
@@ -494,7 +500,8 @@ func (s *scene) rollBack(ctx context.Context) error {
 	return s.checkCanary(ctx)
 }
 
-// afterTakeover checks versions that clients know from before.
+// afterTakeover renews a Lease with a resourceVersion from before the takeover, and changes the holder of another
+// Lease. The watch and the informers from before the takeover must receive both changes.
 func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
 	renewed, err := s.renewFixed(ctx, before)
 	if err != nil {
@@ -516,12 +523,12 @@ func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinatio
 	return eventually(ctx, fedMax, s.informersAgree)
 }
 
-// renewFixed renews fixed-0 with its version from before a switch, and returns the new time.
+// renewFixed renews fixed-0 with its resourceVersion from before a switch, and returns the new renewTime.
 func (s *scene) renewFixed(ctx context.Context, before map[string]coordinationv1.Lease) (*metav1.MicroTime, error) {
 	first := before["fixed-0"]
 	first.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now().Truncate(time.Microsecond)))
 	if _, err := s.leases.Update(ctx, &first, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("the first renewal, with a version from before the switch: %w", err)
+		return nil, fmt.Errorf("the first renewal, with a resourceVersion from before the switch: %w", err)
 	}
 	return first.Spec.RenewTime, nil
 }
@@ -537,7 +544,7 @@ func (s *scene) acquireFixed(ctx context.Context) error {
 	return err
 }
 
-// hears waits until the watch from before the takeover shows the wanted state.
+// hears waits until the watch from before the takeover shows a wanted state of a Lease.
 func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinationv1.Lease) bool) error {
 	late := time.After(limit)
 	for {
@@ -557,7 +564,8 @@ func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinatio
 // informersAgree compares all informers with a list.
 func (s *scene) informersAgree(ctx context.Context) error { return s.agree(ctx, s.informers) }
 
-// agree compares the fixed Leases in informers with a list. An old informer has other versions.
+// agree compares the Leases of the set "fixed" in informers with a list. Their resourceVersions may differ in informers
+// from before a switch.
 func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 	listed, err := s.fixed(ctx)
 	if err != nil {
@@ -567,14 +575,14 @@ func (s *scene) agree(ctx context.Context, informers []informersOf) error {
 	for start, some := range informers {
 		for name, compare := range some.each() {
 			if err := compare(wanted); err != nil {
-				return fmt.Errorf("start %d, %s: %w", start, name, err)
+				return fmt.Errorf("informers of start %d, %s: %w", start, name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// complaint returns the first failure since the last call.
+// complaint returns the first failure of the checks in the background since the last call.
 func (s *scene) complaint() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -583,10 +591,10 @@ func (s *scene) complaint() error {
 	if len(complaints) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d complaints, the first: %w", len(complaints), complaints[0])
+	return fmt.Errorf("%d failures, the first: %w", len(complaints), complaints[0])
 }
 
-// outcome returns the first failure of the whole run.
+// outcome returns the first violation of a lock, failure of a check in the background, or late renewal.
 func (s *scene) outcome() error {
 	summary, err := s.churn.outcome()
 	if err != nil {
@@ -600,7 +608,7 @@ func (s *scene) outcome() error {
 	for _, node := range s.nodes[silent:] {
 		longest = max(longest, s.beats.gapOf(node))
 	}
-	s.t.Logf("the latest renewal of a node came %s after its time", (longest - kubeletInterval).Round(time.Millisecond))
+	s.t.Logf("renewals of nodes were at most %s late", (longest - kubeletInterval).Round(time.Millisecond))
 	// client-go adds up to 4 % to the interval.
 	if longest > kubeletInterval+kubeletInterval/20+s.lateMax {
 		return fmt.Errorf("a node was not renewed for %s", longest)

@@ -17,7 +17,7 @@ const (
 	writes  = 50
 )
 
-// 200 watches at once through kube-apiserver. Each one gets each write, once and in order.
+// TestManyWatches opens 200 watches at once through kube-apiserver. Each watch must get each write once and in order.
 func TestManyWatches(t *testing.T) {
 	eachContentType(t, 60*time.Second, func(ctx context.Context, t *testing.T, config *rest.Config) error {
 		leases := clientset(config).CoordinationV1().Leases(namespace(t))

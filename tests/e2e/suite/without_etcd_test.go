@@ -15,19 +15,21 @@ import (
 )
 
 const (
-	// Maximum delay of a renewal. A kubelet whose renewal is denied waits for its next one.
+	// Maximum delay of a renewal. If an admission policy denies a renewal, the kubelet waits until its next renewal is
+	// due.
 	deniedLateMax = kubeletInterval + switchMax
-	// Names of the admission policies begin with this prefix.
+	// Prefix of the names of the admission policies that the commands create.
 	policyPrefix = "coordination-apiserver-"
 )
 
-// A live cluster is taken over and rolled back without access to its etcd, while kubelets, leaders and other clients
-// work. Each command is killed at some of its lines first. No node becomes NotReady, no leader is lost, and no lock has
-// two holders. Leases from before the takeover keep their UIDs. At the end no admission policy is left.
+// TestTakeoverWithoutEtcd takes over a cluster without access to its etcd and rolls it back, while kubelets, candidates
+// and other clients work. Each command is first killed at some of its lines. No node may become NotReady, no leader may
+// lose its lock, and no lock may have two holders. Leases from before the takeover must keep their UIDs. At the end, no
+// admission policy may be left.
 //
 //	E2E_CONTROLLERS       command that restarts kube-controller-manager after each switch
-//	E2E_SHIELD            1 if the takeover has --shield. Then kube-controller-manager is restarted only at the end
-//	E2E_TAKEOVER_SECONDS  time from the takeover to the rollback (90)
+//	E2E_SHIELD            1 if the takeover has --shield: kube-controller-manager is restarted after the rollback only
+//	E2E_TAKEOVER_SECONDS  seconds from the takeover to the rollback (90)
 //
 // TestTakeover describes the other variables.
 func TestTakeoverWithoutEtcd(t *testing.T) {
@@ -91,7 +93,7 @@ func TestTakeoverWithoutEtcd(t *testing.T) {
 	})
 }
 
-// beginChanged creates Leases that are deleted after the takeover.
+// beginChanged creates the Leases of the set "changed", which the test deletes after the takeover.
 func (s *scene) beginChanged(ctx context.Context) error {
 	for number := range 2 {
 		if _, err := s.leases.Create(ctx, s.fixture("changed", number), metav1.CreateOptions{}); err != nil {
@@ -101,7 +103,8 @@ func (s *scene) beginChanged(ctx context.Context) error {
 	return nil
 }
 
-// afterTakeoverWithoutEtcd checks that no Lease was changed, and changes some. New watches show the changes.
+// afterTakeoverWithoutEtcd checks that the takeover has changed no Lease of the set "fixed". Then it changes Leases.
+// Informers that were started after the takeover must have the changes.
 func (s *scene) afterTakeoverWithoutEtcd(ctx context.Context, before map[string]coordinationv1.Lease, isShielded bool) error {
 	if err := s.compare(ctx, before); err != nil {
 		return err
@@ -124,7 +127,7 @@ func (s *scene) afterTakeoverWithoutEtcd(ctx context.Context, before map[string]
 			return err
 		}
 	}
-	// The first of these has the name of a built-in Lease, but another UID.
+	// The first of these Leases has the name of a built-in Lease, but another UID.
 	for number := 1; number <= 2; number++ {
 		created := s.fixture("changed", number)
 		created.Spec.HolderIdentity = ptr.To("two")
@@ -135,7 +138,8 @@ func (s *scene) afterTakeoverWithoutEtcd(ctx context.Context, before map[string]
 	return eventually(ctx, newWatchMax, func(ctx context.Context) error { return s.agree(ctx, s.informers[1:]) })
 }
 
-// rollBackWithoutEtcd rolls back, and checks that built-in storage has the Leases, and that no policy is left.
+// rollBackWithoutEtcd rolls the cluster back, and checks that built-in storage has the Leases and that no policy is
+// left.
 func (s *scene) rollBackWithoutEtcd(ctx context.Context) error {
 	fixed, err := s.fixed(ctx)
 	if err != nil {
@@ -148,7 +152,7 @@ func (s *scene) rollBackWithoutEtcd(ctx context.Context) error {
 	if err := s.rollBack(ctx); err != nil {
 		return err
 	}
-	// The command wrote the fields that had changed, so it is their manager.
+	// The rollback has written the changed fields, and is their manager in managedFields.
 	if err := s.compareSet(ctx, "fixed", fixed, func(held *coordinationv1.Lease) {
 		if held.Name == "fixed-0" || held.Name == "fixed-1" {
 			held.ManagedFields = nil
@@ -164,7 +168,7 @@ func (s *scene) rollBackWithoutEtcd(ctx context.Context) error {
 	return checkPolicies(ctx, nil)
 }
 
-// checkPolicies checks which admission policies of the commands exist, each with its binding.
+// checkPolicies checks that exactly the wanted admission policies of the commands exist, each with its binding.
 func checkPolicies(ctx context.Context, wanted []string) error {
 	registration := admin().AdmissionregistrationV1()
 	policies, err := registration.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
