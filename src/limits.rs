@@ -165,7 +165,8 @@ pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 pub const FAN_OUT_US_PER_TURN: u64 = 500;
 
 /// Number of watchers, and of log events and Leases examined for them, between two reads of the clock. Examining this
-/// number takes one or two tenths of a millisecond. Most turns examine fewer, and never read the clock for this purpose.
+/// number takes one or two tenths of a millisecond. Most turns examine fewer, and never read the clock for this
+/// purpose.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
 /// Time budget in a turn for freeing old states of Leases, in µs. These are states that ended lists and watches held.

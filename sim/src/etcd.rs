@@ -391,7 +391,7 @@ impl Etcd {
         let has_last = match known.last {
             Some((name, position)) => self.stored.keys.get(&name) == Some(&position),
             None => known.manifest == manifest && reached.0 <= self.stored.head,
-        };
+        } && (commit.writes.is_empty() || known.manifest <= manifest);
         let has_chunk =
             known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at == put));
         if !has_last || commit.manifest.is_some() && !has_chunk {

@@ -19,7 +19,7 @@ pub(crate) struct Queues {
     jobs: VecDeque<Token>,
     /// Connections with a request whose processing takes long.
     long: VecDeque<Token>,
-    /// Number of turns of the event loop since the last long request, while some connection is in `long`.
+    /// Number of turns of the event loop that have passed over the first connection in `long`.
     long_turns_waited: usize,
     /// Connections to flush at the end of this turn.
     flush: VecDeque<Token>,
@@ -213,7 +213,7 @@ impl Queues {
         mut state_of: impl FnMut(Token) -> LongState,
     ) -> Option<Token> {
         let is_due = self.long_turns_waited * self.long.len() >= LONG_TURNS_WAITED_MAX;
-        let mut has_passed_over = false;
+        let mut passed_over = 0;
         for _ in 0..self.long.len().min(LONG_EXAMINED_MAX) {
             let token = self.long.pop_front()?;
             let is_next = match state_of(token) {
@@ -223,10 +223,12 @@ impl Queues {
                 LongState::AfterOthers => is_due,
             };
             if is_next {
-                self.long_turns_waited = if has_passed_over { self.long_turns_waited + 1 } else { 0 };
+                // Connections that were passed over stay in front, so that they become due.
+                self.long.rotate_right(passed_over);
+                self.long_turns_waited = if passed_over > 0 { self.long_turns_waited + 1 } else { 0 };
                 return Some(token);
             }
-            has_passed_over = true;
+            passed_over += 1;
             self.long.push_back(token);
         }
         self.long_turns_waited += 1;
@@ -334,13 +336,15 @@ mod tests {
     #[test]
     fn a_full_connection_does_not_starve_the_long_requests_of_others() {
         let state_of = |token| if token == Token(1) { LongState::Ready } else { LongState::Full };
-        let mut queues = Queues { long: [1, 2].map(Token).into(), ..Queues::default() };
-        let turns = (1..100).find(|_| {
-            let next = queues.pop_long(true, state_of).expect("a full connection is always next");
-            queues.long.push_back(next);
-            next == Token(1)
-        });
-        assert_eq!(turns, Some(LONG_TURNS_WAITED_MAX / 2 + 1));
+        for full in 1..4 {
+            let mut queues = Queues { long: (1..=1 + full).map(Token).collect(), ..Queues::default() };
+            let turns = (1..100).find(|_| {
+                let next = queues.pop_long(true, state_of).expect("a full connection is always next");
+                queues.long.push_back(next);
+                next == Token(1)
+            });
+            assert_eq!(turns, Some(LONG_TURNS_WAITED_MAX.div_ceil(1 + full) + 1), "{full} full connections");
+        }
     }
 
     #[test]

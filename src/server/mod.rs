@@ -96,6 +96,8 @@ pub struct Server {
     endpoints: Endpoints,
     awaited: Awaited,
     storage: StorageConfig,
+    /// Whether this process has loaded the store once.
+    has_loaded: bool,
     /// Version of the format in which the store is written.
     journal_format: u8,
     table_limits: TableLimits,
@@ -473,6 +475,7 @@ impl Server {
             }
             Err(error) => return Err(RunError::Journal(error)),
         };
+        self.has_loaded |= has_loaded;
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if has_loaded && is_in_use(table) {

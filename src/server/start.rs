@@ -193,6 +193,7 @@ impl Server {
             endpoints,
             awaited,
             table_limits,
+            has_loaded: false,
             journal_format: config.journal_format,
             stop_ms: None,
             stop_kind: match config.storage {

@@ -108,7 +108,7 @@ impl Server {
         // The old journal is dropped first, which cancels the pending work of its thread.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
         let (waker, now) = (&self.shutdown.waker, self.clock.now());
-        self.service.api.storage = open(&self.storage, self.journal_format, waker, now.ms, true)?;
+        self.service.api.storage = open(&self.storage, self.journal_format, waker, now.ms, self.has_loaded)?;
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ const (
 	shardUncertain shardState = "uncertain"
 	// shardDead means that the shard released its Lease, or that the sharder holds the Lease.
 	shardDead shardState = "dead"
-	// shardOrphaned means that the shard has been dead for orphanedAfter. The sharder deletes the Lease.
+	// shardOrphaned means that the Lease of a dead shard expired orphanedAfter ago. The sharder deletes the Lease.
 	shardOrphaned shardState = "orphaned"
 	// shardGone means that there is no Lease.
 	shardGone shardState = "gone"
@@ -42,7 +42,7 @@ const (
 	sharderIdentity = "sharder"
 	sharderLooks    = 100 * time.Millisecond
 	sharderPatience = 3 * time.Second
-	// Time for which a shard is dead before it is orphaned. Real sharders use a minute.
+	// Time from the expiry of a dead shard's Lease until the shard is orphaned. Real sharders use a minute.
 	orphanedAfter = 5 * time.Second
 	ringPoints    = 100
 )

@@ -133,7 +133,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             optional(
                 "holderIdentity",
                 Type::String,
-                "Identity of the holder. Must not be empty if it is set. In coordinated leader election, the identity of the elected candidate.",
+                "Identity of the holder. In coordinated leader election, the identity of the elected candidate.",
             ),
             optional(
                 "leaseDurationSeconds",
@@ -206,11 +206,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 Type::String,
                 "Prefix of a generated name. If a new object has no name, the server appends a random suffix to the prefix.",
             ),
-            optional(
-                "generation",
-                Type::Int64,
-                "Number of the desired state. The server does not increment it for Leases.",
-            ),
+            optional("generation", Type::Int64, "Number of the desired state. Updates of a Lease do not increment it."),
             optional("labels", Type::StringMap, "Keys and values that selectors can use."),
             merged(
                 "managedFields",

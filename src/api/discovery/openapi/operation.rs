@@ -68,7 +68,7 @@ const ALLOW_WATCH_BOOKMARKS: Parameter = query(
 const CONTINUE: Parameter = query(
     "continue",
     "string",
-    "Token from the previous page. The other parameters must be the same as for that page.",
+    "Token from the previous page. The selectors must be the same as for that page. Excludes resourceVersion and resourceVersionMatch.",
 );
 const DRY_RUN: Parameter = query("dryRun", "string", "With All, the server checks the request but changes nothing.");
 const FIELD_MANAGER: Parameter =
@@ -110,7 +110,7 @@ const RESOURCE_VERSION_MATCH: Parameter = query(
 const SEND_INITIAL_EVENTS: Parameter = query(
     "sendInitialEvents",
     "boolean",
-    "Whether a watch starts with all existing objects: ADDED events, and then a bookmark.",
+    "Whether a watch starts with ADDED events of all existing objects. With allowWatchBookmarks, a bookmark follows them.",
 );
 const SHARD_SELECTOR: Parameter = query(
     "shardSelector",
@@ -118,7 +118,7 @@ const SHARD_SELECTOR: Parameter = query(
     "Selects objects by hash ranges of their UIDs or namespaces. Alpha, requires the feature gate ShardedListAndWatch.",
 );
 const TIMEOUT_SECONDS: Parameter =
-    query("timeoutSeconds", "integer", "Maximum duration of a list or watch, in seconds.");
+    query("timeoutSeconds", "integer", "Maximum duration of a watch, in seconds. No effect on lists.");
 const WATCH: Parameter = query("watch", "boolean", "Whether the request is a watch instead of a list.");
 
 const LIST_PARAMETERS: &[Parameter] = &[
