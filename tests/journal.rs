@@ -200,7 +200,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     }
     let refused = refused.expect("no write is refused").expect_status(507, "no space");
     assert!(refused.head.field("retry-after").is_some(), "{refused}");
-    assert!(refused.json()["message"].as_str().is_some_and(|message| message.contains("no room")), "{refused}");
+    assert!(refused.json()["message"].as_str().is_some_and(|message| message.contains("no space")), "{refused}");
     client.call("GET", &path(NAMESPACE, "before"), "").expect_status(200, "reads go on");
     client.call("GET", "/readyz/journal", "").expect_status(503, "the journal cannot be written");
     client.call("GET", "/livez", "").expect_status(200, "it lives");
