@@ -246,10 +246,11 @@ impl Recorder {
     }
 }
 
-/// Maximum number of errors that are described, and of violations. The maximum for one kind of error is lower: a
-/// failure of the server causes an error of every request in flight.
+/// Maximum number of errors that are described in words. The same maximum applies separately to violations. Of one
+/// operation, fewer errors of one kind are described ([`ALIKE_MAX`]). Otherwise a failure of the server, which fails
+/// every request in flight, would leave no room for other errors.
 pub(crate) const FIRST_MAX: usize = 10;
-/// Maximum number of errors of one kind that are described; see [`FIRST_MAX`].
+/// Maximum number of errors of one operation and one kind that are described.
 const ALIKE_MAX: u64 = 2;
 
 #[cfg(test)]

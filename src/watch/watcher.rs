@@ -136,8 +136,9 @@ impl Watcher {
         self.progress = Progress::Refused(Box::new(error.clone()));
     }
 
-    /// Makes a synced watcher scan the event log again, from the version before its first pending event. The cursor
-    /// itself may be older than the log.
+    /// Makes a synced watcher scan the event log again, beginning with its first pending event, or after its cursor if
+    /// no event is pending. Changes that do not concern a synced watcher do not advance its cursor. So the log may have
+    /// dropped the events right after the cursor.
     #[cold]
     pub(super) fn rescan(&mut self) {
         if let Progress::Synced { pending } = &self.progress {
