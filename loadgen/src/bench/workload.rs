@@ -30,7 +30,6 @@ pub(crate) struct Bench {
     work: Work,
     heard: Heard,
     accounts: Accounts,
-    epoch_us: u64,
     /// When input was last received on any connection, or a connection was opened, in nanoseconds since the start of
     /// the run.
     heard_at: u64,
@@ -59,7 +58,6 @@ impl Workload for Bench {
             work: Work::new(&args),
             heard: Heard::new(&args.namespace),
             accounts: Accounts::new(&args.told.pid),
-            epoch_us,
             heard_at: 0,
             is_interrupted: false,
             args,
@@ -167,7 +165,7 @@ impl Bench {
             }
             Some(Role::Watchers(lane)) => {
                 let more = lane.receive(origin, scratch, &mut self.heard, now)?;
-                self.heard.count_into(&mut self.work.tally, &self.work.leases, now, self.epoch_us);
+                self.heard.count_into(&mut self.work.tally, &self.work.leases, now, io.reactor.epoch_us());
                 more
             }
             Some(Role::Idle(link)) => {

@@ -96,6 +96,12 @@ const fn merged(name: &'static str, kind: Type, merge: Merge, description: &'sta
 const API_VERSION: Property = optional("apiVersion", Type::String, "Group and version of this object's schema.");
 const KIND: Property = optional("kind", Type::String, "Name of this object's type.");
 
+/// Description of `gracePeriodSeconds`, as a query parameter and in `DeleteOptions`.
+pub(super) const GRACE_PERIOD_TEXT: &str = "Time for a graceful termination, in seconds. Leases are deleted at once.";
+/// Description of `ignoreStoreReadErrorWithClusterBreakingPotential`, in the same two places.
+pub(super) const IGNORE_READ_ERROR_TEXT: &str =
+    "Deletes an object even if it cannot be read from the store. This server only validates the option.";
+
 /// All schemas: first the Lease and its parts, then the schemas of requests and responses.
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -318,16 +324,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 Merge::Atomic,
                 "With All, the server checks the request but does not delete.",
             ),
-            optional(
-                "gracePeriodSeconds",
-                Type::Int64,
-                "Time for a graceful termination, in seconds. Leases are deleted at once.",
-            ),
-            optional(
-                "ignoreStoreReadErrorWithClusterBreakingPotential",
-                Type::Boolean,
-                "Deletes an object even if it cannot be read from the store. This server only validates the option.",
-            ),
+            optional("gracePeriodSeconds", Type::Int64, GRACE_PERIOD_TEXT),
+            optional("ignoreStoreReadErrorWithClusterBreakingPotential", Type::Boolean, IGNORE_READ_ERROR_TEXT),
             KIND,
             optional(
                 "orphanDependents",

@@ -1,6 +1,7 @@
 //! The operations on Leases: their paths, methods and parameters.
 
 use super::Dialect;
+use super::definition::{GRACE_PERIOD_TEXT, IGNORE_READ_ERROR_TEXT};
 use super::schema::reference;
 use crate::api_error::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 use crate::resource::{ApiVersion, GROUP, KIND};
@@ -81,13 +82,9 @@ const FIELD_VALIDATION: Parameter = query(
     "Handling of unknown and duplicate fields. Ignore drops them, Warn drops them with a warning, Strict refuses the request.",
 );
 const FORCE: Parameter = query("force", "boolean", "Whether an apply patch takes over fields that other managers own.");
-const GRACE_PERIOD_SECONDS: Parameter =
-    query("gracePeriodSeconds", "integer", "Time for a graceful termination, in seconds. Leases are deleted at once.");
-const IGNORE_READ_ERROR: Parameter = query(
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "boolean",
-    "Deletes an object even if it cannot be read from the store. This server only validates the option.",
-);
+const GRACE_PERIOD_SECONDS: Parameter = query("gracePeriodSeconds", "integer", GRACE_PERIOD_TEXT);
+const IGNORE_READ_ERROR: Parameter =
+    query("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean", IGNORE_READ_ERROR_TEXT);
 const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Selects objects by their labels.");
 const LIMIT: Parameter = query("limit", "integer", "Maximum number of items on a page; 0 means no limit.");
 const ORPHAN_DEPENDENTS: Parameter = query(
