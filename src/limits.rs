@@ -159,6 +159,10 @@ pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 /// by the cost of the selector, see [`SELECTOR_TERMS_PER_LOOK`].
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
+/// Number of watchers that the changes of one turn may mark as dirty. A watcher counts once for each change. Marking
+/// this number takes about half a millisecond. The remaining changes mark their watchers in the next turns.
+pub const WATCHER_MARKS_PER_TURN: usize = 32 * 1024;
+
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
 /// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events and watchers. The last filling may exceed
 /// the budget. Watchers that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.

@@ -301,7 +301,8 @@ impl World {
                 job.check(self.now, false);
             }
         }
-        self.watchers.notify(&self.table);
+        let marks_max = if everybody { usize::MAX } else { self.rng.usize(1..50) };
+        self.watchers.notify(&self.table, marks_max);
         self.watchers.on_timeout(self.now);
         let (mut is_quiet, mut later) = (true, Vec::new());
         while let Some((key, owner)) = self.watchers.pop_dirty() {

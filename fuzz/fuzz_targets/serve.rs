@@ -97,7 +97,7 @@ impl World {
 
     fn fan_out(&mut self) {
         let Self { service, protocol, output, now, .. } = self;
-        service.watchers.notify(&service.table);
+        service.watchers.notify(&service.table, usize::MAX);
         protocol.check_jobs(*now, true);
         service.watchers.on_timeout(*now);
         let mut again = Vec::new();

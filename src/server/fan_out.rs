@@ -2,14 +2,17 @@
 
 use super::Server;
 use crate::clock::Now;
-use crate::limits::{FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN};
+use crate::limits::{
+    FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN,
+    WATCHER_MARKS_PER_TURN,
+};
 use crate::watch::Fill;
 use std::time::{Duration, Instant};
 
 impl Server {
     /// Sends the changes of this turn of the event loop to the watchers of the changed Leases.
     pub(super) fn fan_out(&mut self, now: Now) {
-        self.service.watchers.notify(&self.service.table);
+        self.service.watchers.notify(&self.service.table, WATCHER_MARKS_PER_TURN);
         self.service.watchers.on_timeout(now);
         let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;

@@ -26,11 +26,12 @@ mod watcher;
 
 use index::{Index, Places};
 use recent::Recent;
-use watcher::Watcher;
+use watcher::{Source, Watcher};
 
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
+use crate::limits::UNDELIVERED_SHARE;
 use crate::resource::ResourceVersion;
 use crate::schedule::Permit;
 use crate::selector::Selector;
@@ -121,6 +122,8 @@ pub struct Watchers<O> {
     long: Vec<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the event log.
     notified: ResourceVersion,
+    /// Whether the last [`Watchers::notify`] left changes for the next call.
+    is_behind: bool,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
     counts: Counts,
     recent: Recent,
@@ -164,6 +167,7 @@ impl<O: Copy> Watchers<O> {
             dirty: VecDeque::new(),
             long: Vec::new(),
             notified: version,
+            is_behind: false,
             timers: BinaryHeap::new(),
             counts: Counts::default(),
             recent: Recent::default(),
@@ -253,37 +257,51 @@ impl<O: Copy> Watchers<O> {
         self.check_invariants();
     }
 
-    /// Finds the watchers that the changes since the last call concern. Must be called at the end of each turn of the
-    /// event loop, before the log can forget these changes.
-    pub fn notify(&mut self, table: &Table) {
+    /// Finds the watchers that the changes since the last call concern, and marks them as dirty. Must be called at the
+    /// end of each turn of the event loop.
+    ///
+    /// Ends after the change with which `marks_max` watchers are marked, where a watcher counts once for each change.
+    /// The next call continues with the next change. But while more than one [`UNDELIVERED_SHARE`]th of the log
+    /// remains, the call goes on, so that the log drops no change that `notify` has not read.
+    pub fn notify(&mut self, table: &Table, marks_max: usize) {
         let head = table.version();
+        self.is_behind = false;
         if self.notified == head {
             return;
         }
-        let Self { index, watchers, dirty, counts, .. } = self;
+        let Self { index, watchers, dirty, counts, notified, .. } = self;
         for member in index.broad() {
             watchers[member.slot as usize].mark_dirty(member.slot, dirty);
         }
-        if watchers.len() > index.broad().len() {
-            match table.log().since(self.notified) {
-                Some(events) => {
-                    for event in events {
-                        index.find(event, |member, hash| {
-                            let entry = &mut watchers[member.slot as usize];
-                            counts.looks += u64::from(hash.is_some());
-                            if hash.is_none_or(|hash| entry.watcher.has(hash)) {
-                                entry.watcher.note_change(event.version());
-                                entry.mark_dirty(member.slot, dirty);
-                            }
-                        });
-                    }
+        if watchers.len() == index.broad().len() {
+            *notified = head;
+            return;
+        }
+        let Some(mut events) = table.log().since(*notified) else {
+            // The log has dropped some of the changes already. So each watcher must scan the log, and may find that it
+            // has missed events.
+            *notified = head;
+            return self.rescan_all();
+        };
+        let backlog_max = table.log().len() / UNDELIVERED_SHARE;
+        let mut marks = 0;
+        while let Some(event) = events.next() {
+            index.find(event, |member, hash| {
+                let entry = &mut watchers[member.slot as usize];
+                counts.looks += u64::from(hash.is_some());
+                marks += 1;
+                if hash.is_none_or(|hash| entry.watcher.has(hash)) {
+                    entry.watcher.note_change(event.version());
+                    entry.mark_dirty(member.slot, dirty);
                 }
-                // The log has dropped some of the turn's changes already. So each watcher must scan the log, and may
-                // find that it has missed events.
-                None => self.rescan_all(),
+            });
+            *notified = event.version();
+            self.is_behind = marks >= marks_max && (1..=backlog_max).contains(&events.len());
+            if self.is_behind {
+                break;
             }
         }
-        self.notified = head;
+        debug_assert!(self.is_behind || self.notified == head, "changes that no watcher was notified of");
     }
 
     /// Marks the watchers whose bookmark or end is due as dirty. Drops an initial state that is past its deadline, even
@@ -309,7 +327,7 @@ impl<O: Copy> Watchers<O> {
     /// Whether a watcher may have something to send.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.is_behind
     }
 
     /// Removes the next dirty watcher from the queue. Returns the watcher and its owner.
@@ -366,7 +384,8 @@ impl<O: Copy> Watchers<O> {
         let has_others = self.watchers.len() > 1;
         let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
         let recent = has_others.then_some(&mut self.recent);
-        let fill = entry.watcher.write_events(table, now, out, bytes_max, &mut self.counts, recent);
+        let source = Source { table, notified: self.notified, now };
+        let fill = entry.watcher.write_events(source, out, bytes_max, &mut self.counts, recent);
         match fill {
             Fill::Idle => self.arm_timer(key),
             Fill::More => {}

@@ -25,6 +25,8 @@ struct World {
     watchers: Watchers<usize>,
     rng: fastrand::Rng,
     now: Now,
+    /// Number of calls of [`Watchers::notify`] that left changes for the next call.
+    calls_behind: usize,
 }
 
 /// The client of a watch, and the events that it has seen.
@@ -47,6 +49,7 @@ impl World {
             watchers: Watchers::new(ResourceVersion(first)),
             rng: fastrand::Rng::with_seed(seed),
             now: Now { ms: 1000, wall: Time(1_700_000_000) },
+            calls_behind: 0,
         }
     }
 
@@ -106,7 +109,9 @@ impl World {
     /// Fills some of the dirty watchers, or all of them if `everybody` is true. The connections of the other watchers
     /// have no room now.
     fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
-        self.watchers.notify(&self.table);
+        let marks_max = if everybody { usize::MAX } else { self.rng.usize(1..8) };
+        self.watchers.notify(&self.table, marks_max);
+        self.calls_behind += usize::from(self.watchers.is_behind);
         let mut again = Vec::new();
         while let Some((key, owner)) = self.watchers.pop_dirty() {
             if !everybody && self.rng.bool() {
@@ -181,6 +186,7 @@ fn shard(text: &str) -> Box<ShardSelector> {
 
 #[test]
 fn every_watcher_sees_every_change_once_and_in_order() {
+    let mut calls_behind = 0;
     for seed in 0..200 {
         let mut world = World::new(seed, usize::MAX);
         let mut clients = Vec::new();
@@ -201,7 +207,68 @@ fn every_watcher_sees_every_change_once_and_in_order() {
             assert!(!client.expired, "seed {seed}: the log kept everything");
             assert_eq!(client.seen, world.expected(client), "seed {seed}, {:?} after {}", client.range, client.after);
         }
+        calls_behind += world.calls_behind;
     }
+    assert!(calls_behind > 100, "notify left changes for its next call only {calls_behind} times");
+}
+
+/// Goal: a burst of changes in a namespace with many watchers does not stop the event loop. Method: counts the changes
+/// that each call of `notify` reads, and checks that all changes arrive.
+#[test]
+fn a_burst_of_changes_marks_a_bounded_number_of_watchers_in_a_turn() {
+    let mut world = World::new(1, usize::MAX);
+    let write = |world: &mut World, name: &str| {
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
+        match world.table.find("a", name).map(|(slot, _)| slot) {
+            None => world.table.create(lease),
+            Some(slot) => world.table.replace(slot, lease),
+        };
+    };
+    let spec = |after| WatchSpec {
+        range: Range::Namespace("a".into()),
+        selector: Selector::default(),
+        start: WatchStart::After(after),
+        bookmarks: false,
+        timeout_ms: u64::MAX,
+        form: Form::default(),
+    };
+    let start = world.table.version();
+    let keys: Vec<_> = (0..100).map(|owner| world.watchers.add(owner, spec(start), world.now)).collect();
+    let mut out = Vec::new();
+    let mut fill = |world: &mut World| {
+        out.clear();
+        while let Some((key, _)) = world.watchers.pop_dirty() {
+            assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX), Fill::Idle);
+        }
+        out.iter().filter(|byte| **byte == b'\n').count()
+    };
+    (0..800).for_each(|_| write(&mut world, "first"));
+    world.watchers.notify(&world.table, usize::MAX);
+    fill(&mut world);
+
+    // 100 watchers and at most 250 marks: 3 changes a call.
+    (0..10).for_each(|_| write(&mut world, "burst"));
+    let mut events = Vec::new();
+    while events.is_empty() || world.watchers.has_dirty() {
+        world.watchers.notify(&world.table, 250);
+        events.push(fill(&mut world));
+    }
+    assert_eq!(events, [300, 300, 300, 100]);
+
+    // A backlog that the log might drop is read at once.
+    (0..200).for_each(|_| write(&mut world, "flood"));
+    world.watchers.notify(&world.table, 250);
+    let backlog = world.table.version().0 - world.watchers.notified.0;
+    assert_eq!(backlog, world.table.log().len() as u64 / UNDELIVERED_SHARE as u64);
+
+    // A watch that begins before the changes were read does not see them twice.
+    let head = world.table.version();
+    let late = world.watchers.add(100, spec(head), world.now);
+    fill(&mut world);
+    world.watchers.notify(&world.table, usize::MAX);
+    assert!(world.watchers.entry(late).is_some_and(|entry| entry.watcher.pending_len() == 0));
+    assert!(keys.iter().all(|key| world.watchers.entry(*key).is_some_and(|entry| entry.watcher.pending_len() > 0)));
 }
 
 #[test]
@@ -254,7 +321,7 @@ fn a_change_wakes_only_the_watchers_of_its_lease() {
     lease.metadata.namespace = "a".into();
     lease.metadata.name = "n7".into();
     world.table.create(lease);
-    world.watchers.notify(&world.table);
+    world.watchers.notify(&world.table, usize::MAX);
     assert_eq!(world.watchers.pop_dirty(), Some((keys[7], 7)));
     assert_eq!(world.watchers.pop_dirty(), None);
 }
@@ -330,7 +397,7 @@ fn a_long_selector_makes_a_fill_examine_fewer_leases() {
                         Some(slot) => world.table.replace(slot, lease),
                     };
                 }
-                world.watchers.notify(&world.table);
+                world.watchers.notify(&world.table, usize::MAX);
             };
             let first = world.table.version();
             if start != "synced" {
@@ -482,7 +549,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
                 break;
             }
             world.write();
-            world.watchers.notify(&world.table);
+            world.watchers.notify(&world.table, usize::MAX);
         }
         let text = String::from_utf8(out).expect("UTF-8");
         let lines: Vec<_> = text.lines().collect();

@@ -32,6 +32,15 @@ pub(super) struct Watcher {
     end_ms: u64,
 }
 
+/// The table that a watcher reads, and how far the turn of the event loop is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) table: &'a Table,
+    /// Version up to which the watchers were notified of changes.
+    pub(super) notified: ResourceVersion,
+    pub(super) now: Now,
+}
+
 /// The way in which a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
@@ -119,15 +128,25 @@ impl Watcher {
         self.selector.shard.as_ref().is_some_and(|shard| shard.has(hash))
     }
 
-    /// Records a change that the index has found for this watcher. Recording the same change again has no effect.
+    /// Records a change that the index has found for this watcher. Recording the same change again has no effect. Also
+    /// ignores a change that the watcher has already read in the event log.
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
-            Progress::Synced { pending } if pending.back() == Some(&version) => {}
+            Progress::Synced { pending } if version <= self.cursor || pending.back() == Some(&version) => {}
             // The connection had no room for events during many changes. So the watcher reads the event log again
             // later.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
+        }
+    }
+
+    /// Returns the number of changes of which the watcher was notified, and that it has not sent.
+    #[cfg(test)]
+    pub(super) fn pending_len(&self) -> usize {
+        match &self.progress {
+            Progress::Synced { pending } => pending.len(),
+            Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => 0,
         }
     }
 
@@ -152,17 +171,17 @@ impl Watcher {
     /// `recent` is `None` if there is no other watcher.
     pub(super) fn write_events(
         &mut self,
-        table: &Table,
-        now: Now,
+        source: Source<'_>,
         out: &mut Vec<u8>,
         bytes_max: usize,
         counts: &mut Counts,
         recent: Option<&mut Recent>,
     ) -> Fill {
+        let now = source.now;
         let filled_from = out.len();
         let recent = recent.filter(|_| !matches!(self.range, Range::Name(_)));
         let events_before = counts.events;
-        let filled = self.push_events(table, now, out, bytes_max, counts, recent);
+        let filled = self.push_events(source, out, bytes_max, counts, recent);
         if self.form.is_of_lists() && self.has_something(&filled, out.len() > filled_from, now) {
             out.truncate(filled_from);
             counts.events = events_before;
@@ -211,8 +230,7 @@ impl Watcher {
     /// Appends events up to about `bytes_max` bytes. Returns `Ok(true)` if more events remain.
     fn push_events(
         &mut self,
-        table: &Table,
-        now: Now,
+        Source { table, notified, now }: Source<'_>,
         out: &mut Vec<u8>,
         bytes_max: usize,
         Counts { events: events_given, looks, .. }: &mut Counts,
@@ -270,6 +288,7 @@ impl Watcher {
                     self.cursor = event.version();
                     may_look = count_look(if is_in_range { cost } else { 1 });
                 }
+                self.cursor = table.version();
                 if !matches!(self.range, Range::All) || self.selector.shard.is_some() {
                     self.progress = Progress::Synced { pending: VecDeque::new() };
                 }
@@ -285,10 +304,10 @@ impl Watcher {
                     self.cursor = version;
                     may_look = count_look(cost);
                 }
+                // No change between the last pending one and `notified` concerns this watcher.
+                self.cursor = self.cursor.max(notified);
             }
         }
-        // No change after the cursor concerns this watcher.
-        self.cursor = table.version();
         Ok(false)
     }
 }

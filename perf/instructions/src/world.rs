@@ -102,7 +102,7 @@ impl World {
     /// Delivers the events of the changes since the last call to the watchers. Returns the number of bytes written.
     pub fn fan_out(&mut self) -> usize {
         let Self { service, now, ends, again, .. } = self;
-        service.watchers.notify(&service.table);
+        service.watchers.notify(&service.table, usize::MAX);
         service.watchers.on_timeout(*now);
         let mut bytes = 0;
         while let Some((key, owner)) = service.watchers.pop_dirty() {

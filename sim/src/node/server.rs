@@ -163,7 +163,8 @@ impl Server {
     }
 
     fn fan_out(&mut self, now: Now) {
-        self.service.watchers.notify(&self.service.table);
+        // The smallest budget, so that often changes remain for the next turn.
+        self.service.watchers.notify(&self.service.table, 1);
         self.service.watchers.on_timeout(now);
         let mut again = Vec::new();
         while let Some((key, owner)) = self.service.watchers.pop_dirty() {

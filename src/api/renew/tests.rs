@@ -95,7 +95,7 @@ impl Side {
 
     /// Returns the events of the last change, each with the number of its watcher.
     fn seen(&mut self, now: Now) -> Vec<(usize, Vec<u8>)> {
-        self.watchers.notify(&self.table);
+        self.watchers.notify(&self.table, usize::MAX);
         let mut seen = Vec::new();
         while let Some((key, owner)) = self.watchers.pop_dirty() {
             let mut events = Vec::new();
