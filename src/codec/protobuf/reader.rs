@@ -124,31 +124,22 @@ impl<'b> Reader<'b> {
         self.int64(field).map(|n| n != 0)
     }
 
-    /// Returns the value of the field as an entry of a map. The function copies two oddities of Go. The wire types in
-    /// the entry are not checked. A string may extend beyond the end of its entry, but not beyond the enclosing
-    /// message.
+    /// Returns the value of the field as an entry of a map. As in Go, the wire types in the entry are not checked.
+    ///
+    /// Unlike in Go, no string may extend beyond its entry. Otherwise each of many short entries could copy the whole
+    /// rest of a large message.
     pub(super) fn entry(&mut self, field: &'static str) -> Result<(CompactString, CompactString), WireError> {
         self.expect(LENGTH, field)?;
         let (mut key, mut value) = (CompactString::default(), CompactString::default());
-        let mut after = self.rest;
-        let mut rest = self.rest;
-        let size = sized(&mut after)?.len();
-        _ = varint(&mut rest)?;
-        let end = rest.len() - size;
-        while rest.len() > end {
+        let mut rest = sized(&mut self.rest)?;
+        while !rest.is_empty() {
             let from_key = rest;
             match varint(&mut rest)? >> 3 & u64::from(u32::MAX) {
                 1 => key = utf8(sized(&mut rest)?, field)?,
                 2 => value = utf8(sized(&mut rest)?, field)?,
-                _ => {
-                    rest = skipped(from_key)?;
-                    if rest.len() < end {
-                        return Err(WireError::UnexpectedEof);
-                    }
-                }
+                _ => rest = skipped(from_key)?,
             }
         }
-        self.rest = after;
         Ok((key, value))
     }
 
@@ -321,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_maps_are_read_as_go_reads_them() {
+    fn entries_of_maps_end_where_their_length_says() {
         let entry = |bytes: &[u8]| {
             let mut reader = Reader::new("M", bytes);
             reader.next().expect("a key");
@@ -331,8 +322,9 @@ mod tests {
         assert_eq!(entry(&[0x5a, 6, 0x0a, 1, b'a', 0x12, 1, b'1', 9]), Ok(("a".into(), "1".into(), vec![9])));
         assert_eq!(entry(&[0x5a, 0]), Ok(("".into(), "".into(), vec![])));
         assert_eq!(entry(&[0x5a, 5, 0x18, 7, 0x0a, 1, b'a']), Ok(("a".into(), "".into(), vec![])));
+        assert_eq!(entry(&[0x5a, 4, 0x0d, 2, b'a', b'b']), Ok(("ab".into(), "".into(), vec![])), "another wire type");
         // A string that extends beyond its entry, and a string that extends beyond the message.
-        assert_eq!(entry(&[0x5a, 2, 0x0a, 2, b'a', b'b']), Ok(("ab".into(), "".into(), vec![b'a', b'b'])));
+        assert_eq!(entry(&[0x5a, 2, 0x0a, 2, b'a', b'b']), Err(WireError::UnexpectedEof));
         assert_eq!(entry(&[0x5a, 2, 0x0a, 3, b'a', b'b']), Err(WireError::UnexpectedEof));
         assert_eq!(entry(&[0x5a, 1, 0x1a, 1, b'a']), Err(WireError::UnexpectedEof));
         assert_eq!(entry(&[0x5a, 9, 0x0a]), Err(WireError::UnexpectedEof));
