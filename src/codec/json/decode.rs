@@ -120,6 +120,16 @@ impl Decoder {
     /// # Errors
     /// Go's message about a syntax error.
     fn read<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
+        let result = self.parse(body, read);
+        if body.len() > BODY_BYTES_KEPT {
+            // Otherwise the decoder would retain tens of megabytes of buffers after a body of several megabytes.
+            *self = Self::new();
+        }
+        result
+    }
+
+    #[inline]
+    fn parse<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
         let Self { buffers, input, tape } = self;
         let spare = std::mem::replace(tape, Tape(Vec::new())).reset();
         let (mut filled, well) = fill(input, body, buffers, spare);
@@ -141,10 +151,6 @@ impl Decoder {
         }
         let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
         *tape = filled.reset();
-        if body.len() > BODY_BYTES_KEPT {
-            // Otherwise the decoder would retain tens of megabytes of buffers after a body of several megabytes.
-            *self = Self::new();
-        }
         result
     }
 }
