@@ -121,6 +121,9 @@ impl EndpointsSender {
     }
 }
 
+/// Maximum number of consecutive attempts in which another replica may have changed the slices first.
+const RACES_MAX: u32 = 4;
+
 /// Maintains the slices of `service` while the sender exists. Leaves the slices unchanged while the list of endpoints
 /// is empty: this replica may not know which replicas are alive. Or this replica was the last one, and may return at
 /// the same address. Reports the generation of the endpoints in the slices to `published`.
@@ -133,21 +136,24 @@ pub(super) async fn keep_endpoints(
 ) {
     let api: Api<EndpointSlice> = Api::namespaced(client, &service.namespace);
     let mut pause = PAUSE_MIN;
+    let mut races = 0;
     loop {
         let Said { generation, endpoints } = said.borrow_and_update().clone();
         let mut wait = LOOK_EVERY;
         if !endpoints.is_empty() {
             match reconcile(&api, service, &endpoints).await {
                 Ok(()) => {
-                    pause = PAUSE_MIN;
+                    (pause, races) = (PAUSE_MIN, 0);
                     followed.hear();
                     if !published.send(generation) {
                         return;
                     }
                 }
-                Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) => {
+                // Repeated errors have another cause: for example, the namespace does not exist.
+                Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) && races < RACES_MAX => {
                     tracing::debug!(%service, "another replica was first; looking again");
                     wait = PAUSE_MIN;
+                    races += 1;
                 }
                 Err(error) => {
                     let error = told(&error);

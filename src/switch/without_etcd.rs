@@ -308,7 +308,12 @@ pub(super) async fn roll_back(
         // An earlier command that still runs loses its claim by this request, and so writes no more Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
     }
-    let policy = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await?;
+    let installed = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await;
+    if installed.is_err() && is_registered && seen.is_serving() {
+        // This server still serves all clients, so no policy is needed.
+        remove_policy(&clients).await?;
+    }
+    let policy = installed?;
     report.line("no other client writes built-in Leases");
     let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
     // Another rollback has completed before this command installed its policy, and so has not deleted the policy.
@@ -335,11 +340,10 @@ async fn give_back(
     };
     make_all_local(clients, policy, claim, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
-    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
+    ended.map_err(|why| failed(RUN_AGAIN, why))?;
     // A second rollback may have replaced the policy. That rollback has lost its claim, and finds that out.
-    if let Some(found) = policy::find(clients.cluster()).await?.filter(|found| found.is_of_rollback) {
-        found.remove(clients.cluster()).await?;
-    }
+    remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
     let renewed = write_renewals(clients, &ours).await;
     policy::remove_shield(clients.cluster()).await?;
@@ -379,6 +383,14 @@ async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>
     Ok(())
 }
 
+/// Deletes the policy of a rollback, whichever command has installed it.
+async fn remove_policy(clients: &Clients) -> Result<(), SwitchError> {
+    match policy::find(clients.cluster()).await?.filter(|found| found.is_of_rollback) {
+        Some(found) => found.remove(clients.cluster()).await,
+        None => Ok(()),
+    }
+}
+
 /// Stops all writes of clients at this server, and returns its Leases. If that fails, makes this server accept writes
 /// again, unless another command has requested a phase.
 async fn hold(
@@ -392,7 +404,7 @@ async fn hold(
         Ok(leases) => return Ok(leases),
         Err(why) => why,
     };
-    let thawed = claim.ask(clients, Phase::Serve, Some(Step::Serving)).await;
+    let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), |_| false).await;
     thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
     policy.remove(clients.cluster()).await?;
     Err(failed("this server goes on with the Leases", why))

@@ -237,7 +237,20 @@ impl Write {
                     Err(error) => Err(error),
                 }
             }
-            Self::BeginDeletion(_) => leases.delete(&name, &DeleteParams::default()).await.map(drop),
+            Self::BeginDeletion(_) => match leases.get(&name).await {
+                // A deletion would remove the Lease at once. The write of its finalizers has failed, and is repeated.
+                Ok(found) if found.finalizers() != lease.finalizers() => {
+                    let why = SwitchError(format!("{namespace}/{name}: the finalizers are not written yet"));
+                    return Err(Unwritten { why, is_transient: true });
+                }
+                Ok(found) => {
+                    let preconditions =
+                        Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
+                    let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+                    leases.delete(&name, &parameters).await.map(drop)
+                }
+                Err(error) => Err(error),
+            },
         };
         match (self, done) {
             (Self::Delete(_), Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
