@@ -380,6 +380,7 @@ mod running {
         let child = Command::new(EXE)
             .args([format!("--insecure-port={port}"), "--secure-port=0".to_owned()])
             .env("HOME", dir.path())
+            .env_remove("XDG_STATE_HOME")
             .stdout(Stdio::null())
             .stderr(stderr)
             .spawn()
