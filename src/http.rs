@@ -1,5 +1,5 @@
-//! Requests and responses (RFC 9110), independent of the HTTP version. `http1` and `serve` read and write these types.
-//! The API depends on no other part of HTTP.
+//! Requests and responses (RFC 9110), independent of the HTTP version. The modules `http1` and `serve` convert between
+//! these types and the bytes of a connection. The API uses this module, and neither `http1` nor `http2`.
 
 use memchr::memchr;
 use std::fmt;

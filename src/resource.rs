@@ -8,7 +8,7 @@ pub const GROUP: &str = "coordination.k8s.io";
 /// The preferred version of [`GROUP`].
 pub const VERSION: &str = "v1";
 /// API group of the canary. Before a switch, the command `takeover` creates an APIService for this group for a moment.
-/// So it learns whether each kube-apiserver can forward requests to this server.
+/// The APIService shows the command whether each kube-apiserver can forward requests to this server.
 pub const CANARY_GROUP: &str = "canary.coordination-apiserver.io";
 /// Group and version of the canary, as in `apiVersion`.
 pub const CANARY_API_VERSION: &str = "canary.coordination-apiserver.io/v1";
@@ -24,8 +24,9 @@ pub const RESOURCE: &str = "leases";
 /// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself. Usually only components of the cluster may write there. So ordinary Leases in
-/// these namespaces do not count towards the quota.
+/// Namespaces of the cluster itself. Usually only components of the cluster may write there. So a Lease in these
+/// namespaces counts towards the quota only with its bytes above `limits::METERED_BYTES_MIN`, which ordinary Leases do
+/// not exceed.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
 /// A version of [`GROUP`]. Each Lease is served in every version, whatever version a client wrote it in. All versions
@@ -90,11 +91,11 @@ impl MetaVersion {
 
 /// Exclusive upper bound of a `resourceVersion` from kube-apiserver's built-in storage. etcd revisions count from 1
 /// and would need a thousand years to reach this bound. A `resourceVersion` of this server is far above the bound,
-/// since it starts at the wall clock.
+/// since the first one is a wall-clock time in microseconds.
 pub const BUILT_IN_VERSIONS_END: u64 = 1 << 49;
 
-/// The API's `resourceVersion`. Each change of a Lease takes the next number. The numbers start at the wall clock in
-/// microseconds.
+/// The API's `resourceVersion`. Each change of a Lease takes the next number. The first number of a new store is the
+/// time by the wall clock, in microseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 

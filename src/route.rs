@@ -77,7 +77,8 @@ impl<'a> VersionedRoute<'a> {
 pub enum Route<'a> {
     /// `/apis`
     ApiGroups {
-        /// Whether the path has a trailing slash. In kube-apiserver a different handler serves `/apis/`.
+        /// Whether the path has a trailing slash. In kube-apiserver a different handler serves `/apis/`, and has no
+        /// aggregated document.
         has_slash: bool,
     },
     /// `/apis/coordination.k8s.io`
@@ -86,7 +87,7 @@ pub enum Route<'a> {
     ApiResources(ApiVersion),
     /// `/apis/canary.coordination-apiserver.io/v1`: an API without resources, for the checks of the command `takeover`.
     Canary,
-    /// `/api`: the legacy API, of which this server has no version.
+    /// `/api`: the core group of Kubernetes. This server serves no version of that group.
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
@@ -97,7 +98,7 @@ pub enum Route<'a> {
         /// Name of the check.
         name: Cow<'a, str>,
     },
-    /// Leases of one namespace. The name of the namespace may be empty.
+    /// Leases of one namespace. The name of the namespace may be empty. In a list, an empty name means all namespaces.
     Namespace(Cow<'a, str>),
     /// Leases of all namespaces.
     AllNamespaces,
@@ -143,8 +144,8 @@ impl<'a> Route<'a> {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether this route allows HEAD like GET. For resources and most documents, kube-apiserver registers each method,
-    /// and does not register HEAD. The other handlers of kube-apiserver ignore the method.
+    /// Whether this route allows HEAD like GET. For resources and some documents, kube-apiserver registers GET but not
+    /// HEAD, so HEAD gets 405. The handlers of the routes below ignore the method, so HEAD gets the response to a GET.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(

@@ -13,15 +13,15 @@ pub enum Verb {
     Delete,
     /// DELETE without a name.
     DeleteCollection,
-    /// GET of one Lease.
+    /// GET or HEAD of one Lease.
     Get,
-    /// GET without a name.
+    /// GET or HEAD without a name.
     List,
     /// PATCH.
     Patch,
     /// PUT.
     Update,
-    /// GET without a name if the query asks for a watch, and any method below `/watch/`.
+    /// GET or HEAD without a name if the query asks for a watch, and any method below `/watch/`.
     Watch,
     /// Any other method.
     Unknown,
@@ -29,7 +29,8 @@ pub enum Verb {
 
 impl Verb {
     /// Returns the verb of a request whose path names a resource; `None` for any other path. `asks_to_watch` returns
-    /// whether the query asks for a watch, and is called only for a GET without a name.
+    /// whether the query asks for a watch. The function calls `asks_to_watch` only for a GET or HEAD without a name,
+    /// since a search of the query takes time.
     pub fn of(method: Method, route: &Route<'_>, asks_to_watch: impl FnOnce() -> bool) -> Option<Self> {
         if !route.is_resource() {
             return None;
@@ -70,8 +71,8 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the object that the path names. The verb create does not: the name of the new object is
-    /// in the body.
+    /// Whether the verb changes the object or the collection that the path names. The result is false for create, since
+    /// the path of a creation does not name the new object. The name is in the body.
     #[must_use]
     pub fn changes(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Patch | Self::Update)

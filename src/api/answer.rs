@@ -17,7 +17,7 @@ pub(super) enum Answer {
         /// Form of the response body, which shows the Lease after the write.
         form: Form,
     },
-    /// A complete response. Its content does not depend on the Lease after the write.
+    /// A complete response, such as the `Status` of a deletion. The response does not show the Lease after the write.
     Prepared(Box<Response>),
     /// An error about the requested form of the response. The write is applied all the same.
     Refused(Box<ApiError>),

@@ -135,6 +135,6 @@ fn reply_unless(
     object_response(status, state, form, call.now).map(Verdict::response)
 }
 
-/// kube-apiserver's `deleteCollectionPageSize`, in Leases. Any other positive number would have the same effect in this
-/// server.
+/// kube-apiserver's `deleteCollectionPageSize`, in Leases. In this server, any positive number has the same effect: it
+/// selects the state that a list with a limit shows. The server itself deletes the collection without pages.
 const PAGE_ITEMS: i64 = 10_000;

@@ -53,11 +53,12 @@ const RETRY_MS: u64 = 1_000;
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// After a replica dies, the kube-apiserver on the same node has no server for Leases during this time. If the dead
-/// replica was copying Leases in a hand-over, all clients wait during this time. Leaders that use client-go resign
-/// after 10 s.
+/// The duration must be short. After a replica dies, its identity Lease expires only after this time. Until then,
+/// kube-proxy may still route the kube-apiserver on the same node to the dead replica. If the dead replica was copying
+/// Leases in a hand-over, all clients wait until then. Leaders that use client-go resign after 10 s.
 ///
-/// A pause of etcd must not look like the death of a replica. Replicas treat etcd as unreachable after a pause of 2 s
+/// The duration must also be long enough: a pause of etcd must not look like the death of a replica. A replica asks
+/// etcd at least once a second. If a request gets no answer for 2 s, the replica treats etcd as unreachable
 /// (`etcd::state`). So no replica is ready once etcd has paused for 4 s. A replica that is not ready treats no other
 /// replica as dead.
 const DURATION_S: i32 = 6;
@@ -217,14 +218,15 @@ impl ReplicaIdentity {
         first.is_some_and(|object| object.metadata().name == self.name && self.holds(object))
     }
 
-    /// Whether this replica is the first live replica by name.
+    /// Whether this replica is the first live replica by name. The result is false until this replica has read its own
+    /// identity Lease from the table.
     pub(super) fn is_first(&self, now: Now) -> bool {
         let is_seen = self.seen.contains_key(&self.name);
         is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
-    /// Whether this process is the holder of an identity Lease. An earlier process of the same replica does not count
-    /// as this process.
+    /// Whether this process is the holder of an identity Lease. The result is false if an earlier process of the same
+    /// replica wrote the Lease.
     fn holds(&self, object: &Object) -> bool {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
@@ -270,7 +272,7 @@ impl ReplicaIdentity {
     }
 }
 
-/// Returns the wall clock, in seconds, as a `MicroTime`.
+/// Returns the time by the wall clock as a `MicroTime`, in whole seconds.
 pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
@@ -324,8 +326,9 @@ fn leases(table: &Table) -> impl Iterator<Item = &Object> {
 
 impl Api {
     /// Renews this replica's identity Lease when due, reads the identity Leases of the other replicas, and deletes the
-    /// expired ones. A replica that is not ready does none of this, for two reasons. An identity Lease means that its
-    /// replica serves the cluster. And a table that is behind the store does not show which replicas have died.
+    /// expired ones. A replica that is not ready does none of this, for two reasons. First, an identity Lease means
+    /// that its replica serves the cluster. Second, a table that is behind the store does not show which replicas have
+    /// died.
     ///
     /// Returns the endpoints of the live replicas if this call read the identity Leases, and `None` otherwise. The
     /// endpoints are empty while this replica does not know which replicas are alive.
@@ -390,7 +393,7 @@ impl Api {
         let is_in_flight = self.storage.in_flight(NAMESPACE, &identity.name).is_some();
         let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
         if now.ms >= leaving.end_ms {
-            // The wait is over, and needs no further turn.
+            // The wait is over. With this deadline, no further turn of the event loop is due.
             *leaving = Leaving { ticket: Some(0), end_ms: u64::MAX };
         }
         if leaving.ticket.is_some() {
@@ -471,7 +474,7 @@ mod tests {
         assert_eq!(renewed(&table, both[0]), first + 6_000_000);
         assert_eq!(table.version(), ResourceVersion(9), "one write a second");
         assert_eq!(names(&table), both);
-        // This replica read the other replica's Lease a second after the renewal of that Lease.
+        // The first replica read the other replica's only renewal at 500 ms. So that Lease has expired after 6,500 ms.
         one.keep_identity(&mut table, at(7_000));
         assert_eq!(names(&table), both[..1]);
     }
@@ -639,7 +642,7 @@ mod tests {
         }
         other.keep_identity(&mut table, at(7_500));
         assert_eq!([is_first(&one, &table), is_first(&other, &table)], [false, true], "deleted");
-        // A Lease with this replica's name does not suffice. This process has not renewed the Lease.
+        // The new process of replica `a` is not first yet, since it has not renewed the Lease of the former process.
         let mut again = replica("a");
         one.keep_identity(&mut table, at(12_000));
         assert_eq!([is_first(&again, &table), is_first(&one, &table)], [false, true]);

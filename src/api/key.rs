@@ -6,8 +6,9 @@ use crate::lease::ObjectMeta;
 use crate::lease::validation::format::path_segment_complaints;
 use memchr::memchr2;
 
-/// Checks that the path has a namespace, and a name that is valid in a path. For a request about an existing Lease, the
-/// lookup of the Lease suffices as a check (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
+/// Checks that the path has a namespace, and a name that is valid in a path (apiserver `registry/generic/registry`,
+/// `NamespaceKeyFunc`). A caller that has found the Lease in the table need not call this function, since the table has
+/// only valid names.
 pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     if namespace.is_empty() {
         return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });

@@ -78,10 +78,15 @@ pub struct Api {
     rng: fastrand::Rng,
     /// Whether the server also generates UIDs from `rng`. Then a simulation depends only on its seed.
     has_seed: bool,
+    /// Permits of the responses that are compressed.
     gzip_permits: Permits,
+    /// Permits of the long responses: lists, deletions of a collection, and watches with initial events.
     long_job_permits: Permits,
+    /// Permits of the requests that wait for another change of the same Lease.
     key_permits: Permits,
+    /// Permits of the requests that wait until the table, or built-in storage, has the changes that they need.
     freshness_permits: Permits,
+    /// Permits of the creations that wait for their namespace.
     namespace_permits: Permits,
     /// Whether renewals skip the fast path. Only the test that compares both paths sets this field.
     #[cfg(test)]
@@ -108,11 +113,12 @@ pub struct Api {
     pub health: HealthChecks,
 }
 
-/// A request.
+/// A request whose caller is known.
 #[derive(Debug)]
 struct Call<'r> {
     head: &'r RequestHead<'r>,
     body: &'r [u8],
+    /// Kind of the request in the metrics.
     kind: RequestKind,
     /// API version in the path of the request.
     version: ApiVersion,
@@ -120,6 +126,7 @@ struct Call<'r> {
     caller: &'r Caller,
     features: FeatureGates,
     now: Now,
+    /// What the request has already waited for; nothing at its first attempt.
     retry: Retry,
     /// Warnings for the client, which the response contains as header fields.
     warnings: Warnings,
@@ -344,13 +351,14 @@ impl Api {
         reply
     }
 
-    /// Number of long responses in progress: lists, deletions of a collection, and watches with initial events.
+    /// Returns the number of long responses in progress: lists, deletions of a collection, and watches with initial
+    /// events.
     #[must_use]
     pub fn long_responses(&self) -> usize {
         self.long_job_permits.taken()
     }
 
-    /// Number of long responses that the server ended early, because another user needed their permit.
+    /// Returns the number of long responses that the server ended early, because another user needed their permit.
     #[must_use]
     pub fn long_responses_revoked(&self) -> u64 {
         self.long_job_permits.revoked()
@@ -470,7 +478,7 @@ impl Api {
     /// # Errors
     /// 429 if too many long responses are in progress, for this caller or for all callers.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // The server has ended replies early, and the table still retains too many old states of Leases for them.
+        // Ended lists and watches have left too many old states of Leases, which the server has not freed yet.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
@@ -550,7 +558,7 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Replies to a request that changes no single Lease, so that it needs no verdict.
+    /// Replies to a request that changes no single Lease. Such a request needs no verdict.
     fn reply_directly(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Reply, ApiError> {
         match (route, call.head.method) {
             // An empty namespace in the path means all namespaces.

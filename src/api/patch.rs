@@ -261,8 +261,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// Returns 422 for a patch whose result is not a Lease. `shown` is the result or the patch: kube-apiserver shows one or
-/// the other, depending on the patch type.
+/// Returns 422 for a patch whose result is not a Lease. Like kube-apiserver, the error shows the strategic merge patch
+/// itself, but the result of any other patch. `shown` is this text.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

@@ -19,7 +19,7 @@ use crate::table::object::Key;
 use crate::table::snapshot::{Range, Snapshot};
 use crate::watch::{WatchSpec, WatchStart};
 
-/// The start of a list: the snapshot of the state that the list shows, and the limit of the list.
+/// The start of a list: the snapshot that the list shows, and the limit of the list.
 #[derive(Debug)]
 pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
@@ -112,8 +112,8 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
         // An invalid name in the field selector cannot be a key. kube-apiserver then lists the whole namespace
-        // (apiserver `registry/generic/registry`, `ListPredicate`). For a list, a `resourceVersion` has another meaning
-        // than for a read of one key.
+        // (apiserver `registry/generic/registry`, `ListPredicate`). This server does the same: in `list_start`, a
+        // `resourceVersion` with a limit means another state for one name than for a namespace.
         (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
             Range::Name(Key::new(namespace, name))
         }

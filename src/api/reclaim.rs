@@ -30,8 +30,8 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// No client has requested a lock yet. The period of reservations does not begin when the server starts: before a
-    /// takeover, holders still renew their Leases at kube-apiserver.
+    /// No client has requested a lock yet. The period of reservations begins with the first request for a lock, and not
+    /// when the server starts. The reason: until a takeover, holders still renew their Leases at kube-apiserver.
     Awaited,
     /// Since `began_ms`, only a holder with a claim may create a lock. A claim is a hash of a Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
@@ -102,13 +102,13 @@ impl Reclaim {
         }
     }
 
-    /// Begins the period of reservations at the first request for a lock. Ends the period when its time is over.
+    /// Begins the period of reservations if it has not begun. Ends the period when its time is over.
     fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {
                 info!(
                     seconds = self.period_ms / 1000,
-                    "the switch has begun: a lock that is not here is kept for its holder until it has run out"
+                    "a lock is requested: each missing lock is reserved for its former holder, for this time at most"
                 );
                 self.phase = Phase::Open { began_ms: now_ms, claims: HashSet::new() };
             }

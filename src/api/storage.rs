@@ -104,7 +104,8 @@ impl Storage {
     /// Writes a change to the storage.
     ///
     /// # Errors
-    /// 429 if too many changes are in flight. 507 if the store has no space.
+    /// 429 if too many changes are in flight, or while the journal loads the Leases. 503 if the store is unreachable or
+    /// the journal has stopped. 507 if the store has no space.
     #[inline]
     pub(super) fn write(&mut self, table: &mut Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
         self.write_with(table, change, None, now_ms)
@@ -161,6 +162,8 @@ pub(super) fn failed(failure: Failure) -> ApiError {
     }
 }
 
+/// Returns the error for a change that the table rejected although no other process writes to the store. This cannot
+/// happen.
 #[cold]
 pub(super) fn unapplied() -> ApiError {
     debug_assert!(false, "a change was rejected by the table that it was made from");

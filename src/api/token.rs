@@ -2,8 +2,9 @@
 //! `storage/continue.go`).
 //!
 //! Clients do not interpret a token, so this server may define its content. A token has kube-apiserver's fields, and
-//! also the number of remaining items. The token contains that number, since an ordered map can only count its items
-//! one by one. So only the first page of the newest state counts the remaining items.
+//! also the number of remaining items, which the server would otherwise count again for each page. The table's ordered
+//! map can only count items one by one. A page counts the items only if its token lacks their number for the range of
+//! the list. An example is the token that continues an expired list in the newest state.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;

@@ -47,6 +47,8 @@ pub struct Waiting {
     due_ms: u64,
     /// Whether the server may have to serve the request again, and so needs its bytes.
     needs_request: bool,
+    /// Whether the client accepts gzip, if the request waits for its own change; otherwise false. After any other wait,
+    /// the server serves the request again or sends a short error.
     takes_gzip: bool,
     /// Warnings for the client, in the response.
     warnings: Warnings,

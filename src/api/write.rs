@@ -103,8 +103,8 @@ impl Api {
         }
     }
 
-    /// Decodes the Lease in a body of any format. Like kube-apiserver, checks the API version of the Lease only after
-    /// everything else.
+    /// Decodes the Lease in a body of any format. Like kube-apiserver, reports a wrong API version of the Lease only
+    /// after unknown and repeated fields.
     fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions) -> Result<Lease, ApiError> {
         let body = call.body;
         let decoded = match format_of_body(call.head)? {
@@ -312,6 +312,7 @@ impl<'w> Write<'w> {
         Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
     }
 
+    /// Returns the response that shows the Lease `state`.
     fn response(&self, status: u16, state: LeaseState<'_>) -> Result<Response, ApiError> {
         self.answer_refused.clone().map_or(Ok(()), Err)?;
         object_response(status, state, self.form, self.now)
@@ -399,7 +400,8 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a long Lease while running lists still hold too many old states of long Leases.
+/// Refuses a write of a long Lease with 429 while running lists still hold too many old states of long Leases
+/// ([`OUTLIVED_BYTES_MAX`](crate::limits::OUTLIVED_BYTES_MAX)).
 fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     table.sweep_outlived();
     if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
@@ -426,6 +428,10 @@ fn check_size(lease: &Lease) -> Result<(), ApiError> {
     Err(ApiError::Unclassified { message })
 }
 
+/// Checks that the validation of the Lease `name` has found no errors: `causes` must be empty.
+///
+/// # Errors
+/// 422 with all `causes`.
 pub(super) fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
@@ -472,7 +478,7 @@ mod tests {
     fn a_taken_generated_name_is_retried_a_few_times() {
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
         let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        // The next random names are taken, except the last one.
+        // Leases already have all names that the next creation will try, except the last name.
         let mut same = api.rng.clone();
         let names: Vec<_> = (0..GENERATED_NAMES_MAX).map(|_| generated_name("g-", &mut same)).collect();
         let (last, others) = names.split_last().expect("names");
@@ -496,7 +502,7 @@ mod tests {
         assert_eq!(status["details"]["retryAfterSeconds"], 1);
         assert_eq!(table.len(), GENERATED_NAMES_MAX);
 
-        // The server tries a name that the client chose only once. The error has the same message.
+        // If the client sets both `name` and `generateName`, the server tries only `name`. The error is the same.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");

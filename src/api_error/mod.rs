@@ -1,7 +1,7 @@
 //! Errors of requests, as data. [`ApiError::status`] converts each error to a Kubernetes `Status`.
 //!
-//! Programs evaluate `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal those
-//! of kube-apiserver word for word, since people search for these messages.
+//! Programs evaluate `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). If kube-apiserver has
+//! the same error, the message equals that of kube-apiserver word for word, since people search for such messages.
 
 mod field;
 mod status;
@@ -51,18 +51,19 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// The event log no longer has the state at the requested `resourceVersion`, or that version was never issued.
+    /// The event log no longer has the state at the requested `resourceVersion`, or that version was never issued. A
+    /// hand-over or a slow client also ends a watch with this error. The client must list again.
     Expired {
-        /// kube-apiserver's message for this case.
+        /// The reason, in kube-apiserver's words if kube-apiserver has the same error.
         message: String,
         /// A new `continue` token, if the request was for a page of a list.
         next: Option<String>,
     },
-    /// The user is authenticated but not authorized.
+    /// The user is authenticated but not authorized, or the Lease would exceed the quota.
     Forbidden {
         /// Name of the Lease, empty for a collection.
         name: String,
-        /// The user, the verb and the scope (namespace or cluster), in words.
+        /// The reason, such as the user, the verb and the scope (namespace or cluster), in words.
         message: String,
     },
     /// The user is not authorized for a path that is not a resource.
@@ -134,7 +135,7 @@ pub enum ApiError {
         /// Maximum number of bytes in the body.
         bytes_max: usize,
     },
-    /// The server is stopping, or is overloaded.
+    /// The journal has stopped, or the server has ended a response that took too long.
     ServiceUnavailable {
         /// The reason, for people.
         message: String,
@@ -168,9 +169,9 @@ pub enum ApiError {
     TooManyRequests,
     /// The client has no credentials that the server accepts.
     Unauthorized,
-    /// An error for which kube-apiserver sends 500 without a `reason`.
+    /// An error with the status 500 and without a `reason`, as kube-apiserver sends it for some errors.
     Unclassified {
-        /// kube-apiserver's message.
+        /// The message, in kube-apiserver's words if kube-apiserver has the same error.
         message: String,
     },
     /// The Lease is reserved for its former holder, who has not tried to renew the Lease since this server started.
@@ -218,7 +219,7 @@ pub enum InvalidSubject {
     Options(&'static str),
     /// The result of a patch, which cannot be decoded as a Lease.
     Patch,
-    /// `leases.coordination.k8s.io`.
+    /// `leases.coordination.k8s.io`: kube-apiserver's subject for an update without a `resourceVersion`.
     Resource,
 }
 
@@ -239,7 +240,7 @@ impl ApiError {
     /// needs, or has revoked the permit of the response. A retry may succeed.
     #[must_use]
     pub fn overtaken() -> Self {
-        Self::ServiceUnavailable { message: "overtaken".into() }
+        Self::ServiceUnavailable { message: "the response took too long, please try again later".into() }
     }
 
     /// Creates the error for a Lease that is larger than etcd's limit of a request.

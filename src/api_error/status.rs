@@ -31,7 +31,7 @@ pub struct StatusDetails {
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
-    /// One cause for each invalid field.
+    /// Causes of the error, such as one for each invalid field.
     pub causes: Vec<StatusCause>,
     /// Number of seconds after which the client should retry; 0 if the response omits the field.
     pub retry_after_seconds: u32,
@@ -44,7 +44,7 @@ pub struct StatusCause {
     pub reason: &'static str,
     /// Message for people.
     pub message: String,
-    /// Path of the invalid field.
+    /// Path of the field that caused the error.
     pub field: String,
 }
 

@@ -54,7 +54,7 @@ impl fmt::Display for Unacceptable {
     }
 }
 
-/// Media types of request bodies, in kube-apiserver's order.
+/// Media types of request bodies and of responses, in kube-apiserver's order.
 pub(super) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// Media types of patches, in kube-apiserver's order.
 pub(super) const PATCH_TYPES: [&str; 4] = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH];

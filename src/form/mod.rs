@@ -134,7 +134,8 @@ impl Form {
         Self { representation: Representation { pretty: false, ..self.representation }, ..self }
     }
 
-    /// Whether the form is only for lists.
+    /// Whether the form is only for lists. A watch in such a form ends at its first event, since an event has one
+    /// object.
     #[must_use]
     pub fn is_of_lists(self) -> bool {
         matches!(self.representation.transform, Transform::PartialList(_))

@@ -38,7 +38,7 @@ impl<'a> Range<'a> {
     }
 
     /// Whether this range is preferred to `other`. This relation is not an order: of two ranges, each may be preferred
-    /// to the other.
+    /// to the other. For example, `*/*` has a higher quality than `a/b;q=0.5`, but `a/b;q=0.5` is more specific.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || (self.main_type != b"*" && other.main_type == b"*")

@@ -3,8 +3,8 @@
 //! As in kube-apiserver, the choice has two stages. First, the router (go-restful) requires one of the path's media
 //! types or `*/*` in `Accept`, and ignores parameters. Second, the ranges are sorted by preference
 //! (`endpoints/handlers/negotiation`). The first range that the server can generate with all its parameters is chosen.
-//! Both stages depart from RFC 9110. The router refuses `application/*`. And a quality of 0 does not exclude a media
-//! type, but only makes it the least preferred.
+//! Both stages depart from RFC 9110. The router refuses `application/*`. In the second stage, a quality of 0 does not
+//! exclude a media type, but only makes it the least preferred.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;

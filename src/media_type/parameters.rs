@@ -12,7 +12,8 @@ pub(super) struct Parameters<'a> {
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// Whether the range has the parameter `sv`, a version in which options are decoded. Only one such version exists.
+    /// Whether the range has the parameter `sv`: the version of the group `meta.k8s.io` for the server's generic
+    /// objects, such as `Status`. Its only value is `v1`.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
@@ -40,6 +41,7 @@ impl<'a> Parameters<'a> {
         may_be.then_some(found)
     }
 
+    /// Whether the parameters demand no transformation.
     pub(super) fn is_plain(&self) -> bool {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
@@ -50,6 +52,8 @@ impl<'a> Parameters<'a> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }
 
+    /// Returns the version of the aggregated discovery document that the parameters demand; `None` if they demand
+    /// another document.
     pub(super) fn aggregated(&self) -> Option<DiscoveryVersion> {
         match (self.group?, self.version?, self.kind?) {
             (b"apidiscovery.k8s.io", b"v2", b"APIGroupDiscoveryList") => Some(DiscoveryVersion::V2),
@@ -58,6 +62,8 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// Returns the transformation that the parameters demand. Returns `None` if the server does not support this
+    /// transformation in `format`.
     pub(super) fn transform(&self, format: Format) -> Option<Transform> {
         if self.is_plain() {
             return Some(Transform::None);

@@ -1,8 +1,9 @@
 //! `/healthz`, `/livez` and `/readyz`: named checks, and the report of their results in kube-apiserver's format
 //! (Kubernetes, "API health endpoints").
 //!
-//! A check is a stored result and not a function, since a probe must not wait for a function. The check `ping` always
-//! passes: any response shows that the event loop runs. The check `shutdown` fails while the server stops.
+//! A check is a stored result and not a function, since a probe must not wait for a function. The owner of a check sets
+//! its result. The check `ping` always passes: any response shows that the event loop runs. The check `shutdown` of
+//! `/readyz` fails while the server stops.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;
@@ -15,8 +16,8 @@ use std::collections::BTreeSet;
 /// All health checks of this server.
 #[derive(Debug)]
 pub struct HealthChecks {
-    /// The checks, in the order of the report. The `shutdown` check is not in this list; the report adds it at the
-    /// end.
+    /// The checks, in the order of the report. The check `shutdown` is not in this list: the report of `/readyz` adds
+    /// that check at the end.
     checks: Vec<Check>,
     is_stopping: bool,
 }

@@ -6,7 +6,8 @@
 //!
 //! If a client opened a watch at kube-apiserver before the takeover, that watch reads built-in storage until it times
 //! out. While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager
-//! needs to see one renewal of a node's Lease in 40 s.
+//! must see a renewal of each node's Lease every 40 s, or every 50 s in newer versions (`--node-monitor-grace-period`).
+//! Otherwise it marks the node as not ready.
 //!
 //! The server feeds each change of a holder, each creation and each deletion at once, without a time limit. So built-in
 //! storage has the current holder of each lock, even if an administrator restores the APIService by hand.

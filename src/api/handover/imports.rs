@@ -33,14 +33,17 @@ pub(super) struct Imports {
     unreadable: BTreeMap<String, Incoming>,
     /// Number of Leases queued since the queue was last empty.
     queued: usize,
-    /// When the progress is reported next, in ms; `None` if the queue was empty at the last call.
+    /// Time of the next report of the progress, in ms; `None` if the queue was empty at the last call of
+    /// [`Imports::report`].
     report_ms: Option<u64>,
 }
 
 /// The state of a Lease in the last read of built-in storage.
 #[derive(Clone, Debug)]
 enum Incoming {
+    /// The Lease exists.
     Present(StoredLease),
+    /// The Lease does not exist, so its import deletes the Lease of the table.
     Gone,
 }
 

@@ -118,7 +118,7 @@ mod tests {
             let read = decode(&StoredLease { key: "n/a".into(), revision: 42, value }, &mut decoder);
             assert_eq!(read, Ok(lease("h", 7_000_000, "42")));
         }
-        // The decoder keeps only some of too many entries.
+        // Of too many labels, the decoder keeps only the first ones. So `decode` must refuse such a Lease.
         let labels: Vec<_> = (0..=METADATA_ENTRIES_MAX).map(|n| format!(r#""{n}":"1""#)).collect();
         let long = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(",")).into_bytes();
         for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{", &long] {

@@ -1,10 +1,10 @@
 //! The hand-over of Leases between built-in storage and this server ([`crate::handover`]). Built-in storage means
 //! kube-apiserver's own storage of Leases in etcd. This module decides what clients may do at a replica in each phase,
-//! and does that replica's part.
+//! and does this replica's part of the hand-over.
 //!
 //! The kube-apiservers of a cluster switch to this server at different moments of a takeover. Until all have switched,
-//! some requests go to built-in storage and others to this server. During that time, the state of a Lease in built-in
-//! storage decides, not its state in this server's table:
+//! some requests go to built-in storage and others to this server. During that time, built-in storage decides who holds
+//! a lock, and not this server's table:
 //!
 //! - This server answers every write but a renewal with 429.
 //! - This server acknowledges a renewal once built-in storage has the renewal. If the Lease in built-in storage has
@@ -26,7 +26,8 @@
 //! - Once every Lease is written back to built-in storage, a read of a single Lease gets 429 too. By then, a
 //!   kube-apiserver may have changed the Lease in built-in storage. Without access to etcd, these reads get 429 once
 //!   the step is `released`.
-//! - The undo of a takeover follows the same rules, since some kube-apiservers may not have switched by then.
+//! - The undo of a takeover follows these rules too, with one difference. Reads of a single Lease get 429 from its
+//!   start. The reason: a kube-apiserver that has not switched may still change the Lease in built-in storage.
 //!
 //! Without access to the cluster's etcd, an admission policy permits clients of built-in storage only renewals during
 //! the switch ([`copier`]). So built-in storage and the table have the same holders, and no rounds are needed. In the
@@ -81,7 +82,8 @@ enum Mode {
     /// Clients may read and write everything.
     #[default]
     Open,
-    /// Clients may read Leases and renew them. Other clients still write to built-in storage, whose state decides.
+    /// Clients may read Leases and renew them. Other clients still write to built-in storage, which decides who holds a
+    /// lock.
     Following,
     /// Clients may read single Leases and renew Leases. An admission policy also permits clients of built-in storage
     /// only renewals.
@@ -102,9 +104,10 @@ impl Handover {
         self.copier = Some(Box::new(Copier::new(changes)));
     }
 
-    /// Forgets the state and all work in progress. Call this function once the journal has loaded the table. The
-    /// changes that an earlier journal had in flight have no outcome. And while the table loads, it may have its final
-    /// version before it has the Leases of the hand-over. [`Handover::read_state`] would not read them again.
+    /// Forgets the state and all work in progress. Call this function once the journal has loaded the table, for two
+    /// reasons. First, the changes that an earlier journal had in flight get no outcome. Second, a table that loads may
+    /// have its final version before it has the Leases of the hand-over. [`Handover::read_state`] reads these Leases
+    /// only once for each version of the table.
     pub fn begin_again(&mut self) {
         self.stand_by();
         (self.looked_at, self.state, self.mode) = Default::default();
@@ -165,8 +168,8 @@ impl Handover {
             && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::Released | Step::WrittenBack | Step::NotOurs)))
     }
 
-    /// Returns the number of the first round that certainly begins after this call. The round with the number before
-    /// that may already have begun.
+    /// Returns the number of the first round that certainly begins after this call. After the last complete round N,
+    /// round N + 1 may already have begun.
     pub(super) fn round_after_now(&self) -> u64 {
         self.state.progress.round + 2
     }
@@ -244,7 +247,8 @@ impl Handover {
     /// Checks that clients may list or watch Leases in the current mode.
     ///
     /// # Errors
-    /// 410 for a `resourceVersion` that this server issued, so that the client forgets that version. Otherwise 429.
+    /// 429 if the hand-over forbids the request. In [`Mode::Frozen`], 410 for a page of a list, and for a
+    /// `resourceVersion` that this server issued, so that the client forgets that version.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
@@ -269,7 +273,8 @@ impl Handover {
     }
 
     /// Whether the server may acknowledge a write. `applied` is the Lease after the write. The server may have decided
-    /// the write before [`Mode::Frozen`] and applied it in that mode. Built-in storage then lacks the write.
+    /// the write before [`Mode::Frozen`], and applied it in that mode. The result is then false, since built-in storage
+    /// may lack the write.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
         // This function reads the key only if necessary, since the read costs a cache miss.
         self.mode != Mode::Frozen || is_of_handover(applied)
@@ -291,7 +296,7 @@ impl Handover {
         }
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
-            tracing::info!(phase, step, "hand-over of Leases");
+            tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
         }
         self.ends_watches |= self.mode == Mode::Frozen && mode_before != Mode::Frozen;
     }
@@ -381,9 +386,11 @@ impl Api {
     /// began.
     ///
     /// A replica confirms the phase in its identity Lease. The changes of a replica are applied in order, so its
-    /// earlier writes are applied before its confirmation. A single server has no identity Lease. In its case, every
-    /// write is applied once its journal is idle. Before a takeover, the server gets no requests of clients, so its
-    /// journal does not matter then.
+    /// earlier writes are applied before its confirmation.
+    ///
+    /// A single server has no identity Lease. Its earlier writes are applied once its journal is idle. The phases
+    /// `import` and `serve` do not wait for that. Before `import`, no client sends requests to this server. In `serve`,
+    /// the server stops no writes, so it need not wait for earlier ones.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
         let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {

@@ -16,9 +16,11 @@ use uuid::Uuid;
 /// The state of the hand-over. A replica reads it from the Leases of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverState {
+    /// Phase that a command has requested; `None` before the first hand-over.
     pub(super) phase: Option<Phase>,
     /// Id of the command's request for the phase.
     pub(super) asked: CompactString,
+    /// Last step that the phase has reached; `None` before its first step.
     pub(super) step: Option<Step>,
     /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
     /// seconds since the epoch.

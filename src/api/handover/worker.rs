@@ -106,9 +106,13 @@ struct UnderWay {
 /// The purpose of a command to the thread of built-in storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
+    /// A write of due Leases while this server serves the Leases.
     Feed,
+    /// A check whether the APIService is local.
     Look,
+    /// A read of the stage [`Stage::Read`].
     Read,
+    /// A write of the stage [`Stage::Write`].
     Write,
 }
 
@@ -192,8 +196,8 @@ impl Worker {
         }
     }
 
-    /// Begins a phase. The worker still imports what it has read in an earlier phase, unless the new phase imports
-    /// nothing.
+    /// Begins a phase. If the new phase imports Leases, the worker still imports those that it has read in an earlier
+    /// phase.
     fn begin(&mut self, state: &HandoverState) {
         // After a rollback, built-in storage may have newer Leases. So this server neither reads nor writes them.
         let is_given_back =
@@ -244,7 +248,8 @@ impl Worker {
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
-            // The Lease of the hand-over lacks the step that the worker reported. So the write of that step was lost.
+            // The Lease of the hand-over lacks the step that the worker reported: the journal did not apply that write.
+            // So the worker begins with a read again.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
                 self.send(Purpose::Look, BuiltInCommand::Look);
@@ -276,7 +281,7 @@ impl Worker {
             BuiltInEvent::Written { overtaken } if purpose == Purpose::Feed => {
                 self.feed.end(!overtaken.is_empty(), now);
                 if let (Some(lease), Some(Step::Serving)) = (overtaken.first(), state.step) {
-                    tracing::warn!(lease, "built-in storage was written by another; writing again");
+                    tracing::warn!(lease, "another client has written a built-in Lease; this server writes it again");
                     self.stage = Stage::Read;
                 }
             }
@@ -300,7 +305,7 @@ impl Worker {
             }
             BuiltInEvent::Failed(why) => {
                 self.errors += 1;
-                tracing::warn!(why, "the hand-over of Leases waits");
+                tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
                 self.feed.end(true, now);
                 (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
@@ -383,6 +388,7 @@ impl Worker {
         self.send(Purpose::Write, command);
     }
 
+    /// Continues a round after its write. In any other case, reports the step that the write has completed.
     fn after_write(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         let (step, message) = match state.phase {
             _ if self.is_round(state) => return self.after_renewals(now),

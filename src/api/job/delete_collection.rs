@@ -124,7 +124,8 @@ impl Doomed {
     /// to the journal.
     ///
     /// # Errors
-    /// 409 if a precondition fails. 429 or 507 if the journal refuses the change.
+    /// 409 if a precondition fails. Otherwise the errors of [`Storage::write`], or the error of a deletion that the
+    /// journal could not make durable.
     fn advance(
         &mut self,
         deletion: &Deletion,
@@ -155,7 +156,7 @@ impl Doomed {
 /// same name unchanged.
 ///
 /// # Errors
-/// 409 if a precondition fails. 429 or 507 if the journal refuses the change.
+/// 409 if a precondition fails. Otherwise the errors of [`Storage::write`].
 fn delete(
     table: &mut Table,
     storage: &mut Storage,

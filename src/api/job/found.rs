@@ -18,6 +18,7 @@ pub(super) struct Found {
     /// Maximum number of items on the page.
     pub(super) limit: usize,
     items: States,
+    /// Sum of [`Form::list_item_len`] of all items, in bytes.
     pub(super) bytes: usize,
     /// What follows this page in the list; `None` until all items of the page are found.
     rest: Option<Rest>,
@@ -49,6 +50,7 @@ impl Found {
         self.wanted() == 0
     }
 
+    /// Adds an item to the page.
     pub(super) fn push(&mut self, object: Object, form: Form) {
         self.bytes += form.list_item_len(&object);
         self.items.push_back(object);
@@ -77,7 +79,7 @@ impl Found {
 
     /// Returns the metadata of the list, once all items of the page are found. `is_page` is true if another page may
     /// follow. Returns `None` if another step must continue to count the remaining items. The count is needed if the
-    /// token contains neither a `resourceVersion` nor the number of remaining items.
+    /// `continue` token of the request did not contain the number of remaining items in this range.
     pub(super) fn meta(
         &mut self,
         table: &Table,

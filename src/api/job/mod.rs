@@ -94,8 +94,8 @@ impl Printer {
     }
 }
 
-/// The work of the next step. [`Stage::Send`] follows [`Stage::Collect`] and [`Stage::Delete`]. Any other stage lasts
-/// until the job is complete or its deadline has passed.
+/// The work of the next step. [`Stage::Send`] follows [`Stage::Collect`] and [`Stage::Delete`]. If the job ends early,
+/// [`Stage::GivenUp`] follows any stage. Any other stage lasts until the job is complete.
 #[derive(Debug)]
 enum Stage {
     /// Collects the items of a list with a limit. In the response, the metadata come before the items, and depend on
@@ -160,7 +160,9 @@ impl StreamedList {
 struct Unsent {
     meta: OwnedMeta,
     items: States,
+    /// Whether the next item is the first item of the list.
     is_first: bool,
+    /// Whether the list has no items.
     is_empty: bool,
 }
 
@@ -248,7 +250,8 @@ impl Job {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether the job takes more than one step. Such a job may use much memory, and all such jobs share one core.
+    /// Whether the job takes more than one step. Such a job needs a permit, since it may use much memory, and since all
+    /// such jobs share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {

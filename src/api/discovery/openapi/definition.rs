@@ -98,7 +98,7 @@ const KIND: Property = optional("kind", Type::String, "Name of this object's typ
 
 /// Description of `gracePeriodSeconds`, as a query parameter and in `DeleteOptions`.
 pub(super) const GRACE_PERIOD_TEXT: &str = "Time for a graceful termination, in seconds. Leases are deleted at once.";
-/// Description of `ignoreStoreReadErrorWithClusterBreakingPotential`, in the same two places.
+/// Description of `ignoreStoreReadErrorWithClusterBreakingPotential`, as a query parameter and in `DeleteOptions`.
 pub(super) const IGNORE_READ_ERROR_TEXT: &str =
     "Deletes an object even if it cannot be read from the store. This server only validates the option.";
 

@@ -92,8 +92,7 @@ mod tests {
             let schemas = document.pointer(place).and_then(Value::as_object).expect("schemas");
             let known: BTreeSet<_> = schemas.keys().map(|name| format!("#{place}/{name}")).collect();
             let found: BTreeSet<_> = found.into_iter().map(str::to_owned).collect();
-            // Every referenced schema must exist. Otherwise `kubectl explain` and kube-apiserver's aggregator fail. The
-            // only schemas without a reference are those of watch events, which no operation refers to.
+            // Every referenced schema must exist. Otherwise `kubectl explain` and kube-apiserver's aggregator fail.
             let missing: Vec<_> = found.difference(&known).collect();
             assert!(missing.is_empty(), "{missing:?}");
             for (name, schema) in schemas {

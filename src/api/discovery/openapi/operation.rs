@@ -44,7 +44,9 @@ enum Body {
 
 struct Parameter {
     name: &'static str,
+    /// Place of the parameter in the request: `path` or `query`.
     place: &'static str,
+    /// JSON type of the value, such as `string`.
     kind: &'static str,
     description: &'static str,
 }

@@ -15,7 +15,7 @@ pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dia
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
-                // A mutable index would add a null to a schema without kinds.
+                // A mutable index, `present[KINDS]`, would add a null to a schema that has no such list.
                 let kinds = present.get_mut(KINDS).and_then(Value::as_array_mut);
                 let (Some(kinds), Value::Array(mut more)) = (kinds, schema[KINDS].clone()) else {
                     continue;
