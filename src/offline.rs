@@ -37,8 +37,8 @@ impl fmt::Display for Store {
 }
 
 impl Store {
-    /// Prints a summary of the store, or the changes in its journal as one JSON object a line, to `out`. Reads a
-    /// damaged store as far as possible, and lists the damage in the summary.
+    /// Prints a summary of the store to `out`. With `changes`, prints the changes in the store's journal instead, one
+    /// JSON object a line. Reads a damaged store as far as possible, and lists the damage in the returned summary.
     ///
     /// # Errors
     /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output, but is not returned.
@@ -70,7 +70,7 @@ impl Store {
         Ok(summary)
     }
 
-    /// Copies all Leases to another store, which must be new. Does not change this store.
+    /// Copies all Leases to another store, which must be new. The content of this store stays the same.
     ///
     /// # Errors
     /// The errors of [`migrate`].
@@ -78,6 +78,7 @@ impl Store {
         migrate(self.place(Absent::Refuse)?, other.place(Absent::Create)?)
     }
 
+    /// Opens the store for a migration.
     fn place(&self, absent: Absent) -> Result<Place<'static>, EngineError> {
         let config = Config::new(&self.to_string(), wall_micros());
         match self {
@@ -108,7 +109,8 @@ impl Store {
     }
 }
 
-/// What a command does if a store does not exist: create the store, or fail.
+/// What [`Store::place`] does if a data folder holds no store: let [`Disk::open`] create the store, or fail. A store in
+/// etcd needs no such choice, since [`migrate`] checks the manifest before it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Create,

@@ -82,6 +82,7 @@ struct Stored {
     entries: BTreeMap<u64, Vec<u8>>,
     /// Position of each entry, by the entry's writer and sequence number.
     keys: BTreeMap<(u64, u64), u64>,
+    /// Position of the last entry; 0 before the first entry.
     head: u64,
     manifest: Option<StoredManifest>,
     /// The pieces of snapshots. Each has the revision at which it was put.
@@ -108,14 +109,15 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// What the port knew of etcd's content when it sent the request. Position of the last entry delivered until then.
+    /// What the port knew of etcd's content when it sent the request.
     known: Known,
+    /// Position of the last entry that was delivered before the port sent the request.
     reached: Position,
     /// Revision at which the request last took effect.
     effect: u64,
 }
 
-/// What a port knows of etcd's content. Commits are conditional on it.
+/// What a port knows of etcd's content. A commit of the port takes effect only if etcd still has this content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Name and position of the last entry delivered to the port. `None` if the port has truncated this entry.
@@ -152,7 +154,8 @@ impl Known {
     }
 }
 
-/// Kind of a request to etcd. A commit may take effect more than once.
+/// Kind of a request to etcd. A commit may take effect more than once, since the port repeats a commit without a
+/// response.
 #[derive(Debug)]
 enum What {
     Open,
@@ -173,16 +176,17 @@ struct Follower {
     next: Option<usize>,
     /// Whether this start has read all entries, so that the watch may deliver later ones.
     follows: bool,
-    /// When the response to the port's last read arrives, in microseconds since the start of the run. A port's reads
-    /// are answered one after the other.
+    /// Time at which the response to the port's last read arrives, in microseconds since the start of the run. A port's
+    /// reads are answered one after the other.
     read_us: u64,
-    /// When the watch delivers the last put so far, in microseconds since the start of the run.
+    /// Time at which the watch delivers the last put so far, in microseconds since the start of the run.
     watch_us: u64,
     /// End of the period in which the watch is broken, in microseconds since the start of the run.
     broken_until_us: u64,
-    /// Ends of two periods, in microseconds since the start of the run: no response arrives at the replica; no request
-    /// arrives at etcd.
+    /// End of the period in which no response arrives at the replica, in microseconds since the start of the run.
     deaf_until_us: u64,
+    /// End of the period in which no request of the replica arrives at etcd, in microseconds since the start of the
+    /// run.
     mute_until_us: u64,
     /// Whether the watch loses the next entry.
     loses_next: bool,
@@ -198,7 +202,8 @@ struct Follower {
     early: BTreeSet<u64>,
 }
 
-/// Time after which a port stops waiting for an entry that etcd has appended, in microseconds.
+/// Time after which an entry that etcd has appended, but that the watch has not delivered, counts as lost, in
+/// microseconds.
 const LOST_AFTER_US: u64 = 5 * SECOND;
 /// Time after which a port reports that etcd is unreachable, in microseconds.
 const UNREACHABLE_AFTER_US: u64 = 2 * SECOND;
@@ -585,7 +590,7 @@ impl Etcd {
         heard
     }
 
-    /// For `for_us` microseconds no request takes effect, as if etcd had no leader or no quorum.
+    /// Prevents all requests from taking effect for `for_us` microseconds, as if etcd had no leader or no quorum.
     pub fn go_away(&mut self, sim: &Sim, for_us: u64) {
         self.away_until_us = self.away_until_us.max(sim.now_us() + for_us);
         if for_us > UNREACHABLE_AFTER_US {

@@ -72,8 +72,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // A restore of etcd removes acknowledged writes, so the history is not checked. But all replicas must continue,
-    // with equal tables.
+    // A restore of etcd removes acknowledged writes, so the history is not checked. But at the end, a write and a list
+    // must succeed, and the replicas must have equal tables.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

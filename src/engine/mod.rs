@@ -122,7 +122,7 @@ pub enum EngineError {
         /// Process id of the other process, if known.
         holder: Option<u32>,
     },
-    /// The store holds bytes that were never written to it.
+    /// A value in the store is missing, or holds bytes that were never written.
     #[error(
         "{place} is damaged: {what}; `coordination-apiserver inspect` shows what is left; to start with a new store, \
          move the data folder away, or delete the prefix in etcd"
@@ -178,14 +178,14 @@ pub enum EngineError {
     NoSpace {
         /// Name of the store.
         store: String,
-        /// The operating system's error.
+        /// The error of the operating system or of etcd.
         #[source]
         cause: io::Error,
     },
     /// A commit is larger than the store allows. The commit had no effect.
     #[error("{store} refuses a large commit: {cause}")]
     TooLarge {
-        /// The store.
+        /// Name of the store.
         store: String,
         /// The store's error.
         #[source]
@@ -194,7 +194,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether the store remains usable after the error: it refused one commit.
+    /// Whether the store remains usable after the error, because it only refused one commit.
     #[must_use]
     pub fn leaves_store_usable(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::TooLarge { .. })

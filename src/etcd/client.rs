@@ -3,7 +3,7 @@
 //!
 //! A follower forwards a transaction to the leader. If the leader has died, the transaction gets no answer until the
 //! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, and the
-//! first definite answer counts. Each transaction is made so that a second copy of it has no effect.
+//! first definite answer counts. Each transaction is made so that a second copy does no harm.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -48,7 +48,8 @@ struct Members {
 /// The reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No member answered, or another attempt may succeed. Whether the request took effect is unknown.
+    /// No member answered, or another attempt may succeed. Whether the request took effect is unknown. Every other
+    /// result is a definite answer.
     Unknown(Status),
     /// The store has no space. The request may have taken effect nevertheless.
     NoSpace(String),
@@ -70,7 +71,7 @@ const COPIES_MAX: u32 = 8;
 /// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Maximum size of an answer, in bytes. The largest answer is a page of entries.
+/// Maximum size of an answer, in bytes. The largest answers are a page of entries and a page of built-in Leases.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl Client {
@@ -269,7 +270,7 @@ impl Client {
         if let Some(before) = before {
             if before.cluster_id != answer.cluster_id {
                 let (old, new) = (before.cluster_id, answer.cluster_id);
-                return Err(Failure::Lost(format!("cluster {new:x} answers in the place of {old:x}")));
+                return Err(Failure::Lost(format!("cluster {new:x} answers instead of {old:x}")));
             }
             if before.revision > answer.revision {
                 let (old, new) = (before.revision, answer.revision);
@@ -357,7 +358,7 @@ impl Failure {
             }
             Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },
             Self::TooLarge(message) => EngineError::TooLarge { store, cause: io::Error::other(message) },
-            Self::Compacted => EngineError::Lost { store, what: "etcd was compacted on the way".to_owned() },
+            Self::Compacted => EngineError::Lost { store, what: "etcd has compacted a needed revision".to_owned() },
             Self::Lost(what) => EngineError::Lost { store, what },
             Self::Refused(status) => {
                 let cause = io::Error::other(status.message().to_owned());

@@ -73,6 +73,7 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
             return Ok(());
         }
         created += u32::from(answer.created);
+        // Both watches are open.
         if created == 2 {
             state.end(Wait::Watch);
         }
@@ -81,7 +82,7 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
 }
 
 /// Delivers the events of a watch. The event of each entry comes with an event of the key `head`, written at the same
-/// revision. etcd counts the writes of `head` in its `version`. So this `version` is the entry's number.
+/// revision. The `version` of `head` is the number of its writes. So this `version` is the entry's number.
 ///
 /// # Errors
 /// An entry is missing.

@@ -18,9 +18,9 @@ pub(super) async fn watch_size(state: Rc<SharedState>) {
             Ok(status) => state.say(Event::Size(size(&status))),
             Err(Failure::Refused(status)) => {
                 let reason = status.message();
-                return tracing::warn!(reason, "etcd does not tell its size: no creation is refused because of it");
+                return tracing::warn!(reason, "etcd does not report its size, so creations of Leases are not limited");
             }
-            Err(failure) => tracing::debug!(?failure, "etcd does not tell its size"),
+            Err(failure) => tracing::debug!(?failure, "etcd does not report its size"),
         }
         sleep(SIZE_EVERY).await;
     }

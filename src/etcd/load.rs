@@ -18,7 +18,8 @@ pub(super) struct Load {
     entries: Option<VecDeque<Entry>>,
 }
 
-/// Maximum number of keys per range request. An entry has up to 768 KiB.
+/// Maximum number of keys per range request. An entry of one large change has up to 1.5 MiB. So a page of entries has
+/// less than 100 MiB.
 const PAGE_KEYS: i64 = 64;
 /// Approximate size of the entries per event, in bytes.
 const PIECE_BYTES: usize = 1024 * 1024;

@@ -40,8 +40,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time without delivery after which an entry that is in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// The entry counts as lost only after more than this number of queries have found it undelivered. A process that was
-/// paused for a long time has made fewer queries.
+/// Number of queries that must be exceeded before an undelivered entry counts as lost. After a long pause of the
+/// process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the entry.
 const LOOKS_MIN: u32 = 4;
 
 /// An entry that is in etcd, but that the watch has not delivered.

@@ -1,7 +1,8 @@
 //! The supported releases of etcd.
 //!
-//! Before 3.5.13, etcd could send a progress notification before it had sent all earlier events (etcd issue 15220).
-//! kube-apiserver requires the same release for consistent reads from its cache.
+//! kube-apiserver requires etcd 3.5.13 for consistent reads from its cache, and this server requires the same release.
+//! Older releases could send a progress notification of a watch before they had sent all earlier events (etcd issue
+//! 15220).
 
 use super::client::{Client, Failure};
 use super::messages::StatusResponse;

@@ -25,13 +25,13 @@ pub(super) struct SharedState {
     pub(super) manifest_revision: Cell<u64>,
     /// Position of the base in the last manifest that was delivered, loaded or put; 0 for an empty base.
     base: Cell<Position>,
-    /// The last chunk that was put since the last manifest.
+    /// Last chunk of a snapshot that this process has put since its last manifest; `None` without one.
     pub(super) chunk: Cell<Option<PutChunk>>,
     /// Revision up to which the watch has delivered all entries and manifests.
     pub(super) followed: Cell<u64>,
     /// Manifests from the watch that are held back while this process puts a manifest; `None` at other times.
     held: RefCell<Option<Vec<StoredManifest>>>,
-    /// For each kind of request, the time at which it began to wait for etcd; `None` if no request of this kind waits.
+    /// For each kind of request, the time since which a request of this kind waits for etcd; `None` if none waits.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
     /// Whether the thread must end: the event loop takes no more events, or got an error after which the store is

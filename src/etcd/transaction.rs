@@ -2,7 +2,8 @@
 //!
 //! A transaction may be repeated after an attempt whose outcome is unknown. The transaction requires that the key of
 //! its entry does not exist, and that its manifest replaces one specific revision. So if the first attempt took effect,
-//! a second attempt has no effect.
+//! a second attempt has no effect. A transaction without an entry and a manifest puts the same chunk again, or deletes
+//! the same keys again, which does no harm.
 //!
 //! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
 //! missing. The transaction could then leave a gap, delete entries that no snapshot contains, or name missing chunks.
@@ -102,7 +103,7 @@ impl Transaction {
             dropped: Vec::new(),
         };
         transaction.require(known, keys);
-        // A restored etcd may have an older manifest, which needs what these writes delete.
+        // These writes delete entries and chunks. A restored etcd may have an older manifest, which still needs them.
         if let Some(before) = known.manifest_revision.checked_sub(1).filter(|_| !writes.is_empty()) {
             transaction.compare(keys.manifest(), GREATER, before);
         }
@@ -195,7 +196,8 @@ impl Transaction {
     }
 
     /// Deletes the entries in `range`, unless one of them is a late duplicate with a position after `up_to`. A late
-    /// duplicate must stay. A replica that loads the store counts every entry after the base snapshot.
+    /// duplicate must stay, since a replica that loads the store counts every entry after the base. A barrier compares
+    /// this number with etcd's count of all entries.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,

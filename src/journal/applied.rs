@@ -85,7 +85,8 @@ impl Applied {
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
-            // The writer is no longer remembered, because it wrote nothing for a long time.
+            // The writer is not remembered, and this entry is not its first one. So the writer counts as forgotten:
+            // many other writers have written since its last entry.
             _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }

@@ -16,6 +16,7 @@ pub(super) struct Barriers {
     asked: u64,
     /// Number of the last barrier whose query has begun.
     begun: u64,
+    /// Whether a query is running.
     is_looking: bool,
     /// Barriers whose query has ended, in the order of their numbers. The second value is the end of the journal that
     /// the query found.
@@ -25,7 +26,7 @@ pub(super) struct Barriers {
 }
 
 impl Barriers {
-    /// Requests a barrier. Returns the number of the barrier. Its query begins after this call.
+    /// Requests a barrier. Returns the number of the barrier. The barrier's query begins after this call.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked = self.begun + 1;
         self.asked
@@ -48,7 +49,7 @@ impl Barriers {
 
     /// Handles the result of the query.
     pub(super) fn on_end(&mut self, end: End) {
-        assert!(self.is_looking, "an end that nobody looked for");
+        assert!(self.is_looking, "an answer without a query");
         self.is_looking = false;
         self.found.push_back((self.begun, end));
     }
@@ -62,7 +63,7 @@ impl Barriers {
             match applied.entries_at(end.position) {
                 Some(entries) if entries != end.entries => {
                     let (position, all) = (end.position.0, end.entries);
-                    return Err(format!("at position {position} it has had {entries} entries of {all}"));
+                    return Err(format!("up to position {position}, this process has {entries} entries of {all}"));
                 }
                 Some(_) | None => self.passed = number,
             }

@@ -32,6 +32,7 @@ struct Submitted {
     change: Change,
     holder_change: Option<Box<HolderChange>>,
     ticket: Settle,
+    /// Hash of the Lease's namespace and name.
     key: u64,
     /// Bytes of the quota that are reserved for the change.
     reserved: usize,
@@ -271,6 +272,8 @@ impl Batches {
         Some(Sealed { payload, changes: count })
     }
 
+    /// Returns the `renewTime` of the first waiting renewal, or 0 without one. An entry stores times relative to this
+    /// time, so that they are short.
     fn first_renew_time(&self) -> MicroTime {
         let times = self.waiting.iter().find_map(|one| match &one.change {
             Change::Renew(_, times) => Some(times.renew_time),
@@ -333,7 +336,7 @@ impl Batches {
             ticket.settle(outcome);
         }
         if applying.changes.is_empty() {
-            let done = self.applying.take().expect("it is there");
+            let done = self.applying.take().expect("a batch that is being applied");
             let installed = done.index - done.rejections.count;
             assert_eq!(table.version().0, done.base.0 + installed, "a batch took the table to a wrong version");
             applied.record(done.position, done.entry, done.rejections, table.version());
@@ -351,7 +354,7 @@ impl Batches {
     /// Fails all changes in flight. The store had no space for the sent batch, so the waiting changes would fail too.
     ///
     /// If the batch was sent more than once, an earlier attempt may still take effect. So the writer changes its name.
-    /// No later batch then has the same writer and sequence.
+    /// Then no later batch has the writer and sequence of the failed batch.
     pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
         let waiting = std::mem::take(&mut self.waiting);
         (self.waiting_bytes, self.waiting_others) = (0, 0);
@@ -389,7 +392,7 @@ impl Batches {
         if self.len() == 0 {
             assert!(
                 self.keys.is_empty() && self.reservations.is_empty(),
-                "something is in flight that nobody submitted"
+                "keys or reservations are left without a change in flight"
             );
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8])
     chunk.extend_from_slice(&index.to_le_bytes());
     chunk.extend_from_slice(&u32::try_from(piece.len()).unwrap_or(u32::MAX).to_le_bytes());
     let status = Compress::new(Compression::fast(), false).compress_vec(piece, &mut chunk, FlushCompress::Finish);
-    assert!(matches!(status, Ok(Status::StreamEnd)), "there is room for what is compressed");
+    assert!(matches!(status, Ok(Status::StreamEnd)), "the buffer has space for the compressed piece");
     seal::seal(&mut chunk);
     chunk.shrink_to_fit();
     chunk
@@ -73,9 +73,9 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     let seal::Opened { mut reader, format, .. } = seal::open(Kind::Chunk, sealed)?;
     let snapshot = SnapshotId(reader.u64()?);
     let index = reader.u32()?;
-    let too_long = reader.damaged("a piece of more bytes than may be");
+    let too_long = reader.damaged("a piece that is too long");
     let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
-    let damaged = reader.damaged("what cannot be decompressed");
+    let damaged = reader.damaged("bytes that cannot be decompressed");
     let compressed = reader.take(reader.remaining())?;
     // The buffer is one byte larger than the expected length. So a piece that is too long is noticed.
     let mut bytes = Vec::with_capacity(length + 1);

@@ -17,15 +17,15 @@
 //! is the version of the Lease before the change:
 //!
 //! ```text
-//!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the time of the last
-//!                managedFields entry minus `time`, both in seconds
+//!   renewal      base - number, base - from, renewTime - time; if bit 2 of the kind is set, also the time of the last
+//!                managedFields entry minus `time`, in seconds
 //!   replacement  base - number, base - from, bytes of the Lease, Lease
 //!   creation     bytes of the Lease, Lease
 //!   deletion     base - number, base - from
 //! ```
 //!
-//! Differences of versions are unsigned, and differences of times are signed. Both wrap around, so that every value can
-//! be encoded.
+//! Differences of versions are unsigned, and differences of times are signed. Each difference wraps around at 64 bits,
+//! so that every value can be encoded.
 
 use super::applied::EntryName;
 use super::lease_form::{put_lease, read_lease};
@@ -261,7 +261,8 @@ pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
     peek(payload).map(|name| (name.writer, name.sequence))
 }
 
-/// Returns the name of a sealed entry that was just written. Does not verify the checksum.
+/// Returns the name of a sealed entry, if the entry is long enough. Does not verify the checksum. So a caller must have
+/// sealed the entry itself, or compare the name with the name of such an entry.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);
     let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);

@@ -1,4 +1,4 @@
-//! Errors of a store that cannot be read.
+//! Errors of a store: damage, a newer format, or a contradiction to what this process knows.
 
 use super::seal::FORMAT;
 use super::wire::FormError;
@@ -11,7 +11,7 @@ pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
 }
 
 /// Returns the error for a contradiction between `store` and what this process knows about it. The store is intact, and
-/// a restart of the process may help.
+/// the process must load it again.
 #[cold]
 pub(super) fn lost(store: &str, what: &str) -> EngineError {
     EngineError::Lost { store: store.to_owned(), what: what.to_owned() }

@@ -2,7 +2,8 @@
 //! can contain.
 //!
 //! The API's protobuf encoding is not suitable. It does not distinguish an empty list of `managedFields` from a missing
-//! list. Its times cannot represent 64 bits of microseconds. And it changes with the API.
+//! list. Its times cannot represent 64 bits of microseconds. And a new version of the API can change the encoding.
+//!
 //! ```text
 //!   number   set of the fields that follow, one bit for each, in this order:
 //!            name, generateName, namespace, selfLink, uid, resourceVersion   texts, absent if empty

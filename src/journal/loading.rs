@@ -35,7 +35,7 @@ pub(super) struct Loading {
     since: Amount,
     /// Number of entries that were applied after the base.
     entries: u64,
-    /// Whether the last call of [`Loading::advance`] used up its budget.
+    /// Whether the last call of [`Loading::advance`] stopped because its budget was used up.
     is_cut: bool,
 }
 
@@ -56,8 +56,10 @@ struct Records {
     info: SnapshotInfo,
     /// Number of requested chunks of the snapshot.
     asked: u32,
+    /// Number of received chunks of the snapshot.
     taken: u32,
     reader: RecordReader,
+    /// Number of restored Leases.
     records: u64,
 }
 
@@ -161,8 +163,8 @@ impl Loading {
                     }
                     Base::Snapshot(info) => {
                         table.start_at(info.version);
-                        // The count may be wrong. A snapshot has no more Leases than bytes, so its size limits the
-                        // reserved memory.
+                        // The manifest may name too many Leases. A snapshot has no more Leases than bytes, so its size
+                        // limits the reserved memory.
                         self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
                         self.step = Step::Records(Records::begin(info.clone(), port));
                     }
@@ -350,6 +352,6 @@ impl Records {
 fn unexpected(config: &Config, event: Event) -> EngineError {
     match event {
         Event::Failed(error) => error,
-        _ => damaged(&config.store, "worker", "an answer to another question"),
+        _ => damaged(&config.store, "worker", "an event that does not answer the command"),
     }
 }

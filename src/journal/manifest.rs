@@ -21,8 +21,9 @@
 //! ```
 //!
 //! Several writers may share a store. Before a writer takes a snapshot, it claims the snapshot's number in the
-//! manifest. A writer can replace a manifest only if it knows the current revision. So one writer at a time takes a
-//! snapshot. If another writer takes over the claim, the first writer cannot finish its snapshot.
+//! manifest. A commit with a manifest names the revision of the manifest that it replaces. The commit fails if another
+//! writer has replaced that manifest meanwhile. So one writer at a time takes a snapshot. If another writer takes over
+//! the claim, the first writer cannot finish its snapshot.
 
 use super::applied::{Writer, Writers};
 use super::seal::{self, Kind, Opened};
@@ -59,7 +60,8 @@ pub(super) struct SnapshotInfo {
     pub(super) version: ResourceVersion,
     /// Position of the last entry in the snapshot.
     pub(super) position: Position,
-    /// Number of entries from the creation of the store up to `position`. In format 1, this number is 0 and not needed.
+    /// Number of entries from the creation of the store up to `position`. 0 in a manifest of format 1. Only the
+    /// barriers of a store with several writers need this number.
     pub(super) entries: u64,
     /// Hash of all entries up to `position` and of their results.
     pub(super) chain: u64,

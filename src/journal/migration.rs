@@ -107,7 +107,7 @@ impl Place<'_> {
             Event::Opened { manifest, snapshots, has_entries } => {
                 Ok(Opened { has_manifest: manifest.is_some(), has_entries, snapshots })
             }
-            _ => Err(damaged(&self.config.store, "worker", "an answer to no question")),
+            _ => Err(damaged(&self.config.store, "worker", "an event that does not answer the command")),
         }
     }
 
@@ -129,7 +129,7 @@ impl Place<'_> {
         match self.ask(Command::Commit(commit))? {
             Event::Committed { chunk_bytes, .. } => Ok(chunk_bytes),
             Event::Overtaken => Err(EngineError::InUse { store: self.config.store.clone() }),
-            _ => Err(damaged(&self.config.store, "worker", "an answer to no question")),
+            _ => Err(damaged(&self.config.store, "worker", "an event that does not answer the command")),
         }
     }
 }

@@ -17,20 +17,21 @@
 //! of its format, and loading refuses a newer format.
 //!
 //! At startup, the journal loads the base (a snapshot or an empty table) that the manifest names. Then it applies every
-//! later entry. Each entry contains a hash of all entries that its writer had applied. With one writer, an entry is
-//! damaged if this hash differs from the hash of the entries before it. Startup then fails with an error that names the
-//! entry. An engine stores a commit completely or not at all. So this module never reads a partial commit.
+//! later entry. Each entry contains the chain: a hash of all entries that the entry's writer had applied. With one
+//! writer, an entry is damaged if its chain differs from the hash of the entries before it. Startup then fails with an
+//! error that names the entry. An engine stores a commit completely or not at all. So this module never reads a partial
+//! commit.
 //!
 //! # Several writers
 //!
 //! Processes that share a store have no leader. Each process appends its own entries, and applies the entries of all
-//! processes in the order of their positions. Whether an entry is applied depends only on its sequence number and the
+//! processes in the order of their positions. Whether an entry is applied depends only on the entry's header and the
 //! earlier entries. So all tables at the same position are equal. If another writer changed the Lease first, every
 //! replica rejects the later change. If an earlier entry is missing, or an entry's writer had a different table, the
 //! process fails with [`EngineError::Lost`] and loads the store again.
 //!
-//! A process may not have applied writes yet that another process has acknowledged. A request that needs current data
-//! asks for a [barrier](Journal::ask_barrier).
+//! Another process may have acknowledged writes that this process has not applied yet. So a request that needs current
+//! data asks for a [barrier](Journal::ask_barrier), and waits until the table has these writes.
 
 mod applied;
 mod barriers;
@@ -107,7 +108,7 @@ pub struct Journal {
     /// Slot of each Lease, needed to apply the changes of other writers; `None` in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
-    /// Whether the last call of [`Journal::advance`] used up its budget.
+    /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
     is_cut: bool,
     /// Time at which a barrier was last passed, in ms.
     passed_ms: Option<u64>,
@@ -126,9 +127,9 @@ pub struct Journal {
     /// Size of the store, if the store reports it.
     store_size: Option<StoreSize>,
     counts: Counts,
-    /// Version of the table after the last call of [`Journal::advance`], and the newest time that a call was given, in
-    /// ms.
+    /// Version of the table after the last call of [`Journal::advance`].
     version: ResourceVersion,
+    /// Time of the last call of [`Journal::advance`] or [`Journal::end_turn`], in ms.
     now_ms: u64,
 }
 
@@ -236,7 +237,8 @@ impl Journal {
     /// their tickets.
     ///
     /// # Errors
-    /// [`EngineError`], after which the journal can only be dropped. The process must report the error and exit.
+    /// [`EngineError`], after which the journal can only be dropped. After [`EngineError::Lost`], the process loads the
+    /// store again with a new journal. After any other error, the process must report the error and exit.
     pub fn advance(&mut self, table: &mut Table, now_ms: u64, records_max: usize) -> Result<Advanced, EngineError> {
         self.now_ms = now_ms;
         let (settled_before, passed_before) = (self.batches.settled(), self.barriers.passed());
@@ -371,7 +373,8 @@ impl Journal {
             Event::Failed(error) => Err(error),
             Event::Overtaken => {
                 self.under_way = None;
-                // Without a pause, this writer would try again at once until the other manifest is delivered.
+                // Another writer has replaced the manifest first. Until the port delivers the other writer's manifest,
+                // every attempt of this writer fails. Without a pause, this writer would try again at once.
                 let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
                 self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
                 upkeep.on_overtaken(&self.config, now_ms);
@@ -395,7 +398,7 @@ impl Journal {
                 Ok(())
             }
             Event::Opened { .. } | Event::Piece(_) | Event::Entries(_) => {
-                Err(error::damaged(&self.config.store, "worker", "an answer to no question"))
+                Err(error::damaged(&self.config.store, "worker", "an event that answers no command"))
             }
         }
     }
@@ -618,7 +621,7 @@ impl Journal {
         };
         let has_upkeep = commit != Commit::default();
         let mut under_way = UnderWay::default();
-        // The store may have a limit for a commit. A piece and a large change are too much for one commit.
+        // etcd limits the size of a commit. A piece of a snapshot and a large change together may exceed this limit.
         let is_full = commit.piece.is_some() && self.batches.begins_large(&self.config.limits);
         if self.held.is_none()
             && !is_full
@@ -633,8 +636,9 @@ impl Journal {
         }
     }
 
-    /// Holds the waiting changes back if all of them are renewals. A renewal is a heartbeat, and a short delay does not
-    /// harm a heartbeat. A commit of many renewals costs the store no more than a commit of one renewal.
+    /// Returns how long the waiting changes are held back, if all of them are renewals. A renewal is a heartbeat, and a
+    /// short delay does not harm a heartbeat. A commit of many renewals costs the store no more than a commit of one
+    /// renewal.
     fn hold_renewals(&self, now_ms: u64) -> Option<Held> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
@@ -645,10 +649,10 @@ impl Journal {
         is_held.then_some(Held { until_ms, holds_upkeep: false })
     }
 
-    /// Holds a batch of many changes back until the clients that the last batch has answered have sent their next
-    /// changes. Otherwise, the clients would split into two groups whose commits alternate. A commit costs the same
-    /// processor time for one change and for many, so one common commit is cheaper. A batch of few changes is sent at
-    /// once.
+    /// Returns how long a batch of many changes is held back. The batch waits for the next changes of the clients that
+    /// the last batch has answered. Without the wait, the clients would split into two groups whose commits alternate.
+    /// A commit costs the same processor time for one change and for many, so one common commit is cheaper. A batch of
+    /// few changes is sent at once.
     fn hold_batch(&self, now_ms: u64) -> Option<Held> {
         let Limits { gathered_changes_min, batch_changes_max, .. } = self.config.limits;
         let Gathering { changes, until_ms } = self.gathering?;

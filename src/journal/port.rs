@@ -48,11 +48,11 @@ pub enum Command {
 /// Writes that become durable together. They are one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// Sealed entry.
+    /// Sealed entry to append.
     pub append: Option<Vec<u8>>,
     /// Piece of a snapshot.
     pub piece: Option<Piece>,
-    /// Other writes.
+    /// Deletions of entries and chunks: [`Write::Truncate`] and [`Write::DropChunks`].
     pub writes: Vec<Write>,
     /// Manifest that replaces the current manifest. A commit with a manifest contains nothing else.
     pub manifest: Option<Box<StoredManifest>>,
@@ -148,7 +148,8 @@ pub enum Event {
 
 /// The event loop's connection to the worker.
 pub trait Port: fmt::Debug {
-    /// Sends a command. Never blocks, since at most [`COMMANDS_MAX`] commands may be in flight.
+    /// Sends a command. At most [`COMMANDS_MAX`] commands may be in flight. So a queue of this length is never full,
+    /// and the event loop does not block.
     fn send(&mut self, command: Command);
 
     /// Returns the worker's next event, if there is one.
@@ -195,7 +196,7 @@ impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
         assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "too many commands in flight");
-        // Only a panic ends the thread early. The panic also ends the process.
+        // Only a panic ends the thread early. In a release build, the panic also ends the process.
     }
 
     fn next(&mut self) -> Option<Event> {
@@ -215,7 +216,8 @@ impl Drop for ThreadPort {
     }
 }
 
-/// A port for tests. The worker runs inside [`Port::send`], without a thread.
+/// A port without a thread, for tests and for the migration of a store. The worker runs inside [`Port::send`], which
+/// blocks meanwhile.
 #[derive(Debug)]
 pub struct CallPort {
     worker: Worker,

@@ -26,7 +26,7 @@ impl Numbers {
     /// Inserts a stored Lease into a table.
     ///
     /// # Errors
-    /// [`Rejected`] if its versions or its name are impossible.
+    /// [`Rejected`] if no Lease in this table can have these versions, or if another Lease has the same name or number.
     pub(super) fn restore(&mut self, table: &mut Table, record: Record) -> Result<(), Rejected> {
         let Record { number, version, lease } = record;
         let slot = table.restore(number, version, lease)?;
@@ -102,7 +102,7 @@ pub(super) struct Replaying {
 /// The origin of an entry. The origin decides how the process reacts if the entry contradicts earlier entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// The store has one writer. It had applied every earlier entry.
+    /// The store has one writer at a time. When a writer wrote an entry, it had applied every earlier entry.
     OneWriter,
     /// The store has several writers, and the entry was read at startup. Loading the store again would read the same
     /// entry.
@@ -123,7 +123,8 @@ pub(super) enum Judgement {
     Reject,
 }
 
-/// Decides whether the entry at `position` is applied. The decision depends only on the entry's header.
+/// Decides whether the entry at `position` is applied. The decision depends only on the entry's header and the earlier
+/// entries, so every replica decides alike.
 ///
 /// # Errors
 /// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at
@@ -141,7 +142,7 @@ pub(super) fn judge(
         Expected::Delivered => lost(store, &format!("{}: {what}", name(position))),
     };
     if position <= applied.position {
-        return Err(wrong(&format!("it comes behind position {}", applied.position.0)));
+        return Err(wrong(&format!("position {} was applied before it", applied.position.0)));
     }
     match applied.order(header) {
         Order::Next => {}
@@ -149,7 +150,7 @@ pub(super) fn judge(
         Order::Stale => return Ok(Judgement::Reject),
         Order::Gap { expected } => {
             let sequence = header.sequence;
-            return Err(wrong(&format!("it has sequence {sequence} of its writer in the place of {expected}")));
+            return Err(wrong(&format!("it has sequence {sequence} of its writer instead of {expected}")));
         }
     }
     let is_last = header.after == applied.position;
@@ -167,7 +168,7 @@ pub(super) fn judge(
         // The store is authoritative, so the writer's table was wrong. The writer notices this when its own entry is
         // delivered to it.
         Expected::Stored => {
-            warn!(position = position.0, "an entry of a writer with another table: {what}");
+            warn!(position = position.0, "an entry was written from a different table: {what}");
             Ok(Judgement::Apply)
         }
     }

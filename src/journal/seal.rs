@@ -69,7 +69,7 @@ pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<Opened<'_>, FormError> {
         sealed.split_last_chunk::<SEAL_BYTES>().ok_or(FormError::Damaged { offset: 0, what: "an early end" })?;
     let checksum = u64::from_le_bytes(*checksum);
     if hash(value) != checksum {
-        return Err(FormError::Damaged { offset: value.len(), what: "a checksum of other bytes" });
+        return Err(FormError::Damaged { offset: value.len(), what: "a wrong checksum" });
     }
     let mut reader = Reader::new(value, 0);
     if reader.u8()? != kind.byte() {
@@ -77,7 +77,7 @@ pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<Opened<'_>, FormError> {
     }
     match reader.u8()? {
         format @ 1..=FORMAT => Ok(Opened { reader, checksum, format }),
-        0 => Err(FormError::Damaged { offset: 1, what: "a format that never was" }),
+        0 => Err(FormError::Damaged { offset: 1, what: "a format that no release has written" }),
         newer => Err(FormError::Newer { found: newer.into() }),
     }
 }

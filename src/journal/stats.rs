@@ -20,7 +20,7 @@ pub struct Stats {
     pub journal_entries_since_snapshot: u64,
     /// Bytes of the entries after the newest snapshot. Without a snapshot, the bytes of all entries.
     pub journal_bytes_since_snapshot: u64,
-    /// Number of snapshots finished since startup.
+    /// Number of snapshots that this process has finished since startup.
     pub snapshots: u64,
     /// The newest snapshot in the store; `None` without a snapshot.
     pub snapshot: Option<SnapshotStats>,
@@ -37,7 +37,8 @@ pub struct Stats {
 pub struct SnapshotStats {
     /// Time since the snapshot was begun, in ms.
     pub age_ms: u64,
-    /// Time from the beginning of the snapshot until it was durable, in ms.
+    /// Time from the beginning until the durable end of the last snapshot that this process has finished, in ms. 0
+    /// before the first. Another process may have finished a newer snapshot.
     pub duration_ms: u64,
     /// Bytes of the snapshot's chunks.
     pub bytes: u64,

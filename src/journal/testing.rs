@@ -177,7 +177,7 @@ struct Shared {
 pub(crate) struct SharedPort {
     store: SharedStore,
     answers: VecDeque<Event>,
-    /// Number of delivered entries, and number of delivered manifests.
+    /// Number of delivered entries, and number of delivered manifests; `None` before [`Command::Open`].
     delivered: Option<(usize, usize)>,
     /// Content of the store at [`Command::Open`].
     opened: Stored,

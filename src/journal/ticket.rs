@@ -98,12 +98,13 @@ impl Tickets {
     /// Creates a ticket, and the handle that settles it.
     pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
         let shared = Shared { number, outcome: Cell::new(Outcome::Pending), is_kept: true };
-        // Submitters drop tickets roughly in order. If a ticket is still in use, it moves to the back of the queue.
+        // Submitters drop tickets roughly in order. If the oldest ticket is still in use, it moves to the back of the
+        // queue. The new ticket then gets memory of its own.
         let mut oldest = self.kept.pop_front();
         let shared = match oldest.as_mut().and_then(Rc::get_mut) {
             Some(place) => {
                 *place = shared;
-                oldest.take().expect("it has a place")
+                oldest.take().expect("the oldest ticket")
             }
             None => Rc::new(Shared { is_kept: self.kept.len() + 1 < KEPT_MAX, ..shared }),
         };

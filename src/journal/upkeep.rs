@@ -59,7 +59,9 @@ pub(super) struct Upkeep {
     snapshot_retry_ms: Option<u64>,
     /// Time before which the snapshot is not continued, in ms. Meanwhile, the processor serves requests.
     pause_ms: Option<u64>,
+    /// Number of snapshots that this process has finished.
     snapshots: u64,
+    /// Duration of the last of these snapshots, in ms.
     duration_ms: u64,
 }
 
@@ -69,11 +71,14 @@ struct Drop {
     snapshot: SnapshotId,
     /// Number of chunks that were deleted so far.
     done: u32,
+    /// Number of chunks of the snapshot; `u32::MAX` if unknown.
     chunks: u32,
+    /// Maximum number of chunks that one commit deletes.
     step: u32,
 }
 
 impl Drop {
+    /// Returns the index below which the next commit deletes the chunks.
     fn below(self) -> u32 {
         self.done.saturating_add(self.step).min(self.chunks)
     }
@@ -98,8 +103,9 @@ pub(super) enum Work {
 }
 
 impl Upkeep {
-    /// Creates the upkeep of a loaded store: its manifest, the manifest's revision, and the time at which the manifest
-    /// was read, in ms. Some of the snapshots in `stored` may be unneeded.
+    /// Creates the upkeep of a loaded store. The tuple has the store's manifest, the manifest's revision, and the time
+    /// at which the manifest was read, in ms. `stored` has the snapshots with chunks in the store. The chunks of
+    /// unneeded snapshots are queued for deletion.
     pub(super) fn new(
         config: &Config,
         (manifest, revision, put_ms): (Manifest, u64, u64),
@@ -178,7 +184,7 @@ impl Upkeep {
         own_writer: u64,
         now_ms: u64,
     ) -> Option<Work> {
-        assert!(self.under_way.is_none(), "one thing at a time");
+        assert!(self.under_way.is_none(), "one task of upkeep at a time");
         for wait_ms in [&mut self.retry_ms, &mut self.snapshot_retry_ms, &mut self.pause_ms] {
             *wait_ms = wait_ms.filter(|at| *at > now_ms);
         }
@@ -191,8 +197,8 @@ impl Upkeep {
             return Some(Work::Alone(commit));
         }
         // A commit of this writer's manifest may take effect although the commit failed. The manifest then arrives like
-        // another writer's manifest. So this writer gives up the snapshot that the manifest names, and queues its
-        // chunks for deletion. But the chunks of all snapshots that the current manifest names must stay.
+        // another writer's manifest. So this writer gives up the snapshot that the manifest names, and queues the
+        // snapshot's chunks for deletion. But the chunks of all snapshots that the current manifest names must stay.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {

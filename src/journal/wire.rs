@@ -151,7 +151,8 @@ impl<'b> Reader<'b> {
         i32::try_from(self.signed()?).map_err(|_| error)
     }
 
-    /// Reads a length or a count. It cannot exceed the number of unread bytes, since each item takes at least one byte.
+    /// Reads a length or a count. Refuses a number above that of the unread bytes, since each item takes at least one
+    /// byte.
     pub(super) fn length(&mut self) -> Result<usize, FormError> {
         let error = self.damaged("a length beyond the end");
         let length = usize::try_from(self.varint()?).map_err(|_| error)?;
@@ -176,7 +177,7 @@ impl<'b> Reader<'b> {
 
     /// Checks that all bytes have been read.
     pub(super) fn finish(&self) -> Result<(), FormError> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.damaged("more than there should be")) }
+        if self.remaining() == 0 { Ok(()) } else { Err(self.damaged("more bytes than expected")) }
     }
 }
 
@@ -216,6 +217,6 @@ mod tests {
         assert_eq!(Reader::new(&[1, 0xff], 0).str(), damaged(0, "a text that is no UTF-8"));
         assert_eq!(Reader::new(&[0; 7], 0).u64().map(|_| ()), damaged(0, "an early end"));
         assert_eq!(Reader::new(&[0; 7], 9).finish(), Ok(()));
-        assert_eq!(Reader::new(&[0; 7], 6).finish(), damaged(6, "more than there should be"));
+        assert_eq!(Reader::new(&[0; 7], 6).finish(), damaged(6, "more bytes than expected"));
     }
 }

@@ -10,10 +10,10 @@ use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// A deliberate bug of the server, its store or etcd.
+/// A deliberate bug of the server, its store or etcd. [`ALL`] has the description of each bug for `--list-bugs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A sync returns before the data is durable. [`ALL`] describes each bug.
+    /// A sync returns before the data is durable.
     AnswerBeforeSync,
     /// The commit of a batch is reported at once, and written with the next commit.
     CommitLate,
@@ -115,7 +115,7 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::FirstEntrySkipped, "first-entry-skipped", "a start skips the first entry after its snapshot"),
 ];
 
-/// State of a deliberate bug that survives restarts of the server.
+/// Positions of the entries that [`Bug::LastEntryForgotten`] hides. They stay hidden at all later starts of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<BTreeSet<u64>>>);
 

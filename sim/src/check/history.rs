@@ -68,7 +68,7 @@ pub enum Outcome {
     Refused(u16),
     /// The state of the Lease that was read or written.
     State(State),
-    /// No response: the request may have taken effect.
+    /// The request may have taken effect: it got no response, or a response that leaves this open, such as 504.
     Unknown,
     /// A response that the client cannot decode.
     Unreadable,
@@ -87,9 +87,10 @@ pub struct Op {
     pub tag: u64,
     /// State that the request expects.
     pub base: Base,
-    /// When the request was sent, in microseconds since the start of the run.
+    /// Time at which the request was sent, in microseconds since the start of the run.
     pub sent_us: u64,
-    /// When the response arrived, in microseconds since the start of the run. `u64::MAX` without a response.
+    /// Time at which the response arrived, in microseconds since the start of the run. `u64::MAX` if the outcome is
+    /// unknown.
     pub done_us: u64,
     /// Result of the request.
     pub outcome: Outcome,
@@ -104,9 +105,9 @@ pub struct List {
     pub is_newest: bool,
     /// Version that the request named with `resourceVersionMatch=Exact`.
     pub exact: Option<u64>,
-    /// When the first page was requested, in microseconds since the start of the run.
+    /// Time at which the first page was requested, in microseconds since the start of the run.
     pub sent_us: u64,
-    /// When the last page arrived, in microseconds since the start of the run.
+    /// Time at which the last page arrived, in microseconds since the start of the run.
     pub done_us: u64,
     /// resourceVersion of the list.
     pub version: u64,
@@ -134,7 +135,7 @@ pub struct Feed {
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When the event arrived, in microseconds since the start of the run.
+    /// Time at which the event arrived, in microseconds since the start of the run.
     pub at_us: u64,
     /// Lease of the event.
     pub key: Key,
@@ -160,7 +161,7 @@ pub enum SeenKind {
 pub struct Term {
     /// The Lease that is the lock of the election.
     pub lock: Key,
-    /// The candidate that believed it.
+    /// Client that was the candidate.
     pub client: TaskId,
     /// Start of the period, in microseconds of true time.
     pub from_us: u64,
@@ -183,7 +184,7 @@ pub struct History {
     pub full: Vec<(u64, u64)>,
     /// Faults of the server that the clients detected, as text.
     pub complaints: Vec<String>,
-    /// Clients and replicas that did not continue after all faults had ended, as text.
+    /// Failures of the final check, as text: no write or no list succeeded after all faults had ended.
     pub stalls: Vec<String>,
     /// Counts of notable events, for the statistics at the end.
     pub counts: Counts,

@@ -11,8 +11,8 @@ pub(super) struct Entry {
     /// State of the Lease at this version; for a deletion, the state before the deletion.
     pub(super) state: State,
     pub(super) is_deleted: bool,
-    /// When a client first saw the version, in microseconds since the start of the run. The write happened before this
-    /// time.
+    /// Time at which a client first saw the version, in microseconds since the start of the run. The write happened
+    /// before this time.
     pub(super) known_us: u64,
     /// Send time of the earliest request that can have caused the version, in microseconds since the start of the run.
     /// The write happened after this time.

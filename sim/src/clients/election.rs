@@ -18,13 +18,14 @@ const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 struct Candidate {
     client: Client,
     lock: Key,
-    /// Spec of the lock's Lease as last observed, and when the candidate first observed this spec, in microseconds. The
-    /// server sets no field of a spec.
+    /// Spec of the lock's Lease as last observed. Only candidates change the spec, since the server sets no field of a
+    /// spec.
     observed: Option<Value>,
+    /// Time at which the candidate first observed this spec, in microseconds since the start of the run.
     observed_us: u64,
     /// The Lease that the next update is based on.
     object: Option<Value>,
-    /// When the last successful write of the lock was sent, in microseconds.
+    /// Time at which the last successful write of the lock was sent, in microseconds since the start of the run.
     written_us: u64,
 }
 

@@ -7,7 +7,9 @@ use memchr::memmem;
 /// A client's connection to a server, which is opened on first use.
 #[derive(Debug)]
 pub struct Http {
+    /// Index of the server's machine. In a run with several replicas, each connection goes to a random replica instead.
     node: usize,
+    /// Maximum number of unread bytes on the connection.
     window: usize,
     link: Option<LinkId>,
     /// Bytes that were received and not parsed yet.
@@ -57,6 +59,7 @@ struct Head {
     status: u16,
     /// Length of the body in bytes; `None` if the body is chunked.
     length: Option<usize>,
+    /// Whether the server closes the connection after this response.
     closes: bool,
 }
 

@@ -8,7 +8,8 @@ use crate::kernel::{Context, MS, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Maximum number of unread bytes on the connection of a watcher that reads slowly.
+/// Maximum number of unread bytes on the connection of a watcher that reads slowly. In a run with longer annotations,
+/// the maximum is their length.
 const SLOW_WINDOW: usize = 700;
 
 /// Time after which a request without a response is abandoned, in microseconds.
@@ -21,7 +22,7 @@ struct Watcher {
     is_slow: bool,
 }
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The version to watch from has expired (410).
@@ -73,11 +74,12 @@ impl Watcher {
         self.context.sleep(wait_us).await;
     }
 
-    /// Lists, and returns the version of the list. Also returns whether the list had to show the newest state.
+    /// Lists, and returns the version of the list. Also returns whether the list had to show the newest state. Returns
+    /// `None` if the list failed.
     async fn list(&mut self) -> Option<(u64, bool)> {
         let sent_us = self.context.now_us();
-        // A reflector's first list accepts any state. Later lists also accept any state, if the reflector knows no
-        // version.
+        // Like a reflector, the watcher uses both kinds of lists: one that accepts any state, and one that needs the
+        // newest state.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
         let request = Request { method: "GET", target: &target, content_type: "", body: "" };

@@ -34,6 +34,7 @@ pub enum Unsynced {
 struct State {
     /// Content of the file that reads return: the page cache.
     cache: Vec<u8>,
+    /// Content of the file after a power cut that no unsynced change survives.
     durable: Vec<u8>,
     unsynced: Vec<Unsynced>,
     /// For each block, whether it is allocated.
@@ -77,7 +78,8 @@ pub enum FailedSyncs {
     Kept,
     /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them.
     Forgotten,
-    /// As with `Forgotten`; in addition, the next start drops the page cache before it reads, as with `posix_fadvise`.
+    /// As with `Forgotten`. In addition, the next start of the server first syncs the file and drops the page cache.
+    /// The disk engine does so on Linux.
     ForgottenAndCold,
 }
 
@@ -92,7 +94,8 @@ pub enum Operation {
     Write,
 }
 
-/// A device as one start of a server sees it. At the next start, this value can no longer be used.
+/// The access of one start of a server to the device. Once this start has ended, reads, writes and syncs through this
+/// value fail.
 #[derive(Debug)]
 pub struct Backend {
     device: Device,

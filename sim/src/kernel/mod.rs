@@ -41,8 +41,10 @@ pub struct Sim {
     order: Cell<u64>,
     queue: RefCell<BinaryHeap<Reverse<Scheduled>>>,
     random: RefCell<Rng>,
+    /// Sum of all jumps of the wall clock, in microseconds.
     wall_offset_us: Cell<i64>,
     paused_us: Cell<u64>,
+    /// Last `renewTime` that [`Sim::new_tag`] returned, in microseconds since 1970.
     last_tag: Cell<u64>,
     is_ending: Cell<bool>,
 }

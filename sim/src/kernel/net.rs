@@ -27,9 +27,11 @@ struct Link {
     node: usize,
     /// Number of the server's start that has accepted the connection; `None` before any data has arrived at the server.
     epoch: Option<u64>,
-    /// When the last data in each direction arrives, in microseconds since the start of the run. Later data must not
+    /// Arrival time of the last data to the server, in microseconds since the start of the run. Later data must not
     /// arrive earlier.
     to_server_us: u64,
+    /// Arrival time of the last data to the client, in microseconds since the start of the run. Later data must not
+    /// arrive earlier.
     to_client_us: u64,
     /// Bytes that have arrived at the client and that the client has not read yet.
     inbox: Vec<u8>,
@@ -136,8 +138,8 @@ impl Net {
         Some(link.owner)
     }
 
-    /// Reads all bytes that have arrived at the client. If the receive window was full, also returns the server to
-    /// wake: machine and start.
+    /// Reads all bytes that have arrived at the client. If the receive window was full, the server can now send more.
+    /// Then also returns the server to wake: the index of its machine and the number of its start.
     pub fn read(&mut self, link: LinkId) -> (Vec<u8>, Option<(usize, u64)>) {
         let link = &mut self.links[link.0];
         let was_full = link.unread >= link.window;

@@ -18,7 +18,7 @@ pub(super) struct Conn {
     credentials: Credentials,
     input: ByteBuf,
     output: Vec<u8>,
-    /// Watches with events that did not fit into the output.
+    /// Watches that have events, but were passed over because the output was full.
     behind: Vec<WatcherKey>,
     /// Whether the next turn of the event loop must serve the connection.
     pub(super) is_ready: bool,

@@ -21,7 +21,7 @@ pub struct Node {
     pub is_replica: bool,
     /// End of the pause of the server's process, in microseconds since the start of the run.
     pub paused_until_us: u64,
-    /// Number of starts and ends of the server so far, which identifies the current start.
+    /// Number of starts and ends of the server so far. The number identifies the current start.
     epoch: u64,
     server: Option<Server>,
     bug: Option<Bug>,
@@ -30,10 +30,11 @@ pub struct Node {
     pub stuck_us: u64,
     /// Whether the last end of the server was an orderly stop, which closed the store.
     pub is_closed: bool,
+    /// Whether the log has a line about the loaded table of the current start.
     said_loaded: bool,
 }
 
-/// What became of a server in an event.
+/// The state of a server after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The server continues.
@@ -138,7 +139,7 @@ impl Node {
         self.count_end(sim);
         self.stuck_us = 0;
         self.paused_until_us = 0;
-        // The server is dropped before the power cut. Writes by its destructors therefore do not reach the device.
+        // The device was detached first, so writes by the server's destructors do not reach the device.
         self.server = None;
         self.epoch += 1;
         self.is_closed = false;

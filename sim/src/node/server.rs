@@ -32,12 +32,13 @@ pub(super) struct Server {
     /// The worker of a store on disk; `None` if the store is in etcd.
     worker: Option<Worker>,
     front: bugs::front::Front,
+    /// Time of this start of the server, in microseconds since the start of the run.
     started_us: u64,
-    /// Whether the worker is executing a command. Time of the event loop's next scheduled turn, in microseconds since
-    /// the start of the run.
+    /// Whether the worker is executing a command.
     pub(super) is_working: bool,
+    /// Time of the event loop's next scheduled turn, in microseconds since the start of the run.
     pub(super) next_turn_us: Option<u64>,
-    /// When an orderly stop ends at the latest, in milliseconds since this start of the server.
+    /// Deadline of an orderly stop, in milliseconds since this start of the server; `None` before the stop.
     stop_ms: Option<u64>,
     pub(super) has_loaded: bool,
 }

@@ -1,9 +1,9 @@
 //! The log: a region of fixed size before the database in the file. Commits that only append one entry go to the log.
 //!
-//! However small it is, a commit of redb writes about ten pages and takes over a hundred microseconds of processor
-//! time. Most commits append one short entry. In the log, such a commit is one write and one sync. When the log is
-//! full, one commit of redb moves all entries of the log to the database and begins the next generation. The records of
-//! the previous generation are then invalid, and new records overwrite them.
+//! Even a small commit of redb writes about ten pages, and takes over a hundred microseconds of processor time. But
+//! most commits append one short entry. In the log, such a commit is one write and one sync. When the log is full, one
+//! commit of redb moves all entries of the log to the database and begins the next generation. The records of the
+//! previous generation are then invalid, and new records overwrite them.
 //!
 //! ```text
 //! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
@@ -11,7 +11,7 @@
 //!
 //! Numbers are little-endian. The checksum is XXH3 of the rest of the record, without padding. Its seed is a random
 //! number of the store, so no client can write a payload that contains a valid record. `marks` is the number of commits
-//! in the database that did more than append entries. A database whose own number is lower has lost a commit.
+//! in the database that did more than append entries. A database that stores a lower number has lost a commit.
 //!
 //! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
 //! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.

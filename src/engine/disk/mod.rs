@@ -4,16 +4,16 @@
 //!   journal.redb   log: 128 KiB | database of redb
 //! ```
 //!
-//! A commit that only appends one entry is a record of the [log]. Any other commit is one transaction of redb. So
-//! either all writes of a commit are on the disk, or none. redb keeps three tables: `entries` by position, `chunks` by
-//! snapshot and index, and `meta`. Each entry is in the log or in the database. The positions of the stored entries
-//! have no gaps. So [`Disk::open`] notices a lost entry.
+//! A commit that only appends one entry is a record of the [log], if the log has space. Any other commit is one
+//! transaction of redb. So either all writes of a commit are on the disk, or none. redb keeps three tables: `entries`
+//! by position, `chunks` by snapshot and index, and `meta`. Each entry is in the log or in the database. The positions
+//! of the stored entries have no gaps. So [`Disk::open`] notices a lost entry.
 //!
 //! A commit of redb syncs the file once; redb calls this a one-phase commit. redb first writes new pages. It never
 //! overwrites pages of the last commit. Then it writes a header that names the new root page, and syncs the file. If
 //! the power fails before the sync ends, any part of these writes may be on the disk. This is a torn commit. Each page
 //! stores checksums of the pages below it, and the header stores the checksum of the root page. So the next open
-//! notices a torn commit. The open returns to the previous commit, which the header still names. No client got an
+//! notices a torn commit. The open then returns to the previous commit, which the header still names. No client got an
 //! acknowledgement for the torn commit. A two-phase commit would sync twice. The second sync helps only against an
 //! attacker who forges a checksum with the bytes of a value, and cuts the power in the right millisecond.
 //!
@@ -63,7 +63,8 @@ pub struct Disk {
     database: Option<Database>,
     /// Position of the next entry. The position never decreases.
     next: u64,
-    /// Number of commits that did more than append entries. Each such commit stores this number in the database.
+    /// Number of commits in the database that did more than append new entries. A commit that moves the log's entries
+    /// to the database counts too. Each such commit stores this number in the database.
     marks: u64,
     log: Log,
     /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
@@ -89,7 +90,7 @@ impl Disk {
             Some(file) => file,
             None => {
                 // The file gets its final name when it is complete. So a file with the final name is never an
-                // interrupted creation. If it holds no store, it is damaged.
+                // interrupted creation. If a file with the final name holds no store, the file is damaged.
                 let unfinished = folder.join(UNFINISHED);
                 let file = folder::create_file(&unfinished)?;
                 let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;

@@ -23,8 +23,8 @@ pub struct Salvage {
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if every page is intact.
     ///
-    /// If this is not empty, the other fields may hold outdated bytes, or bytes that were never written. The checksums
-    /// in the sealed bytes reveal bytes that were never written.
+    /// If there are any, the other fields may hold outdated bytes, or bytes that were never written. The checksums in
+    /// the sealed bytes reveal bytes that were never written.
     pub complaints: Vec<String>,
 }
 
@@ -41,13 +41,13 @@ pub struct Chunk {
 
 /// Reads as much as possible of `file`, which is a store's file or a copy of it.
 ///
-/// Changes neither the file nor its folder, and takes no lock. While it runs, the function stores up to two copies of
-/// the whole file in memory.
+/// Changes neither the file nor its folder, and takes no lock. While it runs, the function stores up to three copies of
+/// the file's content in memory.
 ///
 /// A file that a server is writing to can look damaged.
 ///
 /// # Errors
-/// [`EngineError::Io`] if the file cannot be read.
+/// [`EngineError::Io`] if the file cannot be read, and [`EngineError::NewerFormat`] if a newer release wrote it.
 pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
     // redb repairs the file that it opens. So redb gets a copy.
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;

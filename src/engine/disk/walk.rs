@@ -53,7 +53,8 @@ type Pair<'a> = (&'a [u8], &'a [u8]);
 struct Walk<'a> {
     /// Bytes of the database.
     bytes: &'a [u8],
-    /// Offsets of the visited pages in the current tree. Without them, a cycle of pages would make the walk endless.
+    /// Offsets of the pages that the walk has visited below the current commit. Without these offsets, a cycle of pages
+    /// would make the walk endless.
     seen: HashSet<u64>,
     manifest: Option<Vec<u8>>,
     log_seed: Option<u64>,

@@ -6,9 +6,9 @@
 //!        ◄── Event ────                         write   transactions with two fences
 //! ```
 //!
-//! The transaction of a write compares two revisions. The Lease must be unchanged since this process last saw the
-//! Lease. The APIService must be unchanged since this process saw that it names a Service. So once anyone has returned
-//! the APIService to kube-apiserver, this process writes nothing more, however long it was paused.
+//! The transaction of a write has two fences: it compares two revisions. The Lease must be unchanged since this process
+//! last saw the Lease. The APIService must be unchanged since this process saw that it names a Service. So once anyone
+//! has returned the APIService to kube-apiserver, this process writes nothing more, however long it was paused.
 
 mod fence;
 mod storage;

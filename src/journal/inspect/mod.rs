@@ -36,7 +36,8 @@ pub struct Summary {
     pub first_version: u64,
     /// Version of the table after the last change.
     pub last_version: u64,
-    /// Whether nothing is damaged. If so, a server would load the Leases at `last_version`.
+    /// Whether all values that were read are intact. If `complaints` is empty too, a server would load the Leases at
+    /// `last_version`.
     pub is_exact: bool,
     /// Number of Leases in the table after the last change.
     pub leases: usize,
@@ -108,12 +109,14 @@ pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
     summary: Summary,
     known: Known,
-    /// The entries applied so far. After damage, it is no longer kept up to date.
+    /// Progress of the inspection in the journal. After damage, the progress is no longer kept up to date.
     applied: Applied,
     version: ResourceVersion,
     queue: VecDeque<Entry>,
     reading: Option<Reading>,
+    /// Position of the last entry that was read.
     read: Position,
+    /// Whether all entries were read.
     has_ended: bool,
 }
 
@@ -309,7 +312,7 @@ impl<'e> Inspection<'e> {
                 }
                 (Order::Next, Agreement::Agrees) => return true,
                 (Order::Gap { expected }, _) => {
-                    let what = format!("it has sequence {} of its writer in the place of {expected}", header.sequence);
+                    let what = format!("it has sequence {} of its writer instead of {expected}", header.sequence);
                     self.complain(&name(position), &what);
                 }
                 (Order::Next, Agreement::Differs) => {

@@ -59,7 +59,7 @@ fn a_flipped_bit_anywhere_is_found() {
         flip(changed.entries.get_mut(position).expect("an entry"));
         match load(&changed, 50) {
             Err(EngineError::Damaged { place, .. }) => assert_eq!(place, format!("memory: entry {}", position.0)),
-            // Entries that the base already contains are not read.
+            // Entries that the base already contains are not decoded.
             Ok(rig) => assert!(
                 position.0 < whole.entries.keys().next().expect("entries").0 + 4 && rig.table.version() == version
             ),
@@ -105,7 +105,7 @@ fn a_missing_entry_is_a_gap() {
         changed.entries.remove(&Position(missing));
         let (place, what) = damage(&changed);
         assert_eq!(place, format!("memory: entry {}", missing + 1));
-        assert_eq!(what, format!("it has sequence {} of its writer in the place of {missing}", missing + 1));
+        assert_eq!(what, format!("it has sequence {} of its writer instead of {missing}", missing + 1));
     }
     // The journal cannot notice that the last entry is missing. An engine never loses durable entries.
     let mut changed = whole;

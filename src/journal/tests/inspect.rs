@@ -10,7 +10,7 @@ use crate::engine::Position;
 use crate::timestamp::MicroTime;
 use serde_json::Value;
 
-/// Creates a store with a base, optionally a newer snapshot, and some entries.
+/// Creates a store with a base, possibly a newer snapshot, and some entries.
 fn rig() -> Rig {
     let mut rig = Rig::open(&Store::default(), small_limits(), 60, 1);
     for n in 0..30 {

@@ -129,7 +129,8 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
 
-/// No other process writes to this store. So the test itself changes the table without the journal.
+/// No other process writes to this store. So the test itself makes a change, and submits it after a later change of the
+/// same Lease.
 #[test]
 fn a_change_of_an_outdated_state_is_rejected() {
     let mut rig = rig();
