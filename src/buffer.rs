@@ -189,7 +189,7 @@ mod tests {
             while buf.len() < 3_000_000 {
                 let spare = buf.spare_mut(&mut pool);
                 let room = spare.len();
-                assert!(room <= BUFFER_BYTES, "no more comes with the end of a message");
+                assert!(room <= BUFFER_BYTES, "a read does not go far beyond the end of a message");
                 spare.fill(7);
                 buf.fill(room);
                 buf.release(&mut pool);

@@ -1,5 +1,6 @@
-//! The time. The event loop reads the clock once per turn and passes the time down, so all decisions of a turn use the
-//! same time. Only code that limits the duration of a turn reads the clock again (`server`, `serve::pace`).
+//! The time. A turn of the event loop reads the clock once, after the poll, and passes the time to all code of the
+//! turn. So all decisions of a turn use the same time. Code that limits the duration of a turn reads the clock again
+//! (`server`, `schedule::Pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

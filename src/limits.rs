@@ -2,9 +2,9 @@
 //! through the event loop.
 //!
 //! Other modules have further limits. [`crate::http2::limits`] contains the limits of an HTTP/2 connection. Limits on
-//! API values, such as the length of a name, are with the other rules of the API. If only one module needs a limit, the
-//! limit is in this module. Examples are the limits of a parser, a list of error messages, a cache, or the bytes
-//! encrypted at once.
+//! API values, such as the length of a name, are with the other rules of the API. A limit that only one module needs is
+//! in the file of that module. Examples are the limits of a parser, of a list of error messages, of a cache, and of the
+//! bytes encrypted at once.
 
 // ---- Requests: what a peer sends, and what the server holds of a request until it is served ----
 
@@ -50,12 +50,13 @@ pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. etcd limits a request to 1.5 MiB
-/// (`--max-request-bytes`). The rest of a request over etcd has a few hundred bytes, and more with a long
+/// (`--max-request-bytes`). Besides the Lease, a request to etcd has a few hundred bytes, and more with a long
 /// `--etcd-prefix`.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024 - 4096;
 
-/// Bytes of a Lease above which the error has the message of etcd's client, not the message of the etcd server. etcd's
-/// client does not send such a request.
+/// Bytes of a Lease above which a refused write gets another error message, as in kube-apiserver. etcd's client does
+/// not send a request above this size, and has an error message of its own. A refused write of a shorter Lease gets the
+/// error message of the etcd server.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
 /// Maximum number of labels, annotations, finalizers and owners of a Lease, together. A write whose result has more of
@@ -63,9 +64,9 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
 /// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. A
-/// Lease in the cluster's own namespaces counts only for the bytes above this minimum. The minimum covers a Lease with
-/// about two thousand other characters, each of which may take seven bytes. An ordinary Lease has a few hundred
-/// characters.
+/// Lease in the cluster's own namespaces counts only for the bytes above this minimum. The minimum covers about two
+/// thousand characters outside these entries, each of which may take seven bytes of memory. An ordinary Lease has a few
+/// hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
@@ -90,9 +91,10 @@ pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 /// beyond this limit gets 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Maximum number of claims. With a claim, a client that held a lock before this server's start may create the lock
-/// again. Each claim takes about twenty bytes. Above this number, only holders in the cluster's own namespaces get a
-/// claim, and other holders wait like any client. A cluster has about a hundred locks.
+/// Maximum number of claims (`api::reclaim`). After a switch to this server, a missing lock is reserved for its former
+/// holder. With a claim, the former holder may create the lock, and all other clients wait. Each claim takes about
+/// twenty bytes. Above this number, only holders in the cluster's own namespaces get a claim, and other holders wait
+/// like any client. A cluster has about a hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Maximum number of intermediate certificates that a client may send. Anybody can make certificates with the name of a
@@ -102,8 +104,8 @@ pub const INTERMEDIATES_MAX: usize = 3;
 
 // ---- A turn of the event loop: the share of each kind of work ----
 
-/// Maximum number of events that one poll returns. Before a turn sends its first response, it may serve or close this
-/// number of connections. It may also serve new connections, and connections left from the last turn.
+/// Maximum number of events that one poll returns. A turn sends its responses after it has served the connections of
+/// these events, new connections, and connections left from the last turn.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Maximum number of connections accepted from one listener in one turn.
@@ -164,8 +166,9 @@ pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 pub const WATCHER_MARKS_PER_TURN: usize = 32 * 1024;
 
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
-/// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events and watchers. The last filling may exceed
-/// the budget. Watchers that examine few events and write many bytes reach [`FAN_OUT_BYTES_PER_TURN`] first.
+/// The time is checked after each [`FAN_OUT_LOOKS_PER_CLOCK`] examined events and watchers. The first check starts the
+/// budget. The last filling may exceed the budget. Watchers that examine few events and write many bytes reach
+/// [`FAN_OUT_BYTES_PER_TURN`] first.
 pub const FAN_OUT_US_PER_TURN: u64 = 500;
 
 /// Number of watchers, and of log events and Leases examined for them, between two reads of the clock. Examining this
@@ -234,13 +237,12 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 /// Maximum number of long lists, long collection deletions and watches with a long initial state in progress. Further
 /// ones get 429, and clients retry after a second. Each of them may hold handles to a million Leases. A list of a
 /// million Leases takes 0.9 s of processor time. So 64 such lists just end within [`JOB_MS_MAX`] if nothing else is
-/// served. [`crate::schedule`] limits the share of one user. kube-apiserver does not limit it, since it counts a
-/// request only until the response begins.
+/// served. [`crate::schedule`] limits the share of one user.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Maximum number of responses that are compressed at once, on all connections. Further responses are sent
-/// uncompressed. Each compressed response holds deflate's tables and its uncompressed data, even while its client reads
-/// nothing.
+/// uncompressed. The number is limited, since each compressed response holds deflate's tables and its uncompressed
+/// data, even while its client reads nothing.
 pub const GZIP_JOBS_MAX: usize = 64;
 
 /// Number of selector terms that cost as much as examining a Lease without a selector. A request target can contain ten
@@ -266,7 +268,7 @@ pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 
 /// Number of running lists that a change of a Lease examines. The change checks whether these lists need the Lease's
 /// previous state, the newest list first. If none of them needs the state, the state is kept for the next older list
-/// without a check.
+/// without a check. So the cost of a change does not grow with the number of lists.
 pub const HOLDS_LOOKED_AT: usize = 8;
 
 /// Number of log events that a list of an older `resourceVersion` reads in one step.
@@ -280,8 +282,9 @@ pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 /// would grow by more than [`UNDELIVERED_SHARE`] and [`UNDELIVERED_BYTES_MAX`] allow.
 pub const DELETIONS_PER_STEP: usize = 256;
 
-/// Divisor of the event log's size. Collection deletions fill at most this part of the log before the events are
-/// delivered to watchers. So watchers that keep up do not miss events that the log drops.
+/// Divisor of the event log's maximum number of events, and of its maximum bytes. The quotients limit how many
+/// undelivered events collection deletions may add to the log. So the log drops no event that a watcher still needs, if
+/// the client of the watcher keeps up.
 pub const UNDELIVERED_SHARE: usize = 16;
 
 /// Bytes by which collection deletions may let the event log grow before the events are delivered to watchers. The last
@@ -333,9 +336,9 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 // ---- Time: deadlines and intervals ----
 
 /// Time for a peer to present a certificate before its connection may be closed at the connection limit in favour of
-/// another connection, in ms. This is enough for the round trips of a handshake. A peer that floods the port with
-/// connections keeps each place no longer than this. So within this time, as many other peers can connect as there are
-/// places.
+/// another connection, in ms. This is enough for the round trips of a handshake. If a peer floods the port with
+/// connections, the server can close each of them after this time. So within this time, other peers can replace all
+/// connections of such a peer.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets
@@ -363,8 +366,8 @@ pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 pub const LINGER_MS_MAX: u64 = 1_000;
 
 /// Time after which a list or collection deletion gets no further step, and a watch gets no further initial event, in
-/// ms. The value is kube-apiserver's `--request-timeout`. If a peer reads as slowly as [`WRITE_STALL_MS_MAX`] allows,
-/// the peer gets the error later. But the memory of the response is released in time.
+/// ms. The value is the default of kube-apiserver's `--request-timeout`. If a peer reads as slowly as
+/// [`WRITE_STALL_MS_MAX`] allows, the peer gets the error later. But the memory of the response is released in time.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Interval of the checks for long responses that are past [`JOB_MS_MAX`] or unread, in ms. If two checks find that a
@@ -376,12 +379,12 @@ pub const JOBS_CHECK_MS: u64 = 1000;
 /// within half a second.
 pub const NAMESPACE_WAIT_MS: u64 = 500;
 
-/// Longest wait of a write for the journal, in ms; then the response is 504. The value is kube-apiserver's
-/// `--request-timeout`.
+/// Longest wait of a write for the journal, in ms; then the response is 504. The value is the default of
+/// kube-apiserver's `--request-timeout`.
 pub const WRITE_WAIT_MS_MAX: u64 = 60_000;
 
-/// Longest wait of a request until this replica has applied the newest entries of the journal, in ms; then the response
-/// is 504.
+/// Longest wait of a request until this replica has applied the newest entries of the journal, or until a round of a
+/// takeover is complete, in ms; then the response is 504.
 pub const BARRIER_WAIT_MS_MAX: u64 = 10_000;
 
 /// Longest wait of a read until this replica has reached the requested `resourceVersion`, in ms; then the response is
@@ -391,8 +394,8 @@ pub const VERSION_WAIT_MS_MAX: u64 = 3_000;
 /// Interval of the checks for requests that are past their deadline, in ms.
 pub const WAIT_LOOK_MS: u64 = 250;
 
-/// Shortest default timeout of a watch, in seconds. The longest default timeout is twice as long. The value is
-/// kube-apiserver's `--min-request-timeout`.
+/// Shortest default timeout of a watch, in seconds. The longest default timeout is twice as long. The value is the
+/// default of kube-apiserver's `--min-request-timeout`.
 pub const WATCH_SECONDS_MIN: u64 = 1800;
 
 /// Seconds between two bookmarks of one watch. kube-apiserver has the same interval.

@@ -124,7 +124,8 @@ impl Listener {
                     // Each response is written in one call. Nagle's algorithm would hold a response back until the
                     // peer acknowledges the previous response, often for 40 ms.
                     let _ = socket.set_nodelay(true);
-                    // Keepalive detects a peer that vanished silently within minutes, even on a watch without events.
+                    // Keepalive detects within minutes that a peer has vanished silently, even on a watch without
+                    // events.
                     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive());
                     let transport = match &self.tls {
                         None => Ok(Transport::cleartext(socket)),

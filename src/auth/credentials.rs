@@ -92,9 +92,10 @@ impl Credentials {
 
     /// Returns the caller of a request with these field lines.
     ///
-    /// # Errors [`ApiError::Unauthorized`] if the field lines of a front proxy are unreadable. This error also applies
-    /// if field lines of any other peer name a user. Such a peer is an attacker or a misconfigured aggregator.
-    /// kube-apiserver ignores such lines, but an operator notices a refusal sooner.
+    /// # Errors
+    /// [`ApiError::Unauthorized`] if the field lines of a front proxy are unreadable, or if the field lines of any
+    /// other peer name a user. Such a peer is an attacker or a misconfigured aggregator. kube-apiserver ignores such
+    /// field lines, but an operator notices a refusal sooner.
     pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),
@@ -103,7 +104,7 @@ impl Credentials {
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
-            // A waiting request may still use the last identity. Then this request gets a new identity.
+            // If a waiting request still uses the last identity, the present request gets a new one.
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }
@@ -119,7 +120,7 @@ impl Credentials {
         }
         if request_header::is_claim(trust.header_names(), fields) {
             let user = proof.user.as_ref().map(|user| &user.user);
-            tracing::debug!(user, "refused: it names a user in field lines, and is no front proxy");
+            tracing::debug!(user, "refused a request whose header fields name a user: the peer is no front proxy");
             return Err(ApiError::Unauthorized);
         }
         Ok(proof.user.as_ref().map_or(Caller::Anonymous, |user| Caller::User(Rc::clone(user))))

@@ -1,11 +1,12 @@
 //! Authentication of callers, and authorization of their requests.
 //!
 //! kube-apiserver authorizes the requests that it forwards as a front proxy, but runs no admission for them. So for
-//! forwarded requests, this module checks only [NodeRestriction](node). For direct callers, this module is stricter
-//! than kube-apiserver. The Leases keep a cluster's nodes alive, so a certificate of the client CA does not suffice.
-//! Members of `system:masters` may do everything, and a node may use its own heartbeat. Members of `system:monitoring`
-//! may read the metrics, as RBAC allows in every cluster. Any other direct caller has no rights. The messages are those
-//! of kube-apiserver (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+//! forwarded requests, this module checks [NodeRestriction](node). It also checks that only members of `system:masters`
+//! write the Leases that control this server. For direct callers, this module is stricter than kube-apiserver. The
+//! Leases keep a cluster's nodes alive, so a certificate of the client CA does not suffice. Members of `system:masters`
+//! may do everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as
+//! RBAC allows in every cluster. Any other direct caller has no rights. The error messages are those of kube-apiserver
+//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
 mod node;
@@ -72,7 +73,8 @@ const GROUP_MONITORING: &str = "system:monitoring";
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for anonymous callers. For other callers [`ApiError::Forbidden`], or
-/// [`ApiError::ForbiddenPath`] if the route does not name Leases.
+/// [`ApiError::ForbiddenPath`] if the route does not name Leases. Any caller, even an anonymous one, gets
+/// [`ApiError::Forbidden`] for a write of the hand-over Lease without the right to write it.
 pub fn authorize(
     caller: &Caller,
     method: Method,

@@ -35,8 +35,8 @@ pub(crate) struct Conn {
     /// Start of the peer's time to show a certificate, in ms. This is the time of the accept, plus the time for which
     /// the handshake waited for this server.
     began_ms: u64,
-    /// Start of the peer's current deadline, in ms. If output waits, this is the deadline for reading output.
-    /// Otherwise it is the deadline for sending the rest of a message.
+    /// Start of the wait for the peer, in ms, from which the peer's deadline counts. While output waits, the peer must
+    /// read output before the deadline. Otherwise the peer must send the rest of a message.
     owed_since_ms: u64,
     /// Bytes of output sent since `owed_since_ms`.
     gone_bytes: usize,
@@ -168,7 +168,8 @@ impl Conn {
     }
 
     /// Reads from the socket, if [`Conn::on_ready`] would begin with a read. Returns the prefetch key of the next
-    /// request, if the key is known.
+    /// request, if the key is known. So the caller can prefetch the Leases of several connections together before it
+    /// serves them.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -202,7 +203,7 @@ impl Conn {
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {
             self.drop_work(service);
             if error.kind() == io::ErrorKind::InvalidData {
-                tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
+                tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "the TLS session failed");
                 // The peer's TLS is not acceptable. rustls has queued an alert with the reason. The connection lingers
                 // for a moment, so that the peer can read the alert.
                 self.transport.send_alert();
@@ -299,16 +300,17 @@ impl Conn {
     /// step is runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         match self.step(QUEUED_BYTES_HIGH, connection, service, pool, now, Protocol::step_job) {
-            // The job has ended. Later requests of this connection, or its close, waited for the end of the job.
+            // The job has ended. So the connection continues: its later requests, or its close, have waited for the end
+            // of the job.
             Some(AfterStep::GoOn) if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             Some(AfterStep::GoOn) if !self.has_room() => self.stopped = Stopped::Room,
-            // The connection is woken when the journal reports the outcome of the job's changes.
+            // After `Wait`, the connection is woken when the journal reports the outcome of the job's changes.
             Some(AfterStep::Wait | AfterStep::GoOn | AfterStep::Close) | None => {}
         }
     }
 
-    /// Runs a step of the protocol, if the output has fewer than `bytes_max` bytes. Returns `None` if it has not, or if
-    /// the connection closes.
+    /// Runs a step of the protocol, if the output has fewer than `bytes_max` bytes. Returns `None` if the output has
+    /// more bytes, or if the connection closes.
     fn step(
         &mut self,
         bytes_max: usize,
@@ -519,8 +521,8 @@ impl Conn {
                 self.drop_work(service);
                 return Ok(());
             }
-            // This limit does not apply to handshakes. Handshakes have a time budget of their own, and their messages
-            // are bounded.
+            // During a handshake, only the limit [`READ_BYTES_PER_TURN`] applies. Handshakes have a time budget of
+            // their own, and the size of their messages is limited.
             let is_open = self.phase == Phase::Open;
             let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
             if is_much {

@@ -165,7 +165,7 @@ fn queue_time_of_a_handshake_does_not_count_for_the_peer() {
     assert_eq!(world.conn.anonymous_since_ms(), Some(since_ms + 2_000));
 }
 
-/// GET `/version` on a stream of HTTP/2.
+/// Returns a GET of `/version` on an HTTP/2 stream.
 fn get_version(stream: u32) -> Vec<u8> {
     let block = b"\x82\x86\x01\x01h\x04\x08/version";
     let head = [0, 0, u8::try_from(block.len()).expect("short"), 1, 0x05];
@@ -207,12 +207,12 @@ fn waiting_requests_are_answered_without_further_input() {
     assert_ne!(world.conn.phase, Phase::Open);
 }
 
-/// Creates a Lease on a stream of HTTP/2.
+/// Returns a POST of a Lease on an HTTP/2 stream.
 fn create_lease(stream: u32) -> Vec<u8> {
     create_padded_lease(stream, 0)
 }
 
-/// POST of a Lease on an HTTP/2 stream, with `padding` bytes of white space behind the object.
+/// Returns a POST of a Lease on an HTTP/2 stream, with `padding` bytes of white space after the object.
 fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
     let body = format!(r#"{{"metadata":{{"name":"lease-{stream}"}}}}{}"#, " ".repeat(padding));
@@ -430,10 +430,10 @@ fn prefetched_requests_are_served_and_a_read_error_is_kept() {
     world.peer.write_all(request).expect("room in the kernel");
     world.turn();
     world.peer.write_all(request).expect("room in the kernel");
-    assert!(world.read_ahead(), "a Lease is plain to see");
+    assert!(world.read_ahead(), "the path names a Lease");
     world.peer.write_all(&request[..20]).expect("room in the kernel");
     world.turn();
-    assert!(!world.read_ahead(), "it is not whole");
+    assert!(!world.read_ahead(), "the request is incomplete");
     world.peer.write_all(&request[20..]).expect("room in the kernel");
     world.turn();
     let mut answers = vec![0; 1 << 16];
@@ -528,7 +528,7 @@ fn requests_beyond_the_turns_time_wait_for_the_next_turn() {
     }
 }
 
-/// A request with an incomplete body: the head, and `body_bytes` bytes of the body.
+/// Returns a request with an incomplete body: the head, and `body_bytes` bytes of the body.
 fn unfinished(body_bytes: usize) -> Vec<u8> {
     let head =
         b"POST /apis/coordination.k8s.io/v1/namespaces/a/leases HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n";
@@ -560,7 +560,7 @@ fn an_anonymous_peer_with_a_long_request_is_slow() {
         if is_anonymous {
             world.conn.credentials = Credentials::unproven();
         }
-        // Only a line without an end is longer than the longest request of an anonymous peer.
+        // The request line does not end within the bytes that a turn reads from an anonymous peer.
         world
             .peer
             .write_all(&[&b"GET /"[..], &[b'a'; ANONYMOUS_READ_BYTES_PER_TURN]].concat())
@@ -568,7 +568,7 @@ fn an_anonymous_peer_with_a_long_request_is_slow() {
         world.wait();
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         assert_eq!(world.service.pace.take_slow(), is_anonymous.then_some(true));
-        // An anonymous peer may send many requests.
+        // An anonymous peer with many complete requests is not slow.
         let mut world = World::new();
         world.conn.credentials = Credentials::unproven();
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(ANONYMOUS_READ_BYTES_PER_TURN / 32);

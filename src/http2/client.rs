@@ -28,7 +28,7 @@ pub enum OpenError {
     #[error("the peer allows no more streams at once")]
     Concurrency,
     /// The connection is shutting down; a new connection is needed.
-    #[error("the connection is coming to its end")]
+    #[error("the connection is shutting down")]
     GoingAway,
 }
 

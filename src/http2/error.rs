@@ -129,7 +129,7 @@ pub enum ConnectionError {
     StreamIdle,
     /// WINDOW_UPDATE of zero for the connection.
     WindowIncrement,
-    /// The connection's window grew above 2^31 - 1, or SETTINGS made a stream's window grow above it.
+    /// The connection's window grew above 2^31 - 1, or SETTINGS made a stream's window grow above this size.
     WindowOverflow,
 }
 
@@ -176,7 +176,7 @@ impl std::error::Error for ConnectionError {}
 /// explain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
-    /// PING and SETTINGS, which we must acknowledge.
+    /// PING and SETTINGS, which we must acknowledge, and GOAWAY.
     Answers,
     /// DATA without data.
     EmptyFrames,
@@ -191,7 +191,7 @@ pub enum Flood {
 /// Why a stream ends early: an error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
-    /// A stream beyond [`STREAMS_MAX`](super::limits::STREAMS_MAX).
+    /// A stream above the maximum number of open streams ([`Config::streams_max`](super::Config::streams_max)).
     Concurrency,
     /// Trailers or a response head above the field list limit.
     FieldListSize,
@@ -263,7 +263,7 @@ impl Malformed {
 /// Error of a call for a closed stream: the stream was reset, or both sides have ended it. The caller can drop unsent
 /// data.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the stream is over")]
+#[error("the stream is closed")]
 pub struct StreamGone;
 
 /// The errors of handling one frame.

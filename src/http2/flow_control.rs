@@ -138,10 +138,10 @@ mod tests {
     fn a_small_window_is_refilled_before_and_after_its_settings_ack() {
         let mut window = RecvWindow::unacknowledged(4096, 65_535);
         window.recv(4096).unwrap();
-        assert_eq!(window.poll_update(), Some(4096), "a peer that knows waits for this");
+        assert_eq!(window.poll_update(), Some(4096), "a peer that has read our SETTINGS waits for this");
         window.recv(65_535).unwrap();
         assert_eq!(window.recv(1), Err(WindowExceeded));
-        assert_eq!(window.poll_update(), Some(65_535), "for one that did not know, it is 4096 from here");
+        assert_eq!(window.poll_update(), Some(65_535), "refills the window to 4096");
         let mut window = RecvWindow::unacknowledged(100_000, 65_535);
         assert_eq!(window.recv(100_001), Err(WindowExceeded));
     }

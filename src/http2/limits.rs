@@ -1,8 +1,8 @@
 //! All limits of an HTTP/2 connection.
 //!
 //! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
-//! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit work that costs the
-//! peer less than us. The caller of this module limits the size of bodies.
+//! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit how often a peer may
+//! cause work that costs us more than the peer. The caller of this module limits the size of bodies.
 
 use super::frame;
 
@@ -67,8 +67,8 @@ pub struct Allowance {
 /// front proxy, each request adds one to the allowance. So a front proxy may reset every one of its requests.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
-/// PING and SETTINGS frames, which we must acknowledge. Each reset stream adds one to the allowance, since Go's client
-/// sends a PING with each RST_STREAM.
+/// PING and SETTINGS frames, which we must acknowledge, and GOAWAY frames. Each stream that the peer resets adds one to
+/// the allowance, since Go's client sends a PING with each RST_STREAM.
 pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 
 /// Empty DATA frames that do not end their stream.
@@ -83,7 +83,7 @@ pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 
 /// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
-/// PRIORITY frames, frames of unknown types, frames on closed streams.
+/// PRIORITY frames, frames of unknown types, and field blocks of streams that we have reset or do not serve any more.
 pub const IGNORED_FRAMES: Allowance = Allowance { burst: 512, per_second: 64 };
 
 const _: () = {

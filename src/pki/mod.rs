@@ -7,15 +7,16 @@
 //! admin.crt      admin.key       a client certificate of group system:masters, 1 year
 //! admin.kubeconfig               that client certificate and the CA certificate, for kubectl
 //! .lock                          held while anything here is read or written
+//! .admin.kubeconfig.lock         held by the running server that has written admin.kubeconfig
 //! ```
 //!
 //! Like every key in the folder, `ca.key` can be read only by its owner. Operators may move `ca.key` away, since the
 //! server needs this key only to sign certificates. Without `ca.key`, the server can neither renew the other
 //! certificates nor issue a certificate for a new address.
 //!
-//! Invariant: the server never overwrites a key or certificate that this module did not create. A renewal uses the same
-//! key, so it replaces only the certificate file, in one step. A new key is written before its certificate. So a crash
-//! leaves at worst a key without a certificate. The next start then issues the certificate.
+//! Invariant: the server never overwrites a key, or a certificate that the CA in the folder has not issued. A renewal
+//! uses the same key, so it replaces only the certificate file, in one step. A new key is written before its
+//! certificate. So a crash leaves at worst a key without a certificate. The next start then issues the certificate.
 
 mod files;
 mod issue;
@@ -260,8 +261,8 @@ impl CertDir {
                     warn!(file = %cert_path.display(), until = %facts.not_after.date(), "a certificate expires soon, and there is no ca.key to renew it with");
                     return Ok(());
                 }
-                Ok(Verdict::Expiring) => "it expires soon, or has",
-                Ok(Verdict::OtherNames) => "it is not good for every name of this server",
+                Ok(Verdict::Expiring) => "it has expired, or expires soon",
+                Ok(Verdict::OtherNames) => "it lacks a name of this server",
                 Err(e) => return Err(PkiError::new(&cert_path, Cause::NotIssuedHere(e))),
             }
         } else {
@@ -370,7 +371,7 @@ impl PkiError {
 fn pem_words(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(e) => e.to_string(),
-        pem::Error::NoItemsFound => "holds nothing in PEM that is of use here".to_owned(),
+        pem::Error::NoItemsFound => "contains no PEM item of the expected kind".to_owned(),
         e => format!("not PEM: {e}"),
     }
 }

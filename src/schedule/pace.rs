@@ -16,13 +16,15 @@ pub struct Pace {
     /// Number of bytes read from sockets since the last read of the clock.
     unlooked_bytes: usize,
     is_over: bool,
-    /// Whether the turn has served a request. The response, if any, waits for the end of the turn.
+    /// Whether the turn has served a request, or has responded to a request of an earlier turn. The responses are sent
+    /// at the end of the turn.
     has_answers: bool,
     /// Time of the last read of the clock.
     looked: Option<Instant>,
-    /// Whether the requests since [`Pace::take_slow`] used up a turn's time between two reads of the clock. Between
-    /// two reads of the clock comes one request that is not plain, or several plain requests. Also `true` if many
-    /// bytes were read without a request.
+    /// Whether the connection that is being served is slow; `None` if it has sent neither a request nor many bytes. A
+    /// connection is slow if the time between two reads of the clock reached the time budget of a turn. Between two
+    /// reads, the server serves one request that is not plain, or several plain requests. A connection is also slow if
+    /// it sent many bytes without a request.
     is_slow: Option<bool>,
 }
 
@@ -84,7 +86,8 @@ impl Pace {
 
     /// Returns whether the requests counted since the last call used up a turn's time between two reads of the clock.
     /// Also `true` if [much was read](Pace::count_much_read) without a request. Returns `None` if there were no
-    /// requests. The time of other work, such as reading a body, then does not count against the next connection.
+    /// requests. In this case, the function also reads the clock. So the time of other work, such as reading a body,
+    /// does not count against the next connection.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {

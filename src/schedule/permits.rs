@@ -2,9 +2,10 @@
 //!
 //! One user holds at most a quarter of the permits. Another quarter is reserved for the cluster's own users. So a
 //! single user cannot take the permits of everybody else, and many users together cannot stop the cluster's components.
-//! Some users may find no permit while other users hold permits for responses that nobody reads. Then the user with the
-//! most permits loses one of them, if it holds more permits than the user without a permit. The permit whose response
-//! was unread for longest is revoked. A slow response that makes progress keeps its permit.
+//! Some users may find no permit while other users hold permits for responses that nobody reads. Then one of the users
+//! with unread responses loses a permit: the one with the most permits, if it holds more than the user without a
+//! permit. The permit whose response was unread for longest is revoked. A slow response that makes progress keeps its
+//! permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -187,7 +188,7 @@ impl Pool {
 const SHARE: usize = 4;
 
 /// Number of checks that must find a response unread before its permit may be revoked. The first check may come right
-/// after the last progress.
+/// after the last progress, so one check is not enough.
 const UNREAD_CHECKS_MIN: u32 = 2;
 
 #[cfg(test)]
@@ -245,10 +246,11 @@ mod tests {
         let b = permits.take(User("b")).expect("that of c");
         assert!(!taken[2].check_reading(false));
         drop(taken);
-        assert_eq!(permits.taken(), 2, "what was revoked is not returned again");
+        assert_eq!(permits.taken(), 2, "a revoked permit is not returned again");
         drop((b, fourth));
         assert_eq!(permits.taken(), 0);
     }
+
     #[test]
     fn a_slow_reader_keeps_its_permit() {
         let permits = Permits::new(4);

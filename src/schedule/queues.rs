@@ -3,8 +3,8 @@
 use mio::Token;
 use std::collections::VecDeque;
 
-/// Queues of runnable connections. A queue may contain the token of a closed connection. No connection has such a token
-/// any more.
+/// Queues of runnable connections. A queue may contain the token of a closed connection. No other connection gets this
+/// token, so the caller finds no connection and skips the token.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     /// Connections that can continue without an event. Their requests are served in the next turn of the event loop.
@@ -204,9 +204,10 @@ impl Queues {
     }
 
     /// Removes the connection whose long request is served in this turn, if there is one. `state_of` returns the state
-    /// of a connection. `has_answers` is whether the turn has served other requests: their responses would wait for the
-    /// long request. So then no long request is served, unless one is due. One is due after [`LONG_TURNS_WAITED_MAX`]
-    /// turns that passed over a connection, divided by the number of waiting connections.
+    /// of a connection. `has_answers` is whether the turn has served other requests, whose responses would wait for the
+    /// long request. In such a turn, a long request is served only if its connection is full or the long request is
+    /// due. A long request is due after [`LONG_TURNS_WAITED_MAX`] turns that passed over the first connection, divided
+    /// by the number of waiting connections.
     pub(crate) fn pop_long(
         &mut self,
         has_answers: bool,

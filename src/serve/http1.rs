@@ -41,7 +41,9 @@ enum InProgress {
     Nothing,
     /// A job (list or collection deletion) whose response head is not sent yet.
     Begun(Box<Job>, Persistence),
+    /// A job whose response head is sent.
     Job(Box<Job>, BodyFraming),
+    /// An open watch.
     Watch(WatcherKey, BodyFraming),
     /// The request waits for an event. Its bytes are still in the input.
     Waiting(Box<Waiting>, Persistence),

@@ -30,7 +30,7 @@ impl Protocol {
         Self::Http1(Http1::new(body_bytes_max(credentials)))
     }
 
-    /// Returns HTTP/2 for a peer with these credentials. Appends the server's first frame to `output`.
+    /// Returns HTTP/2 for a peer with these credentials. Appends the server's first frames to `output`.
     #[must_use]
     pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
         let config = Config {
@@ -182,7 +182,7 @@ impl Protocol {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())
     }
 
-    /// Whether the peer has sent only a part of a request.
+    /// Whether the peer has sent only a part of a request; in HTTP/2, only a part of a frame or of a field block.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         match self {

@@ -214,7 +214,7 @@ impl Service {
         match &resumed {
             // A request that waits for its own change is noted already, until the journal reports the outcome of the
             // change. All other requests of a connection that wait for one event are noted once, with their first
-            // deadline. That note may have been removed when the deadline passed.
+            // deadline. That note may have been removed when the deadline passed, so the request is noted again.
             Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }
@@ -261,7 +261,7 @@ pub struct Scratch {
 /// body.
 fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     match (method, reply) {
-        // In a plain request, the response is about as long as the body of the request.
+        // The response to a PUT is about as long as the body of the request.
         (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
         (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
         _ => false,

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(waiters.due_ms(), Some(50));
         assert_eq!(woken(|wake| waiters.wake_late(49, wake)), [] as [usize; 0]);
         assert_eq!(woken(|wake| waiters.wake_late(60, wake)), [2]);
-        assert_eq!(waiters.due_ms(), Some(60 + WAIT_LOOK_MS), "not for each of them");
+        assert_eq!(waiters.due_ms(), Some(60 + WAIT_LOOK_MS), "the next check comes after an interval");
         assert_eq!(woken(|wake| waiters.wake_late(60 + WAIT_LOOK_MS, wake)), [1, 3]);
         assert_eq!(waiters.due_ms(), None);
         // The journal may still report the outcome of the change.

@@ -11,7 +11,8 @@ use mio::Interest;
 
 impl Server {
     pub(super) fn accept(&mut self, now: Now) {
-        // The cleartext listener comes first. Peers of the public TLS listener must not keep out clients on this host.
+        // The cleartext listener, the last one in the list, comes first. Peers of the public TLS listener must not keep
+        // out clients on this host.
         for at in (0..self.listeners.len()).rev() {
             if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
                 self.tell_full(now);
@@ -43,22 +44,24 @@ impl Server {
             self.full_told_again_ms = now.ms + TOLD_AGAIN_MS;
             let connections = self.conns.len();
             let what = if self.conns.oldest_anonymous().is_some() {
-                "for each new one the oldest without a certificate that gives it rights ends, when it has had its time"
+                "each new connection evicts the oldest one of a peer without rights, once that one is 0.5 s old"
             } else {
-                "all have rights, so new ones wait"
+                "all peers have rights, so new connections wait"
             };
-            tracing::warn!(connections, "as many connections as there may be: {what}");
+            tracing::warn!(connections, "the connection limit is reached: {what}");
         }
     }
 
-    /// Returns the time at which the next waiting connection can be accepted, in ms; `None` if no connection waits.
+    /// Returns the time at which the next waiting connection can be accepted, in ms; `None` if no connection waits, or
+    /// if the server can evict no connection yet.
     pub(super) fn accept_ms(&mut self) -> Option<u64> {
         let due_ms = self.listeners.iter().filter_map(Listener::due_ms).min()?;
         Some(due_ms.max(self.place_ms()?))
     }
 
     /// Returns the time at which the server may accept one more connection, in ms. This is 0 below the connection
-    /// limit. At the limit, it is the time at which the oldest anonymous peer may be evicted. Each anonymous peer first
+    /// limit. At the limit, it is the time at which the oldest anonymous peer may be evicted. It is `None` if no peer
+    /// is anonymous, or if the handshake of the oldest anonymous peer waits for this server. Each anonymous peer first
     /// gets [`ANONYMOUS_MS_MIN`] to show a certificate. Otherwise new peers would evict each other before any handshake
     /// completes. The time for which a handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {

@@ -214,7 +214,7 @@ pub(super) mod tests {
             connections.add(make).expect("a connection").place.token()
         };
         let known = add(&mut connections, &listener);
-        assert_eq!(connections.oldest_anonymous(), None, "in the clear nobody is anonymous");
+        assert_eq!(connections.oldest_anonymous(), None, "a cleartext peer is not anonymous");
         let [first, second, third] = [(); 3].map(|()| anonymous(&mut connections));
         assert_eq!(connections.oldest_anonymous(), Some(first));
         connections.remove(second);

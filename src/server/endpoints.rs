@@ -23,7 +23,8 @@ pub(super) struct Endpoints {
 /// A stop in progress, while the listeners are open.
 #[derive(Debug)]
 struct Leaving {
-    /// First generation of the endpoints without this replica; `None` once that generation is published.
+    /// First generation of the endpoints without this replica; `None` once that generation is published, or if this
+    /// replica stays in the Service.
     awaited: Option<u64>,
     /// Time at which the listeners close, in ms.
     end_ms: u64,
@@ -70,7 +71,7 @@ impl Endpoints {
             if let Some(leaving) = &mut self.leaving
                 && leaving.awaited.is_some_and(|awaited| awaited <= published)
             {
-                tracing::info!("the Service no longer leads here");
+                tracing::info!("the Service no longer has the endpoint of this replica");
                 *leaving = Leaving { awaited: None, end_ms: leaving.end_ms.min(now_ms + SETTLE_MS) };
             }
         }

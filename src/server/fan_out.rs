@@ -10,7 +10,8 @@ use crate::watch::Fill;
 use std::time::{Duration, Instant};
 
 impl Server {
-    /// Sends the changes of this turn of the event loop to the watchers of the changed Leases.
+    /// Sends the changes of this turn of the event loop to the watchers of the changed Leases. Also sends further
+    /// events to watchers that are behind.
     pub(super) fn fan_out(&mut self, now: Now) {
         self.service.watchers.notify(&self.service.table, WATCHER_MARKS_PER_TURN);
         self.service.watchers.on_timeout(now);
@@ -38,8 +39,8 @@ impl Server {
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
-                    // The watch has ended. Later requests of this connection, or its close, waited for the end of the
-                    // watch.
+                    // The watch has ended. So the connection continues: its later requests, or its close, have waited
+                    // for the end of the watch.
                     self.queues.enqueue(&mut entry.place);
                 }
             }

@@ -205,8 +205,9 @@ impl Server {
         requests
     }
 
-    /// Runs the event loop until all Leases are loaded or the server is stopped. Returns whether all Leases are
-    /// loaded. Until then requests for Leases are refused, and clients retry.
+    /// Runs the event loop until all Leases are loaded and current, or the server is stopped. Returns whether the
+    /// Leases are loaded and current. While the Leases are being loaded, the server refuses requests for Leases, and
+    /// clients retry.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -469,7 +470,7 @@ impl Server {
         let has_loaded = match service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake) {
             Ok(has_loaded) => has_loaded,
             Err(error @ EngineError::Lost { .. }) => {
-                tracing::error!(%error, "loading again");
+                tracing::error!(%error, "loading all Leases again");
                 self.service.api.metrics.count_reload();
                 return self.load_again().map_err(RunError::Journal);
             }
@@ -483,7 +484,8 @@ impl Server {
             // former holder.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
-            // A different replica got the first request after the switch to this server.
+            // A different replica got the first request after the switch to this server. So the period in which locks
+            // are reserved begins here too.
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
@@ -619,7 +621,8 @@ impl Server {
             self.endpoints.leave(others, now.ms);
         }
         if self.endpoints.has_left(now.ms) {
-            // The shutdown closes idle connections. A connection whose request has arrived by now is not idle.
+            // The shutdown closes idle connections. A connection whose request has arrived by now is not idle, so the
+            // server polls once more.
             self.poll_events(events, Some(Duration::ZERO))?;
             for event in &*events {
                 self.dispatch_event(event);

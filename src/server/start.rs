@@ -36,8 +36,8 @@ use thiserror::Error;
 pub struct Config {
     /// Address and configuration of the TLS listener.
     pub secure: Option<(SocketAddr, Secure)>,
-    /// Address of the cleartext listener. Any peer that can connect has full rights, so only a loopback address is
-    /// allowed.
+    /// Address of the cleartext listener. Any peer that can connect has full rights, so the command line offers only a
+    /// loopback address.
     pub insecure: Option<SocketAddr>,
     /// Namespaces of the cluster.
     pub namespaces: Namespaces,

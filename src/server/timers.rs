@@ -1,5 +1,5 @@
-//! Deadlines. Each connection has one active timer, which fires at its deadline or before. Lists and collection
-//! deletions are scanned at intervals.
+//! Deadlines. Each connection has one active timer, which fires at its deadline or before. Long responses are scanned
+//! at intervals.
 
 use super::Server;
 use crate::clock::Now;

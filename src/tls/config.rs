@@ -140,8 +140,8 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
     })
 }
 
-/// Maximum number of sessions in the session cache. A session with the client's certificate has a few hundred bytes, so
-/// the cache has about 2 MiB.
+/// Maximum number of sessions in the session cache. A session contains the client's certificate chain, mostly about a
+/// kilobyte. So the cache mostly has about 4 MiB. But rustls accepts chains of up to 64 KiB.
 const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]

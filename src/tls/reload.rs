@@ -35,8 +35,8 @@ const TELL_EVERY: Duration = Duration::from_hours(1);
 const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 
 /// A serving certificate expires soon if fewer than this many seconds of its validity are left: 30 days. For a short
-/// validity, the last quarter of the validity counts instead, since certificates that are valid for a few days are
-/// renewed every other day.
+/// validity, the last quarter of the validity counts instead. Otherwise the log would always warn about a certificate
+/// that is valid for a few days.
 pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
 
@@ -58,6 +58,7 @@ pub struct Reloader {
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
     proxies: Part<(Authorities, FrontProxy)>,
+    /// Time of the last log line about the expiry of the serving certificate.
     expiry_told: Option<Instant>,
 }
 
@@ -70,6 +71,7 @@ struct Part<T> {
     fingerprint: Option<u64>,
     /// Error of the last input.
     error: Option<TlsConfigError>,
+    /// Time of the last log line about the error.
     told: Option<Instant>,
 }
 
@@ -135,7 +137,7 @@ impl Reloader {
         for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
             error.take().map_or(Ok(()), Err)?;
         }
-        let secure = reloader.secure().expect("a serving pair that is not wrong is there");
+        let secure = reloader.secure().expect("without an error, there is a serving certificate and key");
         Ok((reloader, secure))
     }
 
@@ -163,7 +165,7 @@ impl Reloader {
                     Some(Err(RecvTimeoutError::Disconnected)) => cluster = None,
                     Some(Ok(said)) if self.cluster.as_ref() == Some(&said) => continue,
                     Some(Ok(said)) => {
-                        tracing::info!("the cluster has said how it authenticates");
+                        tracing::info!("received the authentication settings of the cluster");
                         self.cluster = Some(said);
                     }
                 }
@@ -171,13 +173,13 @@ impl Reloader {
                     return;
                 }
                 if let Some(secure) = self.changed() {
-                    tracing::info!("certificates loaded anew");
+                    tracing::info!("loaded new certificates or CAs");
                     if !updates.send(Reload::Done(secure)) {
                         return;
                     }
                 }
                 for error in self.untold(Instant::now()) {
-                    tracing::warn!(%error, "certificates not loaded; those of before stay in their place");
+                    tracing::warn!(%error, "cannot load certificates or CAs; the previous ones stay in use");
                     if !updates.send(Reload::Failed) {
                         return;
                     }
@@ -213,8 +215,8 @@ impl Reloader {
         let (proxies, front_proxy) = self.proxies.right.clone().unwrap_or_default();
         if front_proxy.allowed_names.is_empty() && clients.overlap(&proxies) {
             tracing::warn!(
-                "an authority of clients is one of front proxies too, and none of its names is required: whoever has a \
-                 certificate of it may speak for anybody; name the front proxy in requestheader-allowed-names"
+                "a client CA is also a front-proxy CA, and every common name is allowed: the owner of any certificate \
+                 of this CA can act as any user; name the front proxy in requestheader-allowed-names"
             );
         }
         let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
@@ -248,7 +250,7 @@ impl Reloader {
             tracing::warn!(
                 %file,
                 until,
-                "the serving certificate expires soon; one that this program made is renewed when it starts"
+                "the serving certificate expires soon; a restart renews it if this server has issued it"
             );
         }
     }

@@ -118,7 +118,7 @@ impl Trust {
         let proxy_last = vouched(&self.front_proxy).filter(|_| self.is_allowed(own));
         let user = vouched(&self.clients).and_then(|last| Some((Rc::new(identity_of(own)?), last)));
         // A proof of no identity remains valid while the configured CAs are unchanged, since an invalid certificate
-        // does not become valid with time. The exception is a certificate that is not valid yet. Its owner may
+        // does not become valid with time. The exception is a certificate that is not valid yet: its owner must
         // reconnect later.
         let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
         // Expired certificates are skipped, because they did not contribute to this proof.

@@ -15,7 +15,8 @@ pub(super) struct Fields {
     /// Bytes of the section as received, including the empty line at its end. Empty if no section is stored.
     section: Vec<u8>,
     lines: Vec<Line>,
-    /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields mean other things.
+    /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields have another meaning. For example, the connection
+    /// closes unless `Connection` names `keep-alive`.
     is_1_1: bool,
     said: Said,
 }
@@ -191,17 +192,17 @@ impl Said {
                     said.content_type = Some(Span::of(value, section)?);
                 }
                 14 if is("content-length") && content_length.replace(value).is_some() => {
-                    return Err(RequestError::Malformed("Content-Length stands twice"));
+                    return Err(RequestError::Malformed("Content-Length occurs more than once"));
                 }
                 17 if is("transfer-encoding") && coding.replace(value).is_some() => {
-                    return Err(RequestError::Malformed("Transfer-Encoding stands twice"));
+                    return Err(RequestError::Malformed("Transfer-Encoding occurs more than once"));
                 }
                 _ => {}
             }
         }
         // RFC 9112 §3.2: exactly one Host; HTTP/1.0 may omit it.
         if hosts > 1 || (hosts == 0 && is_1_1) {
-            return Err(RequestError::Malformed("Host must stand once"));
+            return Err(RequestError::Malformed("Host must occur exactly once"));
         }
         said.body = BodyLength::of(content_length, coding, is_1_1)?;
         said.keep_alive = !close && (is_1_1 || keep_alive);
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!(fields.prefix_of(&[RENEWAL, b"body"].concat()), Some(RENEWAL.len()));
         assert_eq!(fields.prefix_of(&RENEWAL[..RENEWAL.len() - 1]), None);
         fields.read(RENEWAL, false).expect("well-formed");
-        assert!(!fields.said().keep_alive, "HTTP/1.0 says another thing with it");
+        assert!(!fields.said().keep_alive, "HTTP/1.0 closes the connection by default");
         fields.read(b"\r\n", false).expect("no field at all");
         let line = RequestLine::parse(b"GET / HTTP/1.0\r\n").expect("a request line");
         assert_eq!((fields.under(&line).accept, lines(&fields)), (None, vec![]));

@@ -129,7 +129,7 @@ mod tests {
             let error = RequestLine::parse(line).expect_err("no request line");
             assert_eq!(error.status(), status, "{:?}: {error:?}", String::from_utf8_lossy(line));
             let names_http = line.windows(5).any(|name| name.eq_ignore_ascii_case(b"http/"));
-            assert_eq!(error != RequestError::NotHttp, names_http, "who speaks of HTTP is told: {error:?}");
+            assert_eq!(error != RequestError::NotHttp, names_http, "only a line with HTTP/ gets a response: {error:?}");
         }
         assert_eq!(RequestLine::parse(b"GET /x\r\n").expect_err("HTTP/0.9"), RequestError::NotHttp);
         assert_eq!(RequestLine::parse(b"\x16\x03\x01\x02\0\r\n").expect_err("TLS"), RequestError::NotHttp);

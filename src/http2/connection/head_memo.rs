@@ -1,6 +1,6 @@
 //! The response head that was sent last, and its field block, for reuse. Responses within one second mostly have the
-//! same fields. The encoder would encode each of these fields as an index into the dynamic table. To compare a head
-//! with the last head costs a fraction of the look-ups of all fields.
+//! same fields, even the same `date`. The encoder would encode each of these fields as an index into the dynamic table.
+//! To compare a head with the last head costs a fraction of the look-ups of all fields.
 
 use super::SendField;
 use crate::hpack::{Indexing, NameId};
@@ -80,7 +80,7 @@ mod tests {
         assert!(!memo.replay(200, &others, 7, &mut out));
         assert!(!memo.replay(200, &shifted, 7, &mut out));
         memo.keep(200, &[field(b"x-unknown", b"1")], 9, b"other");
-        assert!(memo.replay(200, &fields, 7, &mut out), "what cannot be kept leaves what is");
+        assert!(memo.replay(200, &fields, 7, &mut out), "the stored head stays if the new head cannot be stored");
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         encoder.set_peer_table_size(100);
         assert!(is_changed(&encoder));
         encoder.begin_block(&mut out);
-        assert!(is_changed(&encoder), "the block has told of the size");
+        assert!(is_changed(&encoder), "the block announces the table size");
         encoder.begin_block(&mut out);
         assert!(!is_changed(&encoder));
     }

@@ -124,7 +124,8 @@ struct RecvContext<'t> {
 }
 
 impl Connection {
-    /// Creates the server's side of a new connection. Appends the server's SETTINGS to `out`.
+    /// Creates the server's side of a new connection. Appends the server's SETTINGS to `out`, and a WINDOW_UPDATE that
+    /// enlarges the window of the connection.
     #[must_use]
     pub fn server(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         frame::settings::encode_into(&config.of_server(), out);
@@ -142,7 +143,7 @@ impl Connection {
     ) -> (Self, StreamKey) {
         let mut connection = Self::server(config, now_ms, out);
         let applied = connection.peer.apply(settings.payload(), false, &mut connection.encoder);
-        debug_assert!(applied.is_ok(), "they have been applied before, for a trial");
+        debug_assert!(applied.is_ok(), "the settings were checked when they were parsed");
         connection.last_remote_id = StreamId::FIRST;
         let mut stream = connection.new_stream(StreamId::FIRST, StreamState::HalfClosedRemote);
         stream.head_received = true;
@@ -150,7 +151,8 @@ impl Connection {
         (connection, key)
     }
 
-    /// Creates the client's side of a new connection. Appends the preface and the client's SETTINGS to `out`.
+    /// Creates the client's side of a new connection. Appends the preface and the client's SETTINGS to `out`, and a
+    /// WINDOW_UPDATE that enlarges the window of the connection.
     #[must_use]
     pub fn client(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
@@ -415,8 +417,9 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // Above 100 streams, the check runs only at multiples of 61 streams. Otherwise tests would take minutes.
-            // Requests are served sixteen at a time, and a prime number of streams occurs nevertheless.
+            // Above 100 streams, the check runs only if the number of streams is a multiple of 61. Otherwise tests
+            // would take minutes. The number of streams often changes by sixteen, since requests are served sixteen at
+            // a time. A multiple of a prime number such as 61 occurs nevertheless.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }

@@ -142,7 +142,7 @@ pub(super) fn encode_head_into(
     stream_id: StreamId,
     out: &mut Vec<u8>,
 ) {
-    debug_assert!(length <= FRAME_SIZE_MAX, "a frame that no peer has to take");
+    debug_assert!(length <= FRAME_SIZE_MAX, "every peer accepts a frame of this size");
     let [id3, id2, id1, id0] = stream_id.to_wire();
     let [len2, len1, len0] = length_to_wire(length);
     out.extend_from_slice(&[len2, len1, len0, frame_type.to_wire(), flags, id3, id2, id1, id0]);

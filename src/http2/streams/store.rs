@@ -152,13 +152,13 @@ impl Store {
     pub(in crate::http2) fn check_invariants(&self) {
         assert_eq!(self.slab.len(), self.slots.len(), "slab and index agree");
         let queued = self.iter().filter(|(key, _)| self.ready.contains(key.slot)).count();
-        assert_eq!(self.ready.iter().count(), queued, "nobody is queued who is over");
+        assert_eq!(self.ready.iter().count(), queued, "no closed stream is queued");
         for (key, stream) in self.iter() {
             assert_eq!(self.slots.get(&stream.id), Some(&key.slot));
             let is_queued = self.ready.contains(key.slot);
-            assert!(!is_queued || stream.wants_write, "who does not want to write is not queued");
+            assert!(!is_queued || stream.wants_write, "only streams that want to write are queued");
             let is_due = stream.wants_write && stream.send_window.is_open();
-            assert!(is_queued || !is_due, "who can write again is queued");
+            assert!(is_queued || !is_due, "every stream that can write is queued");
         }
         assert!(self.last_found.is_none_or(|key| self.get(key).is_some()), "a cached key is not stale");
     }

@@ -123,7 +123,7 @@ fn a_reset_stream_allows_one_ping() {
     }
     let mut end = End::open_server();
     let (count, code) = until_end(&mut end, |_| [rst(1), frame(PING, 0, 0, &[0; 8])].concat());
-    assert_eq!((count, code), (0, ErrorCode::PROTOCOL_ERROR), "a stream that never was");
+    assert_eq!((count, code), (0, ErrorCode::PROTOCOL_ERROR), "a reset of an idle stream");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn data_beyond_the_windows() {
     // Padding counts for the window.
     let got = end.recv(&frame(DATA, 0x8, 1, &[0])).unwrap();
     assert_eq!(got, [Got::Reset { stream: key, code: ErrorCode::FLOW_CONTROL_ERROR, by: Initiator::Local }]);
-    assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 899])), Ok(vec![]), "the stream is over, the window is not");
+    assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 899])), Ok(vec![]), "the stream is closed, not the window");
     assert_eq!(end.recv(&frame(DATA, 0, 1, &[0])), Err(ConnectionError::FlowControl));
     assert_eq!(end.goaway_code(), Some(ErrorCode::FLOW_CONTROL_ERROR));
 }

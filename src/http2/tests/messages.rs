@@ -156,7 +156,7 @@ fn misplaced_frames_end_the_connection() {
         assert_eq!(end.recv(&input), Err(error));
         assert_eq!(end.goaway_code(), Some(error.code()));
         assert!(end.connection.is_finished());
-        assert_eq!(end.recv(&headers(END_STREAM, 1, GET)), Ok(vec![]), "nothing counts any more");
+        assert_eq!(end.recv(&headers(END_STREAM, 1, GET)), Ok(vec![]), "input after a failure is ignored");
     }
     let mut end = End::open_server();
     assert_eq!(end.recv(&frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0])), Ok(vec![]));
@@ -245,11 +245,11 @@ fn streams_take_turns_when_the_connections_window_opens() {
     end.recv(&window_update(0, 1)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[1]));
     assert_eq!(end.connection.send_data(keys[1], b"bb", false, &mut end.out), Ok(1));
-    assert_eq!(end.connection.poll_writable(), None, "no window, whoever wants");
+    assert_eq!(end.connection.poll_writable(), None, "the connection's window is closed");
     end.recv(&window_update(0, 100)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[2]));
     end.recv(&rst(3, ErrorCode::CANCEL)).unwrap();
-    assert_eq!(end.connection.poll_writable(), None, "who is over has no turn");
+    assert_eq!(end.connection.poll_writable(), None, "a closed stream is not writable");
     end.recv(&window_update(1, 100)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[0]));
     assert_eq!(end.connection.send_window(keys[0]), 100);
@@ -297,11 +297,11 @@ fn pings_and_settings_are_answered() {
     assert_eq!(end.recv(&frame(PING, 0, 0, b"01234567")), Ok(vec![]));
     assert_eq!(end.recv(&setting(1, 0)), Ok(vec![]));
     assert_eq!(sent(&mut end), [frame(PING, ACK, 0, b"01234567"), frame(SETTINGS, ACK, 0, &[])]);
-    assert_eq!(end.recv(&frame(PING, ACK, 0, b"abcdefgh")), Ok(vec![]), "an answer to nothing");
+    assert_eq!(end.recv(&frame(PING, ACK, 0, b"abcdefgh")), Ok(vec![]), "an acknowledgement of no PING");
     assert!(sent(&mut end).is_empty());
     let key = end.recv_request(&headers(END_STREAM, 1, GET));
     end.connection.send_head(key, 200, &[], true, &mut end.out).unwrap();
-    assert_eq!(sent(&mut end), [headers(END_STREAM, 1, &[0x20, 0x88])], "no table");
+    assert_eq!(sent(&mut end), [headers(END_STREAM, 1, &[0x20, 0x88])], "the dynamic table is empty");
 }
 
 #[test]

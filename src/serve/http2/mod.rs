@@ -57,7 +57,7 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests that the server has not served yet: header fields and received bodies.
     received_bytes: usize,
-    /// Bytes of the complete requests among them.
+    /// Bytes of the complete requests, a part of `received_bytes`.
     complete_bytes: usize,
     /// Bytes of requests that wait after a first attempt to serve them: header fields and received bodies.
     waiting_bytes: usize,
@@ -233,7 +233,7 @@ impl Http2 {
         Some(fill)
     }
 
-    /// Whether the first bytes of a request have arrived, but not the whole request.
+    /// Whether the peer has sent only a part of a frame or of a field block.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         !input.is_empty() || self.connection.awaits_continuation()

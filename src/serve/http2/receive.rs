@@ -222,7 +222,7 @@ impl Http2 {
             && !cx.service.pace.check_end()
             && let Some(whole) = self.whole.pop_front()
         {
-            // The server refuses nearly every request of an anonymous peer, in microseconds.
+            // The server refuses nearly every request of an anonymous peer, in microseconds. So none of them is long.
             let whole = match cx.from.credentials.is_anonymous() {
                 true => Some(whole),
                 false => self.long.sort_out(whole, &cx.service.table),
@@ -331,8 +331,8 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a body of `body_bytes` may wait, if it has to. After that, at least `body_bytes` must
-    /// remain free for waiting requests, so that small requests fit beside large ones. A request without a body is
+    /// Whether a request with a body of `body_bytes` may wait, if it has to. Beside this request, at least `body_bytes`
+    /// must remain free for waiting requests. So small requests fit beside large ones. A request without a body is
     /// small, and mostly a read.
     fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
@@ -340,7 +340,8 @@ impl Http2 {
     }
 
     /// Resumes the runnable requests and jobs. Returns whether the output became full before all of them were resumed.
-    /// No event reports the remaining ones again. So the caller must call this method again once the output has room.
+    /// No event reports the remaining requests and jobs again. So the caller must call this method again once the
+    /// output has room.
     #[inline]
     pub(super) fn resume_runnable(&mut self, budget: &Budget, cx: &mut Context<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, cx)
