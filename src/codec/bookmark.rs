@@ -1,4 +1,4 @@
-//! The object of a BOOKMARK event. All forms of a watch are generated from this object.
+//! The object of a BOOKMARK event. The server encodes this object in the form of the watch, such as JSON or a Table.
 
 use crate::lease::Lease;
 

@@ -12,8 +12,8 @@ pub struct DecodedLease {
     pub lease: Lease,
     /// API version of the Lease in the body. It may differ from the API version in the path.
     pub version: ApiVersion,
-    /// Number of metadata entries, such as labels, in the body. If this number exceeds the limit, `lease` has only some
-    /// of the entries.
+    /// Number of metadata entries, such as labels, in the body. If this number exceeds
+    /// [`METADATA_ENTRIES_MAX`](crate::limits::METADATA_ENTRIES_MAX), `lease` may lack some of the entries.
     pub entries: usize,
     /// Complaints about unknown and repeated fields in the body.
     pub warnings: FieldWarnings,
@@ -30,7 +30,7 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// What happens to the dependents of the Lease.
     pub propagation_policy: Option<CompactString>,
-    /// Stages of the request that a dry run skips. Only `All` is valid.
+    /// Values of `dryRun`. The only valid value is `All`: the server checks the request, but deletes nothing.
     pub dry_run: Vec<CompactString>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: whether to delete an object that cannot be decoded.
     pub ignore_store_read_error: Option<bool>,

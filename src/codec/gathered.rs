@@ -5,7 +5,7 @@ use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
 /// The lists and maps of an object's metadata. The decoder moves these entries into the metadata at the end of the
-/// body. So the decoder sorts the entries only once, even if the body has a list in many pieces.
+/// body. So the decoder sorts the entries only once, even if the body repeats a field such as `labels` many times.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,

@@ -6,7 +6,7 @@ use crate::go::quote::go_quoted;
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
-/// The complaints of strict decoding about one body, in the order in the body, without duplicates.
+/// The complaints of strict decoding about one body, in the order of the fields in the body, without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
     /// Complaints of the YAML decoder about repeated keys.

@@ -1,4 +1,5 @@
-//! Formats JSON values as Go's `fmt` prints them in messages. The depth and the length of the output are limited.
+//! Formats JSON values as Go's `fmt` prints them in messages. The depth of the output and the number of its elements
+//! are limited. A string is never cut.
 
 use crate::go::quote::go_quoted;
 use serde_json::{Number, Value};
@@ -19,7 +20,7 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
 
 /// Maximum number of nested levels of a value that a message shows.
 const SHOWN_DEPTH_MAX: usize = 16;
-/// Length in bytes at which a value in a message is cut.
+/// Length of the output, in bytes, after which no further elements are appended.
 const SHOWN_BYTES_MAX: usize = 4096;
 
 /// Formats a value like Go's `%v`.

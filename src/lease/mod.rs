@@ -87,7 +87,8 @@ pub struct ObjectMeta {
     /// storage (kube-apiserver's own storage of Leases), its `resourceVersion` there. In any other stored object,
     /// empty. The table stores the `resourceVersion` that clients see.
     pub resource_version: CompactString,
-    /// Generation that the creator of the object sent; 0 if absent. Updates do not increment the generation.
+    /// Generation that the creator of the object sent; 0 if absent. Updates do not increment the generation. If
+    /// finalizers delay a deletion, the request for the deletion increments a generation above 0.
     pub generation: i64,
     /// Time of creation, set by the server.
     pub creation_timestamp: Option<Time>,

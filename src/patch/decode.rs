@@ -44,7 +44,8 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// Decodes a text that Go accepts and `serde_json` refuses, because of invalid UTF-8 or unpaired surrogates.
+/// Decodes a text that `serde_json` refuses. Go accepts such a text if the reason is invalid UTF-8 or an unpaired
+/// surrogate. Without `target`, Go also accepts a number that does not fit into a `float64`.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let Repaired { json, huge_number } = repaired(patch)?;

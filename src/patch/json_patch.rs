@@ -24,8 +24,9 @@ const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies all operations of a JSON patch to an object, or none of them. With `is_checked`, all operations are decoded
-/// before the first one is applied. Otherwise a malformed operation fails only when it is applied.
+/// Applies all operations of a JSON patch to an object, or none of them. `is_checked` is false for
+/// `fieldValidation=Ignore`. With `is_checked`, all operations are decoded before the first one is applied. Otherwise a
+/// malformed operation fails only when it is applied.
 ///
 /// # Errors
 /// 400 if the patch is not a list of operations. 413 if the patch has too many operations. 422 if an operation cannot

@@ -5,8 +5,8 @@ use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
 /// Applies a merge patch to an object. A member of the patch replaces the member of the object with the same name.
-/// `null` removes the member, and two objects are merged. Without `is_checked`, a patch that is a list replaces the
-/// whole object.
+/// `null` removes the member, and two objects are merged. `is_checked` is false for `fieldValidation=Ignore`. Then a
+/// patch that is a list replaces the whole object.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object, apart from that list.

@@ -40,7 +40,8 @@ impl PatchType {
     ///
     /// # Errors
     /// [`ApiError::UnknownPatchFormat`] for a media type of the API in a form that kube-apiserver's router accepts and
-    /// its handler does not. [`ApiError::UnsupportedPatchType`] for any other media type, even `application/json`.
+    /// its handler does not, such as a media type in a list. [`ApiError::UnsupportedPatchType`] for any other media
+    /// type, even `application/json`.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
         Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {

@@ -148,7 +148,7 @@ impl Object {
     pub(super) fn renewed(&self, version: ResourceVersion, times: RenewedTimes) -> Self {
         debug_assert!(
             times.managed_time.is_some() || self.metadata().managed_fields.entries().is_empty(),
-            "a renewal without the time of an entry means another state wherever the base has another time"
+            "a renewal of a Lease with managedFields must set the time of their last entry"
         );
         Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
     }
@@ -242,7 +242,7 @@ impl Object {
         version == self.version.0 || self.built_in_version() == Some(version)
     }
 
-    /// The value of `spec.renewTime`.
+    /// Returns the `spec.renewTime` of this state.
     #[must_use]
     pub fn renew_time(&self) -> Option<MicroTime> {
         self.renewed.map_or(self.base.lease.spec.renew_time, |times| Some(times.renew_time))

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 /// in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// Traces, each with the memory of its Lease in bytes. If a check finds that the Lease is still in memory, the
-    /// trace moves to the back.
+    /// Traces, each with the estimated memory of its Lease in bytes. If a check finds that the Lease is still in
+    /// memory, the trace moves to the back.
     traces: VecDeque<(Trace, usize)>,
     /// Sum of the bytes in `traces`.
     bytes: usize,

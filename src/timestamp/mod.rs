@@ -208,9 +208,9 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Converts a number of days since 1970-01-01 to year, month and day. Each step computes a linear function, `(a * n +
-/// b) / c`. Where the numbers are small enough, `c` is a power of two (C. Neri and L. Schneider, "Euclidean affine
-/// functions and their application to calendar algorithms", 2022).
+/// Converts a number of days since 1970-01-01 to year, month and day. Each step computes a linear function,
+/// `(a * n + b) / c`. Where the numbers are small enough, `c` is a power of two (C. Neri and L. Schneider, "Euclidean
+/// affine functions and their application to calendar algorithms", 2022).
 #[inline]
 pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + DAYS_TO_EPOCH;

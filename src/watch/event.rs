@@ -8,7 +8,7 @@ use crate::table::event_log::Event;
 
 /// Appends `event` as a watcher with `selector` sees it. Returns whether the watcher sees `event` at all. A change can
 /// make an object match the selector or no longer match it (apiserver `storage/cacher`, `convertToWatchEvent`).
-/// `recent` caches events that were written for other watchers; `None` if a look-up is not worth it.
+/// `recent` caches events that were written for other watchers; `None` if other watchers rarely get the same event.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
     event: &Event,

@@ -118,7 +118,8 @@ pub struct Watchers<O> {
     index: Index,
     /// Dirty watchers: watchers that may have something to send. Each of them has `is_dirty` set.
     dirty: VecDeque<WatcherKey>,
-    /// Watchers with a long initial state. Some of them may already have sent it completely, or may be removed.
+    /// Watchers with a long initial state. Some of these watchers may already have sent the initial state, or may be
+    /// removed.
     long: Vec<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the event log.
     notified: ResourceVersion,

@@ -61,8 +61,8 @@ impl Decoder {
         self.decode_lease_of(body, body, version)
     }
 
-    /// Decodes the Lease in `json`, like [`Decoder::decode_lease`]. `json` was converted from `body`, which errors
-    /// quote.
+    /// Decodes the Lease in `json`, like [`Decoder::decode_lease`]. `json` is the conversion of the YAML `body`. Errors
+    /// quote `body`.
     ///
     /// # Errors
     /// Those of [`Decoder::decode_lease`].
@@ -84,8 +84,8 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// Returns the complaints about repeated fields of a patch. The caller has already applied the patch, so the depth
-    /// of the patch is limited.
+    /// Returns the complaints about repeated fields of a patch. The search recurses. The caller has already applied the
+    /// patch, so the depth of the patch is limited.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
@@ -199,8 +199,8 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
 /// fields.
 const BODY_BYTES_COMMON: usize = 4_096;
 
-/// Length of a body, in bytes, above which the decoder frees its buffers after the body. The tape can take some twenty
-/// times as much memory as the body.
+/// Length of a body, in bytes, above which the decoder frees its buffers after it has parsed the body. The tape can
+/// take some twenty times as much memory as the body. After a body that is not JSON, the decoder retains its buffers.
 const BODY_BYTES_KEPT: usize = 65_536;
 
 /// Number of simd-json's tape nodes for a common body.

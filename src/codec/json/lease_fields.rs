@@ -1,8 +1,9 @@
 //! Reads the fields of a Lease from simd-json's tape.
 //!
 //! The constants describe Go's structs: the path and the type of each field. The function that reads a field decides
-//! whether the field is a pointer in Go. As in Go, a repeated object is merged with the earlier one, and a repeated
-//! list replaces the earlier one.
+//! whether the field is a pointer in Go. As in Go, a repeated object is merged with the earlier one. A repeated list
+//! replaces the earlier one. Go differs only if an element of the later list omits a field: Go then retains the field's
+//! value from the element of the earlier list with the same index.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};

@@ -100,8 +100,8 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
-        // most kinds are that clients send by mistake.
+        // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
+        // the list. It assumes that the list contains the kind: a client that mistakes the kind rarely invents one.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))

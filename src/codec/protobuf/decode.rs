@@ -130,8 +130,8 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, Refusal> {
     let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(&meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // This server does not have kube-apiserver's list of kinds. So it assumes that the kind is in that list, as
-        // most kinds are that clients send by mistake.
+        // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
+        // the list. It assumes that the list contains the kind: a client that mistakes the kind rarely invents one.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(&meta.kind, &meta.version, words))

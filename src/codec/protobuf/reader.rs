@@ -4,7 +4,8 @@
 //! The reader skips unknown fields without recursion, even groups. Of a repeated field, the last value counts. A
 //! repeated message is merged into the first one. Go does not validate strings, so Go's objects may contain invalid
 //! UTF-8. This server's objects contain only valid UTF-8, and two different texts must not become equal. So the reader
-//! refuses invalid UTF-8 in an object. In text that is only for error messages, the reader replaces invalid UTF-8.
+//! refuses invalid UTF-8 in an object. The server does not store `kind`, `apiVersion` and `DeleteOptions`. In their
+//! text, the reader replaces invalid UTF-8.
 
 use compact_str::CompactString;
 use thiserror::Error;

@@ -232,7 +232,7 @@ fn cut_and_mutated_bodies_never_panic() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // An accepted body can be encoded again, and the result decodes to the same Lease.
+            // An accepted body can be encoded again. The result decodes to a Lease with the same holder and labels.
             let again = encoded(decoded.lease.clone());
             let (before, _) = stored(decoded.lease);
             let (after, _) = stored(lease(&again));

@@ -1,7 +1,7 @@
 //! YAML as kube-apiserver decodes and encodes it, with JSON as the intermediate form.
 //!
-//! The decoder converts a YAML body to a JSON value. The encoder converts JSON to YAML. Clients rarely use YAML, and
-//! only for people to read. So only YAML responses cost the second conversion.
+//! The decoder converts a YAML body to a JSON value. The encoder converts JSON to YAML. So the server encodes a YAML
+//! response twice: to JSON, and then to YAML. Clients rarely request YAML, and only for people to read.
 
 mod decode;
 mod encode;

@@ -55,7 +55,7 @@ impl FieldsV1 {
     }
 
     /// Returns the fields of the spec in this set: one bit for each, in the order of the constants of `SpecFields`.
-    /// Returns `None` if these fields are unknown. A renewal then takes the general path.
+    /// Returns `None` if these fields are unknown. The server then tracks a renewal like any other update.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)

@@ -2,7 +2,7 @@
 //! manager for short, owns the fields that it has set.
 //!
 //! This module defines the type of `managedFields`, its change by each kind of write, and the merge of a server-side
-//! apply. Its functions are pure: they use neither the table nor the wire formats.
+//! apply. Its functions are pure: they use neither the table nor any encoding but JSON.
 //!
 //! While `managedFields` do not change, all states of a Lease share one list in memory. Each entry stores its fields as
 //! the text of `fieldsV1`. There are three reasons. The lists of a million Leases fit in memory. A response copies the
@@ -205,8 +205,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// Returns the identity of the manager: operation, name, API version and subresource. Lists are sorted by this
-    /// identity. The identity of a manager by apply has no API version.
+    /// Returns the identity of the manager: operation, name, API version and subresource. No two entries of a stored
+    /// list have the same identity. The identity of a manager by apply has no API version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {

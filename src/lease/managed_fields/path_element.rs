@@ -13,7 +13,7 @@ use std::fmt;
 pub(crate) enum PathElement {
     /// A member of an object.
     Field(CompactString),
-    /// The element of a list whose members with these names have these values.
+    /// The list element whose members with these names have these values, such as the owner with this `uid`.
     Key(Vec<(String, Value)>),
     /// The element of a list that equals this value. Such a list is a set.
     Value(Value),
@@ -216,9 +216,9 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Compares two numbers exactly: a 64-bit integer by its value, and any other number as the nearest `f64`. To compare
-/// an integer with a float, Go converts the integer to a float. Two different integers may then equal the same float.
-/// Such a comparison is not an order, so a sort by it could panic.
+/// Compares two numbers exactly: an `i64` by its value, and any other number as the nearest `f64`. Go instead converts
+/// an integer to a float to compare it with a float. Two different integers may then equal the same float. Go's
+/// comparison is therefore not an order, and a sort by it could panic.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {

@@ -166,8 +166,8 @@ fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
         && a.finalizers == b.finalizers
 }
 
-/// If the lists of `live` and `new` differ only in their times, sets the times of `live` in `new`. So a write without
-/// other changes changes nothing.
+/// If `live` and `new` differ only in the times of `managedFields`, sets the times of `live` in `new`. So a write that
+/// changes no other field changes nothing.
 pub fn settle_times(live: &Lease, new: &mut Lease) {
     let (known, own) = (&live.metadata.managed_fields, &new.metadata.managed_fields);
     let same_owners = known.entries().len() == own.entries().len()

@@ -1,9 +1,10 @@
 //! Validation of a Lease before it is stored. The order and the words of the errors are those of kube-apiserver.
 //!
-//! The validation consists of pure functions from objects to complaints. It runs for every write that takes the general
-//! path. So for a valid Lease, the validation makes one pass over the strings and allocates nothing. Before the
-//! validation, the caller sets the fields that only the server sets: `uid`, `creationTimestamp`, the namespace in the
-//! path, and a generated name.
+//! The validation consists of pure functions from objects to complaints. It runs for every create, update and patch by
+//! a client, except for renewals on the short way (`docs/architecture.md`). So for a valid Lease, the validation passes
+//! over the metadata only twice. It allocates memory only for the keys of annotations and for `generateName`. Before
+//! the validation, the caller sets the fields that only the server sets: `uid`, `creationTimestamp`, the namespace in
+//! the path, and a generated name.
 
 pub(crate) mod complaints;
 pub mod format;

@@ -38,7 +38,7 @@ pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value
         _ => Object::new(),
     };
     let Value::Object(document) = decode_current(current)? else {
-        return Err(internal("the object is none"));
+        return Err(internal("the stored Lease is not a JSON object"));
     };
     merge_objects(document, members, Schema::Lease).map(Value::Object)
 }
