@@ -1,4 +1,5 @@
-//! Feature gates. A gate is the name of behaviour of kube-apiserver that is off until the operator switches it on.
+//! Feature gates. The operator switches a feature of kube-apiserver on or off by the name of its gate. The features in
+//! this module are off by default.
 
 /// The feature gates, with kube-apiserver's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,9 @@
 //! while clients use both storages. The active replica writes the second Lease many times a second. These writes do not
 //! conflict with those of a command, since the second Lease is separate.
 //!
+//! The following lines show the phases and steps of each command. The phases are `import`, `serve`, `undo` and
+//! `freeze`. The words after a phase are its steps, in order.
+//!
 //! ```text
 //!   takeover   import ─► imported ─► serve ─► serving             APIService names the Service after `imported`
 //!   undo       undo   ─► written back                             cancels an incomplete takeover
@@ -14,7 +17,8 @@
 //! ```
 //!
 //! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then the command restricts
-//! changes of built-in Leases by an admission policy, and requests other phases:
+//! changes of built-in Leases by an admission policy. For a takeover, the command requests the phases `copy` and
+//! `serve`. For a rollback, it requests the phase `hold`:
 //!
 //! ```text
 //!   takeover   copy   ─► imported ─► serve, serving               APIService names the Service after `imported`
@@ -64,8 +68,8 @@ pub enum Phase {
     /// The active replica copies this server's Leases back to built-in storage. This server accepts no writes from
     /// clients.
     Freeze,
-    /// This server copies Leases from built-in storage through kube-apiserver. Clients may only renew Leases, both at
-    /// this server and in built-in storage.
+    /// This server copies Leases from built-in storage through kube-apiserver. Clients of this server may only renew
+    /// Leases. Once the command's admission policy has effect, clients of built-in storage may only renew Leases too.
     Copy,
     /// The command copies this server's Leases back through kube-apiserver. This server accepts no writes from clients.
     Hold,

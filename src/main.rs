@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
     };
     let outcome = run(&args);
-    // Dropping the log writes all queued log lines. So the failure's line is the last on standard error.
+    // The drop of the log writes all queued log lines. So the line about a failure is the last on standard error.
     drop(log);
     outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
@@ -299,7 +299,7 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
             format!("Ready: kubectl --kubeconfig {} get leases -A", shell_word(&path.to_string_lossy()))
         }
         (Some(addr), None) if args.client_ca_file.is_none() => {
-            format!("Ready: https://{addr}, for whom the cluster trusts")
+            format!("Ready: https://{addr}, for clients that the cluster trusts")
         }
         (Some(addr), None) => format!("Ready: https://{addr}, for clients with a certificate from --client-ca-file"),
         (None, None) => {
@@ -319,7 +319,7 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
         for signal in signals.forever() {
             let name = signal_hook::low_level::signal_name(signal);
             if ![SIGTERM, SIGINT].contains(&signal) {
-                info!(signal = name, "ignored: certificates and authorities are followed when they change");
+                info!(signal = name, "ignored: the server reloads changed certificates and authorities by itself");
                 continue;
             }
             if asked {
@@ -334,10 +334,10 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
-/// Returns the maximum number of connections: `wanted`, or fewer if the limit of open files is lower. At the
-/// connection limit the server evicts a peer (`Server::make_place`). Without file descriptors `accept` fails, and no
-/// new peer gets in. Raises the soft limit of open files to the hard limit. The soft limit is low only for the sake of
-/// `select(2)`.
+/// Returns the maximum number of connections: `wanted`, or fewer if the limit of open files is lower. At the maximum,
+/// the server evicts an anonymous peer for a new one (`Server::make_place`). If the process instead ran out of file
+/// descriptors, `accept` would fail, and no new peer would get in. Raises the soft limit of open files to the hard
+/// limit. The soft limit is low only for programs that call `select(2)`.
 fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
@@ -388,7 +388,8 @@ impl Failure {
 const DATA_DIR: &str = "data";
 /// Exit status of a failure if the command line is correct.
 const STATUS_FAILED: u8 = 1;
-/// Open files that are not connections: standard streams, listeners, the poll and its waker, the signals' pipe.
+/// Open files that are not connections of clients, such as standard streams, listeners, the poll and its waker, the
+/// signals' pipe, the store, and connections to etcd.
 const FILES_RESERVED: u64 = 32;
 
 #[cfg(test)]

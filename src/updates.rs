@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 pub struct UpdateSender<T> {
     queue: Sender<T>,
     waker: Arc<Waker>,
+    /// Reference to the receiver's token. The token is gone once the event loop has dropped the receiver.
     loop_lives: Weak<()>,
 }
 

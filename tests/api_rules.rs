@@ -215,7 +215,7 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(holder("limit=1"), "node-a");
     assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
     assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
-    // A selector for an impossible name uses a list at the version.
+    // With a selector for an impossible name, the list is at the requested version.
     for name in ["a/b", "..", "a%25b", ""] {
         let target = format!("{collection}?limit=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
         let list = call("GET", &target, "").expect_status(200, name).json();
@@ -241,7 +241,7 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
     // The version comes from an earlier server whose clock was ahead. The client must list again; a watch from this
     // version would receive no events.
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
-    // Other tests also write.
+    // The version must be far ahead, since other tests also write.
     let ahead = lease::version(&created) + 1_000_000;
     for options in ["", "&allowWatchBookmarks=true", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
         for (version, selector) in [(ahead, ""), (u64::MAX, ""), (ahead, "&fieldSelector=metadata.name%3Da")] {

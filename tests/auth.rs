@@ -92,7 +92,7 @@ fn only_the_front_proxy_may_name_users() {
     }
 }
 
-/// kube-apiserver does not forward redirects.
+/// kube-apiserver, as the front proxy, does not forward redirects to its client.
 #[test]
 fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
@@ -267,7 +267,7 @@ fn a_lease_is_created_only_in_an_active_namespace() {
         });
         assert_eq!(got["details"], details);
     }
-    // Of repeated owners the client learns only if the Lease is admitted.
+    // The response warns of repeated owners only if the namespace accepts the Lease.
     let owners =
         r#"[{"apiVersion":"v1","kind":"Node","name":"n","uid":null},{"apiVersion":"v1","kind":"Node","name":"n"}]"#;
     let object = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;

@@ -122,7 +122,8 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
     let (first, last) = (name(0), name(MANY - 1));
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let target = lease::collection("n");
-    // Only the last Lease has the label. The Leases before it take several steps, and the head is sent after these.
+    // Only the last Lease has the label. The deletion examines the Leases before it in several steps. The server sends
+    // the head of the response only after these steps, so it can still send an error.
     let label = json!({"metadata": {"labels": {"last": "1"}}}).to_string();
     server.client().call("PATCH", &lease::path("n", &last), &label).expect_status(200, "label");
     let selected = format!("{target}?labelSelector=last%3D1");

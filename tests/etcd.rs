@@ -1,4 +1,5 @@
-//! Replicas over a real etcd. Without an etcd no test here runs.
+//! Replicas over a real etcd. If this machine has no etcd, the tests of this file check nothing, or fail if
+//! `REQUIRE_ETCD` is set.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -41,7 +42,7 @@ fn items(replica: &Process) -> Value {
     list["items"].take()
 }
 
-/// Reads a metric. `None` while the replica loads again, since it closes its connections.
+/// Reads a metric of a replica. Returns `None` while the replica loads its store again and so closes connections.
 fn metric(replica: &Process, name: &str) -> Option<u64> {
     let mut client = Client::try_open(replica.endpoint()).ok()?;
     client.try_send(&request("GET", "/metrics", "")).ok()?;

@@ -1,4 +1,5 @@
-//! The hand-over of Leases between this server and built-in storage in a real etcd. Without an etcd no test here runs.
+//! The hand-over of Leases between this server and built-in storage in a real etcd. If this machine has no etcd, the
+//! tests of this file check nothing, or fail if `REQUIRE_ETCD` is set.
 //!
 //! Goal: no write is lost during the hand-over, and no lock has two holders. Method: each test writes to etcd as
 //! kube-apiserver would, and to the Lease of the hand-over as the commands would.
@@ -278,7 +279,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 404);
     assert_eq!(rig.holder("a"), "acquired there");
 
-    // A write just before the phase `serve`, which the follower may not have seen.
+    // A write to built-in storage just before the phase `serve`. The last round may not have read it.
     rig.put_built_in("late", "h", EARLY);
     rig.reach("serve", "serving");
     assert_eq!(rig.holder("late"), "h");

@@ -40,7 +40,7 @@ fn create(client: &mut Http2Client, namespace: &str, count: usize) {
     }
 }
 
-/// Number of open watches in the server's metrics.
+/// Returns the number of open watches in the server's metrics.
 fn open_watches(client: &mut Http2Client) -> usize {
     Exposition::of(client.call("GET", "/metrics", "")).count("apiserver_longrunning_requests", &[])
 }

@@ -237,7 +237,8 @@ fn incomplete_bodies_on_every_stream() {
     });
 }
 
-/// A refused head leaves its decode buffer. The next request must not keep that buffer.
+/// The server decodes a long head into a buffer, and refuses the head. The next request, whose body is incomplete, must
+/// not keep this long buffer.
 #[test]
 fn long_heads_before_incomplete_bodies() {
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
@@ -439,7 +440,8 @@ fn long_leases_behind_closed_windows_of_many_connections() {
     assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// The windows open at once for more bytes than the output may hold. No later frame triggers the remaining writes.
+/// The windows open at once for more bytes than the output may hold. No later frame triggers the remaining writes, so
+/// the server must continue by itself.
 #[test]
 fn windows_that_open_all_at_once() {
     let process = Process::start(&[], 1024);
@@ -546,7 +548,7 @@ impl InMemory {
         out
     }
 
-    /// Milliseconds until the server's deadline for a peer that is silent from now on.
+    /// Returns the time until the server's deadline for a peer that is silent from now on, in ms.
     fn patience_ms(&self) -> u64 {
         self.protocol.deadline_ms(&self.input, self.now.ms) - self.now.ms
     }
@@ -675,7 +677,8 @@ fn requests_wait_for_room_for_their_answers() {
 fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
-    // OPTIONS neither reads nor replaces a Lease, so the server reads the clock after it.
+    // The server reads the clock after several plain requests, which read or replace one Lease, or after one other
+    // request such as OPTIONS.
     let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();

@@ -1,4 +1,4 @@
-//! Durability on disk across SIGKILL and restarts, and the messages when it fails.
+//! Durability on disk across SIGKILL and restarts, and the error messages about a data folder or disk that is unusable.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -503,7 +503,7 @@ fn a_pipe_that_breaks_does_not_kill_the_process() {
     eventually("the process answers", || process.answers());
 }
 
-/// Number of failed accepts in the metrics.
+/// Returns the number of failed accepts in the metrics.
 fn accept_errors(client: &mut Client) -> usize {
     Exposition::of(client.call("GET", "/metrics", "")).count("coordination_accept_errors_total", &[])
 }

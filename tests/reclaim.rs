@@ -1,4 +1,4 @@
-//! After a start a lock goes to its last holder.
+//! After a start, the server reserves each missing lock for its last holder (`--reclaim-seconds`).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

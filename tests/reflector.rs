@@ -41,7 +41,7 @@ fn reflectors_converge_under_random_writes() {
     write_at_random(&mut server.client(), seed, WRITES);
     let list = server.client().call("GET", ALL, "").expect_status(200, ALL).json();
     last_version.set(lease::version(&list)).expect("set once");
-    // Wakes clients that wait for another event. The new event is later than the list for the comparison.
+    // This creation wakes clients that wait for another event. It comes after the list, so `want` gets the Lease here.
     let mut want = table_of(&list);
     let woken = server.client().call("POST", &lease::collection("reflected-0"), &lease::new("wake"));
     let woken = lease::version(&woken.expect_status(201, "wake").json());

@@ -30,7 +30,7 @@ fn start() -> TestServer {
     TestServer::start_with(Config { features: FeatureGates { sharded_list_and_watch: true }, ..Config::default() })
 }
 
-/// Returns the bounds of shard `index` of `count`, which are all of about one size.
+/// Returns the bounds of shard `index` of `count` shards. All shards have about the same size.
 fn bounds(index: u128, count: u128) -> (u128, u128) {
     let size = (1 << 64) / count;
     (size * index, if index + 1 == count { 1 << 64 } else { size * (index + 1) })

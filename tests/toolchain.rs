@@ -1,4 +1,4 @@
-//! Some versions are in several files, because different programs read them.
+//! Some versions are in several files, because different programs read them. The tests check that the files agree.
 
 use std::fs;
 use std::path::Path;

@@ -100,7 +100,7 @@ fn a_lease_is_the_same_in_both_versions() {
     client.call("GET", &path(new, "a"), "").expect_failure(404, "NotFound", "deleted");
 }
 
-/// Returns a list's item, which has no type.
+/// Returns the object without its `apiVersion` and `kind`, as an item of a list.
 fn bare_of_type(object: Value) -> Value {
     let mut object = bare(object);
     object.as_object_mut().unwrap().remove("kind");

@@ -184,8 +184,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 
-    /// Number of events in the watch window. Watches resume from it, and lists at an earlier version read it. Older
-    /// versions are answered with 410.
+    /// Number of events in the watch window. Watches resume from the window, and lists at an earlier version read it.
+    /// Versions before the window are answered with 410.
     #[arg(long, value_name = "N", default_value = "100000")]
     pub watch_window_events: NonZeroUsize,
 
@@ -224,12 +224,12 @@ pub struct Args {
     pub cluster_etcd: ClusterEtcdArgs,
 
     /// Approximate maximum size of the journal in etcd, in bytes. The beginning of a longer journal is deleted, even if
-    /// the watch window reaches back further. After a start, watches that resume from before it get 410.
+    /// the watch window reaches back further. After a start, watches that resume from a deleted version get 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub etcd_journal_bytes: NonZeroUsize,
 
-    /// Bytes in use of etcd's database, with the data of other products, above which no Lease is created. Renewals,
-    /// changes and deletions go on until etcd's own quota.
+    /// Limit on the bytes in use in etcd's database, with the data of other products. Above this limit no Lease is
+    /// created. Renewals, changes and deletions go on until etcd's own quota.
     ///
     /// [default: 80 % of the quota that etcd reports; etcd before 3.6 reports none, and then there is no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -285,7 +285,8 @@ pub enum Command {
     MigrateStorage(MigrateArgs),
 
     /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. All
-    /// Leases are copied, and the APIService is replaced. A switch that takes more than 3 s is undone.
+    /// Leases are copied, and the APIService is replaced. If a kube-apiserver has not switched 3 s later, the takeover
+    /// is undone.
     Takeover(TakeoverArgs),
 
     /// Give the cluster's Leases back to kube-apiserver, while clients go on.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterEtcdArgs {
     /// URLs of the etcd in which kube-apiserver keeps its built-in Leases, separated by commas. The commands takeover
-    /// and rollback need it: this server then copies Leases from there and back. It writes there only while it serves
-    /// the cluster's Leases.
+    /// and rollback need this flag, unless they run with --without-etcd: this server then copies Leases from that etcd
+    /// and back. It writes to that etcd only while the APIService of Leases names a Service.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub cluster_etcd_servers: Vec<String>,
 

@@ -22,7 +22,8 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
 
-    /// Beginning of all keys in etcd. All replicas have the same, and nobody else has keys there.
+    /// Beginning of all keys in etcd. All replicas have the same prefix, and no other program has
+    /// keys with this prefix.
     #[arg(long, value_name = "PREFIX", default_value = "/coordination-apiserver")]
     pub etcd_prefix: String,
 }
@@ -64,7 +65,7 @@ impl EtcdArgs {
     pub(super) fn check(&self) -> Result<(), String> {
         check_members("etcd", &self.etcd_servers, self.etcd_cafile.is_some())?;
         if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
-            return Err(format!("--etcd-prefix {:?}: it must begin with / and name something", self.etcd_prefix));
+            return Err(format!("--etcd-prefix {:?}: it must begin with / and have a name after it", self.etcd_prefix));
         }
         Ok(())
     }

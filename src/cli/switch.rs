@@ -16,7 +16,8 @@ pub struct TakeoverArgs {
 
     /// With --without-etcd: keep kube-controller-manager from marking nodes as not ready for 11 minutes.
     ///
-    /// In that time its watch of built-in Leases ends. Without the shield, restart it right after the takeover.
+    /// In that time, kube-controller-manager's watch of built-in Leases ends. Without this flag, restart
+    /// kube-controller-manager right after the takeover.
     #[arg(long, requires = "without_etcd")]
     pub shield: bool,
 }
@@ -28,7 +29,8 @@ pub struct RollbackArgs {
     #[command(flatten)]
     pub cluster: SwitchArgs,
 
-    /// The file that takeover had, to cancel a takeover that has not replaced the APIService.
+    /// File that takeover got with its flag --apiservice. Needed to cancel a takeover that has not replaced the
+    /// APIService.
     #[arg(long, value_name = "FILE")]
     pub apiservice: Option<PathBuf>,
 }
@@ -52,7 +54,7 @@ pub struct SwitchArgs {
 
     /// Switch without access to the cluster's etcd: Leases are copied through kube-apiserver.
     ///
-    /// Watches of built-in Leases then get no more events. See docs/deploy.md.
+    /// Watches of built-in Leases that are open at the switch get no more events. See docs/deploy.md.
     #[arg(long)]
     pub without_etcd: bool,
 

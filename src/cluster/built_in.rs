@@ -1,7 +1,7 @@
 //! Follows the built-in Leases (the Leases that kube-apiserver itself stores) through kube-apiserver, for a takeover
 //! without access to the cluster's etcd.
 //!
-//! If a watch begins before kube-apiserver switches to this server, it reads built-in storage until the watch ends. A
+//! A watch that begins before kube-apiserver switches to this server reads built-in storage until the watch ends. A
 //! list or watch that begins later is forwarded to this server, and counts as failed.
 
 use super::Followed;

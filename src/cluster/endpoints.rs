@@ -3,9 +3,9 @@
 //!
 //! Every replica computes the same slices from the same identity Leases, and checks the slices every ten seconds. A
 //! replica replaces a slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it
-//! has not seen. A replica that has not applied a new identity Lease yet may remove the new endpoint once more. When it
-//! has applied that Lease, it adds the endpoint again. The slices do not depend on kube-controller-manager, which has
-//! no leader while Leases are unavailable.
+//! has not seen. A replica may not have applied the identity Lease of a new replica yet. Then it removes the endpoint
+//! of the new replica, and adds the endpoint again once it has applied that Lease. The slices do not depend on
+//! kube-controller-manager, which has no leader while Leases are unavailable.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};

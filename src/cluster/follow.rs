@@ -89,7 +89,7 @@ pub fn told(error: &(dyn Error + 'static)) -> String {
     told.join(": ")
 }
 
-/// The reason why the server stopped to follow the objects without an error.
+/// The reason why the server stopped following the objects without an error.
 pub(super) enum End {
     /// The `resourceVersion` of the watch has expired, so a new list is needed.
     Expired,

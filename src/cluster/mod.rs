@@ -80,7 +80,8 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Configures access to the cluster by a kubeconfig, or by the service account of this pod. Sends no request to it.
+    /// Configures access to kube-apiserver by a kubeconfig, or by the service account of this pod. Sends no request to
+    /// kube-apiserver.
     ///
     /// # Errors
     /// The configuration is invalid or missing.

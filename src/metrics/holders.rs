@@ -82,6 +82,7 @@ struct Pass {
     /// Key of the next Lease to count.
     start: String,
     leases: ByNamespace<HolderCounts>,
+    /// Time of the next step, in ms.
     due_ms: u64,
 }
 

@@ -1,10 +1,10 @@
 //! Metrics, for `/metrics`.
 //!
-//! Counting a request must be cheap. So it only increments an array element, chosen by kind and status, without
-//! hashing, allocation or a clock. Time is measured once per turn of the event loop. The duration of a request is the
-//! duration of the turn that responds to it, from wake-up to last write. If an earlier turn read the request, the
-//! duration counts from that turn. The API counts requests when it responds to them. Values of the table, the journal
-//! and the watchers are read at the end of a turn or at a scrape.
+//! The count of a request must be cheap. So the server only increments an array element, chosen by kind and status,
+//! without hashing, allocation or a clock. The server measures the time once per turn of the event loop. The duration
+//! of a request is the duration of the turn that responds to the request, from wake-up to last write. If an earlier
+//! turn read the request, the duration counts from that turn. The API counts a request when it responds to the request.
+//! The server reads the values of the table, the journal and the watchers at the end of a turn or at a scrape.
 
 mod histogram;
 mod holders;
@@ -90,7 +90,8 @@ pub struct TurnEnd {
     pub queued_bytes: usize,
     /// Received bytes of unanswered requests on all connections.
     pub received_bytes: usize,
-    /// Number of requests that wait for the journal, for an earlier change of the same Lease, or for a namespace.
+    /// Number of requests that wait, for example for the journal, for an earlier change of the same Lease, or for a
+    /// namespace. Requests of one connection that wait for the same event count once.
     pub waiting_requests: usize,
 }
 

@@ -6,7 +6,8 @@ use crate::codec::{DeleteOptions, Preconditions};
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
 
-/// The propagation policies, in the order of kube-apiserver's message, and `nil`.
+/// The supported values of `propagationPolicy` in kube-apiserver's message, in the same order. The last one, `nil`,
+/// stands for an absent value.
 const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
 /// Returns the validated options of a deletion. The options come from the body, or from the query if the body is empty.

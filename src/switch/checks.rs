@@ -65,8 +65,9 @@ pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Reports the shortest lock, which is a Lease with a holder that is not the heartbeat of a node. A holder may lose a
-/// lock that is shorter than a pause of writes.
+/// Reports the lock with the shortest `leaseDurationSeconds`. A lock is a Lease with a holder that is not the heartbeat
+/// of a node. A rollback stops writes for a moment. If a lock is shorter than that moment, its holder may lose the
+/// lock.
 ///
 /// # Errors
 /// If kube-apiserver does not return the Leases.
@@ -82,7 +83,8 @@ pub(super) async fn report_shortest_lock(cluster: &Server, report: &mut Report<'
     Ok(())
 }
 
-/// Returns the duration of a lock in seconds, its namespace and its name; `None` if nobody holds the Lease.
+/// Returns the duration of a lock in seconds, its namespace and its name; `None` if the Lease has no holder or no
+/// duration.
 fn duration_of_lock(lease: &Lease) -> Option<(i32, &str, &str)> {
     let spec = lease.spec.as_ref()?;
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;

@@ -20,8 +20,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::codegen::http::Request;
 
-/// Maximum time for a connection to be established (`CONNECT_MAX`), and for a response to arrive (`ANSWER_MAX`).
+/// Maximum time until a connection is established.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// Maximum time for which a connection sends or receives no byte while the command waits for it.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Maximum time until a replica answers a read. Then the command asks the next replica.
 const READ_MAX: Duration = Duration::from_secs(1);
@@ -215,8 +216,8 @@ impl Clients {
         &self.replicas
     }
 
-    /// Asks the replicas one after the other, until one answers. The replica that answered last comes first, so the
-    /// command asks a hung replica again only if that one fails.
+    /// Asks the replicas one after the other, until one answers. Begins with the replica that answered last. So the
+    /// command does not ask a hung replica again while another replica answers.
     ///
     /// # Errors
     /// If no replica answers. The error is that of the last replica.

@@ -1,8 +1,8 @@
 //! Waits until each replica is known to be live or dead.
 //!
-//! A replica that has just died still counts as live until the other replicas have deleted its identity Lease. It may
-//! be the replica that copies Leases. So a command waits before it stops writes. Otherwise clients would wait for the
-//! dead replica.
+//! A replica that has just died still counts as live until the other replicas have deleted its identity Lease. The dead
+//! replica may be the one that copies Leases. So a command waits before it stops writes. Otherwise clients would wait
+//! for the dead replica.
 
 use super::clients::Clients;
 use super::{LOOK_EVERY, Report, SwitchError};
@@ -47,13 +47,14 @@ pub(super) async fn await_live(clients: &Clients, report: &mut Report<'_>) -> Re
                 Some(_) => {}
             },
             Err(error) if is_late => return Err(error),
-            // A single server may restart meanwhile.
+            // The only replica may be restarting. So the command asks again.
             Err(_) => {}
         }
     }
 }
 
-/// Returns the name of an identity Lease that has not been renewed since `first`.
+/// Returns the name of an identity Lease that has not been renewed since `first`; `None` if each one has been renewed
+/// or deleted.
 fn unknown(leases: &[Lease], first: &Renewals) -> Option<String> {
     let is_unknown = |lease: &&Lease| {
         first.get(&lease.name_any()).is_some_and(|first_renewed| first_renewed.as_ref() == renewed(lease))

@@ -2,9 +2,9 @@
 //! `rollback` switches the Leases back to kube-apiserver.
 //!
 //! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time. When it runs
-//! again, it continues from the state of the hand-over's Lease and of the APIService. Only a rollback without access to
-//! etcd copies the Leases in the command ([`without_etcd`]).
+//! replaces the APIService. The replicas copy the Leases, and the Lease of the hand-over stores the progress. So a
+//! command may be killed at any time. When the command runs again, it continues from the state of the hand-over's Lease
+//! and of the APIService. Only a rollback without access to etcd copies the Leases in the command ([`without_etcd`]).
 //!
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. A
 //! kube-apiserver has switched to this server once it forwards requests for Leases to the replicas. To check that, a
@@ -53,17 +53,18 @@ const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// write built-in Leases. A rollback or an undo waits as long for the kube-apiservers to switch back.
 const COPY_MAX: Duration = Duration::from_secs(120);
 /// Maximum time that the command waits for the replicas to import the last changes. During this time, clients can
-/// renew. The time suffices for the identity Lease of a dead replica to expire.
+/// renew. The live replicas first wait until the identity Lease of a dead replica expires. The time suffices for this.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Remaining time of the admission policy at which a rollback without access to etcd gives up. In this time, the
 /// operator can run the rollback again.
 const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Maximum time without progress of a copy after the first message of the replicas.
+/// Maximum time for which a copy makes no progress, once the replicas have sent a first message about the copy. After
+/// this time, the command gives up.
 const FAILING_MAX: Duration = Duration::from_secs(15);
-/// Maximum time until the first message of the replicas about a copy. After 30 s, they report that etcd does not
-/// answer.
+/// Maximum time until the first message of the replicas about a copy. If etcd does not answer, the replicas report this
+/// only after 30 s. So the command waits longer than 30 s.
 const SILENT_MAX: Duration = Duration::from_secs(40);
 /// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -176,7 +177,7 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 /// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
-    // Without an answer of a replica, the name of the Lease must do.
+    // If no replica answers, the UID of the hand-over's Lease is unknown. Then only the name of the Lease is compared.
     let uid = Handover::seen(clients).await.ok().and_then(|seen| seen.uid);
     for apiserver in clients.apiservers() {
         loop {
@@ -196,9 +197,9 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
     Ok(())
 }
 
-/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. If
-/// another command has replaced the APIService meanwhile, makes it local again, since the replicas refuse all writes
-/// now.
+/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. From then
+/// on, the replicas refuse all writes. So if another command has replaced the APIService meanwhile, makes the
+/// APIService local again.
 ///
 /// # Errors
 /// If another command has requested a phase, or if no replica accepts the request.
@@ -210,8 +211,9 @@ async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<()
     }
 }
 
-/// Makes the APIService local if another command has cancelled this takeover. The other command may have looked at the
-/// APIService before this takeover replaced it. Returns whether the takeover was cancelled.
+/// Makes the APIService local if another command has cancelled this takeover. The other command may have read the
+/// APIService before this takeover replaced the APIService. Then the APIService still names the Service. Returns
+/// whether the takeover was cancelled.
 async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<bool, SwitchError> {
     let is_cancelled = claim.is_lost() && Handover::seen(clients).await?.is_given_back();
     if is_cancelled {
@@ -231,7 +233,7 @@ fn copy_failed(error: &SwitchError, cancelled: Result<(), SwitchError>) -> Switc
 /// Makes the APIService local, unless it is local already. Waits until no kube-apiserver forwards Leases.
 async fn make_local_if_registered(clients: &Clients) -> Result<(), SwitchError> {
     if names_service(&clients.api_service().await?) {
-        // Clients that have just listed Leases at this server begin their watches here.
+        // In this time, clients that have just listed Leases at this server begin their watches at this server.
         sleep(WATCH_MAX).await;
         replace_api_service(clients, &PostParams::default(), make_local).await?;
         await_switch(clients, false, COPY_MAX).await?;
@@ -239,7 +241,8 @@ async fn make_local_if_registered(clients: &Clients) -> Result<(), SwitchError> 
     Ok(())
 }
 
-/// Makes the process ignore signals from now on, since clients cannot write until the command is complete.
+/// Makes the process ignore SIGHUP, SIGINT and SIGTERM from now on. Until the command is complete, clients cannot
+/// write, or can only renew. So the user must not interrupt the command.
 fn hold_signals() {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         // If the process cannot install the handler, a signal interrupts the command. The user can then run the command
@@ -267,8 +270,9 @@ async fn replace_api_service(
 }
 
 /// Changes the APIService to the form that kube-apiserver creates for built-in Leases (kube-aggregator,
-/// `apiserver/apiservice`). Removes the labels and annotations of the takeover too. cert-manager would otherwise try to
-/// set a `caBundle` for ever.
+/// `apiserver/apiservice`). Removes the labels and annotations of the takeover too. One of the annotations makes
+/// cert-manager set a `caBundle`, which an APIService without a Service must not have. So cert-manager would otherwise
+/// try without end.
 fn make_local(service: &mut APIService) {
     service.metadata.labels = Some([(AUTOMANAGED.to_owned(), "onstart".to_owned())].into());
     service.metadata.annotations = None;

@@ -169,8 +169,10 @@ async fn put(
 
 /// The right of a command to request phases. The command loses the right once another command requests a phase.
 pub(super) struct Claim {
-    /// Id of this command's last accepted request, or of the request before the command began. Then the ids of this
-    /// command's later requests, which the replicas may have accepted without an answer.
+    /// Ids of requests. While the Lease of the hand-over contains one of them, no other command has requested a phase.
+    /// The first id is that of this command's last accepted request. Before that request, the first id is the one that
+    /// the command found at its start. The other ids are those of this command's later requests. The replicas may have
+    /// accepted such a request without an answer.
     ids: Vec<String>,
     /// Whether this command has found a request of another command.
     is_lost: bool,
@@ -256,7 +258,7 @@ impl Claim {
         }
     }
 
-    /// Checks that no other command has requested a phase, if a replica answers.
+    /// Checks that no other command has requested a phase. If no replica answers, the result is no error.
     ///
     /// # Errors
     /// If another command has requested a phase.
@@ -300,8 +302,8 @@ fn another_command() -> SwitchError {
 /// message of the completed copy. `otherwise` is the probable reason for a failure without a message.
 ///
 /// # Errors
-/// If the copy takes longer than [`COPY_MAX`], makes no progress for [`FAILING_MAX`], or begins later than after
-/// [`SILENT_MAX`]. Also if another command has requested a phase.
+/// If the copy takes longer than [`COPY_MAX`] or makes no progress for [`FAILING_MAX`], or if the replicas send no
+/// message for [`SILENT_MAX`]. Also if another command has requested a phase.
 pub(super) async fn await_copy(
     clients: &Clients,
     claim: &mut Claim,
@@ -322,7 +324,7 @@ pub(super) async fn await_copy(
                 None
             }
             Err(error) if claim.is_lost() => return Err(error),
-            // A single server may restart meanwhile.
+            // The only replica may be restarting. So the command asks again.
             Err(error) => Some(error),
         };
         let counts = counts_of(&message);
@@ -340,11 +342,12 @@ pub(super) async fn await_copy(
     }
 }
 
-/// Waits until the replicas reach a step of the phase or report a failure, or until `limit` has passed. Returns the
-/// last state of the hand-over.
+/// Waits until the replicas reach `step` of the phase or the step [`Step::NotOurs`], or until `limit` has passed.
+/// Returns the last state of the hand-over. The caller checks the step.
 ///
 /// # Errors
-/// If no replica has responded when `limit` has passed, or another command has requested a phase.
+/// If no replica has responded when `limit` has passed, if another command has requested a phase, or if the hand-over
+/// is in another phase.
 pub(super) async fn await_step(
     clients: &Clients,
     claim: &mut Claim,
@@ -357,7 +360,7 @@ pub(super) async fn await_step(
         let seen = match Handover::seen(clients).await {
             Ok(seen) => seen,
             Err(error) if begun.elapsed() > limit => return Err(error),
-            // A single server may restart meanwhile.
+            // The only replica may be restarting. So the command asks again.
             Err(_) => {
                 sleep(LOOK_EVERY).await;
                 continue;

@@ -73,7 +73,8 @@ impl Permitted {
     /// Returns the CEL expression for the permitted writes of built-in Leases. `user` is the user of this command.
     fn expression(self, user: &str) -> String {
         match self {
-            // Other clients may have the same user, so the expression also compares the field manager.
+            // Other clients may have the same user, so the expression also compares the field manager. A deletion has
+            // no field manager.
             Self::ThisCommand => format!(
                 "request.userInfo.username == {} && \
                  (request.operation == 'DELETE' || request.options.?fieldManager == optional.of('{FIELD_MANAGER}'))",
@@ -118,7 +119,7 @@ pub(super) struct Installed {
 impl Installed {
     /// Returns the remaining time in which this command can rely on the policy.
     pub(super) fn left(&self) -> Duration {
-        // The monotonic clock stands still while this machine is suspended. The policy does not.
+        // The monotonic clock stands still while this machine is suspended, but the time of the policy goes on.
         let elapsed = self.begun.elapsed().max(self.begun_at.elapsed().unwrap_or_default());
         self.time.saturating_sub(MARGIN).saturating_sub(elapsed)
     }
@@ -234,7 +235,7 @@ pub(super) async fn await_effect(
 /// Checks in dry runs that kube-apiserver accepts the policy of a switch and the shield.
 ///
 /// # Errors
-/// The reason why kube-apiserver refuses one of both.
+/// The reason why kube-apiserver refuses the policy or the shield.
 pub(super) async fn check(cluster: &Server, permitted: Permitted) -> Result<(), SwitchError> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let user = user(cluster).await?;
@@ -337,6 +338,9 @@ async fn probe(apiserver: &Server, id: &str) -> Result<(), SwitchError> {
     }
 }
 
+/// Returns the policy of a switch. It refuses each write of a Lease that `permitted` does not permit, unless the
+/// `renewTime` in the write is `end` or later. A deletion has no `renewTime`. So the policy refuses deletions until a
+/// command or the operator deletes the policy. The policy also refuses the ConfigMap of the [`probe`].
 fn switch_policy(
     permitted: Permitted,
     user: &str,
@@ -370,6 +374,8 @@ fn switch_policy(
     }))
 }
 
+/// Returns the shield. It refuses a write of kube-controller-manager in which the condition `Ready` of a node becomes
+/// `Unknown` before `end`. A node whose condition is `Unknown` already may stay so.
 fn shield_policy(end: Timestamp) -> ValidatingAdmissionPolicy {
     let ready = |object: &str| {
         format!("{object}.?status.?conditions.orValue([]).exists(c, c.type == 'Ready' && c.status == 'Unknown'")

@@ -147,7 +147,7 @@ fn policy(id: &str, end: Timestamp) -> MutatingAdmissionPolicy {
         ("newer", format!("{new} >= {}", renewed("oldObject", "1970-01-01T00:00:00Z"))),
         ("end", format!("{new} < timestamp('{end}')")),
     ];
-    // The probe meets every condition. No other creation of a ConfigMap does.
+    // The probe, a dry run of a ConfigMap, meets every condition. A creation that stores a ConfigMap does not.
     let probe = format!(
         "request.resource.resource == 'configmaps' && request.namespace == '{NAMESPACE}' && \
          request.?dryRun.orValue(false)"

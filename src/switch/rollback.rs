@@ -50,7 +50,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     if seen.is_serving() {
         let policy = renewals::create(clients.cluster(), report).await;
-        // While writes are stopped, the command must wait neither for a dead replica nor for the policy.
+        // Writes are stopped later. From then on, the command must wait neither for a dead replica nor for the policy.
+        // So it waits for both now.
         await_live(&clients, report).await?;
         if let Some(policy) = policy {
             policy.await_applied(&clients, report).await;
@@ -90,7 +91,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         report.line(format_args!("nobody could write for {} ms", begun.elapsed().as_millis()));
     }
     policy::remove_leftovers(clients.cluster()).await?;
-    report.line("this server goes on refusing: clients that still come here are sent back");
+    report.line("this server still refuses requests for Leases, so that late clients ask kube-apiserver again");
     report.line(RESTART);
     Ok(())
 }
@@ -161,14 +162,16 @@ async fn write_back(
     let asked = claim.ask(clients, Phase::Freeze, None).await;
     let begun = Instant::now();
     let seen = match asked {
-        // The replicas may have accepted the request without an answer.
+        // The replicas may have accepted the request without an answer, and so may have stopped writes. So the command
+        // requests the phase `serve` below.
         Err(error) => Err(error),
         Ok(()) => await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await,
     };
     let why = match seen {
         Err(error) if claim.is_lost() => return Err(error),
         Ok(seen) if seen.step == Some(Step::WrittenBack) => {
-            // The server has refused lists since the beginning of the phase.
+            // The replicas have refused lists since the beginning of the phase. So the time in which clients begin
+            // their watches has run since then.
             sleep(WATCH_MAX.saturating_sub(begun.elapsed())).await;
             report.line(seen.message);
             return Ok(());

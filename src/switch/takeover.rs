@@ -111,8 +111,8 @@ async fn rehearse(
     cancel(clients, &mut claim, Phase::Undo).await
 }
 
-/// Makes all checks of a takeover that leave the cluster as it is. Returns whether the APIService already names the
-/// Service of this server.
+/// Makes the checks before a takeover. These change nothing in the cluster, apart from the canary, which they create
+/// and delete. Returns whether the APIService already names a Service.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -205,7 +205,8 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
         return Err(failed("the replicas do not follow built-in storage", seen.message));
     }
     hold_signals();
-    // The replicas may have accepted a request without an answer.
+    // The replicas may have accepted the request without an answer. So an error of the request does not end the undo
+    // here: `why` below makes the command request the phase `import` again.
     let seen = match claim.ask(clients, Phase::Undo, None).await {
         Err(error) => Err(error),
         Ok(()) => await_step(clients, claim, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await,

@@ -45,8 +45,8 @@ const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 const RENEWED_MAX: Duration = Duration::from_secs(5);
 /// Minimum and maximum of the time that a holder may act as the leader after its last renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
-/// Time of a rollback's policy beyond that time: for the proof that the policy is enforced, the stop of all writes, and
-/// the writes of the Leases.
+/// Duration of a rollback's policy, in addition to the time in which a holder may act as the leader (see [`BELIEF`]).
+/// In this time, the command proves that the policy is enforced, stops all writes, and writes the Leases.
 const ROLLBACK_TIME: Duration = Duration::from_secs(45);
 /// Time that must remain for the writes of Leases when the last kube-apiserver has switched.
 const WRITE_TIME: Duration = Duration::from_secs(5);
@@ -161,7 +161,7 @@ async fn copy_once(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>
 
 /// The probable reason for a failure that no replica explains.
 const NO_CLUSTER: &str =
-    "no replica works on it; have the replicas access to kube-apiserver, and are all of them ready?";
+    "no replica works on it; do the replicas have access to kube-apiserver, and are all of them ready?";
 
 /// Makes all kube-apiservers forward Leases to this server. Sets `is_replaced` once the APIService may be replaced.
 /// Returns the policy of the takeover, which the caller must delete.
@@ -175,7 +175,7 @@ async fn switch(
 ) -> Result<Installed, SwitchError> {
     let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, wanted).await?;
     report.line("clients of built-in storage may only renew");
-    // A request that passed admission before the policy took effect may still change a Lease. The copy finds this
+    // A request that passed admission before the policy took effect may still change a Lease. The next copy finds this
     // change.
     sleep(IN_FLIGHT_MAX).await;
     copy_once(clients, claim, report).await?;
@@ -342,7 +342,8 @@ async fn give_back(
     let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
     ended.map_err(|why| failed(RUN_AGAIN, why))?;
-    // A second rollback may have replaced the policy. That rollback has lost its claim, and finds that out.
+    // A second rollback may have replaced the policy of this command. By the request above, the second rollback loses
+    // its claim, and so ends. So nobody needs its policy either.
     remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
     let renewed = write_renewals(clients, &ours).await;
@@ -424,7 +425,8 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
-    // If this command dies, a later command deletes the policy. By then, no holder may still act as the leader.
+    // If this command dies, a later command may delete the policy once `ENFORCED_MAX` or less of the policy is left. By
+    // then, no holder may still act as the leader.
     if policy.left() < belief + ENFORCED_MAX {
         return Err(SwitchError("the admission policy ends too soon".to_owned()));
     }

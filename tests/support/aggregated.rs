@@ -58,12 +58,12 @@ impl Aggregated {
         Self { server, proxies, files, reloader: Some(reloader) }
     }
 
-    /// Returns the TLS port, for a client with this configuration.
+    /// Returns the endpoint of the TLS port, for a client with this configuration.
     pub(crate) fn endpoint(&self, config: Arc<ClientConfig>) -> Endpoint {
         Endpoint { address: self.server.secure_address(), tls: Some(config) }
     }
 
-    /// Returns the TLS port, for kube-apiserver's aggregator.
+    /// Returns the endpoint of the TLS port, for kube-apiserver's aggregator.
     pub(crate) fn aggregator_endpoint(&self) -> Endpoint {
         self.endpoint(self.proxies.client_config(PROXY, &[]))
     }
@@ -80,10 +80,10 @@ impl Aggregated {
         Client::open(&self.aggregator_endpoint())
     }
 
-    /// Starts to follow the files.
+    /// Makes the server follow the changes of its files.
     ///
     /// # Panics
-    /// The second time.
+    /// At the second call.
     pub(crate) fn reload(&mut self) {
         let reloader = self.reloader.take().expect("once");
         let every = Duration::from_millis(20);

@@ -50,7 +50,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// URL for clients.
+    /// Returns the URL for clients.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.client)
     }

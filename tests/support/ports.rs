@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The first of the ports offered, and their number.
+/// The first of the ports that tests use, and the number of these ports.
 ///
-/// They lie below Linux's range for outgoing connections. A port of that range can become the source of a connection
-/// before the program listens on it.
+/// The ports lie below Linux's range for outgoing connections. A port of that range can become the source of a
+/// connection before the program listens on the port.
 const FIRST: u16 = 22_000;
 const PORTS: u16 = 10_000;
 

@@ -85,12 +85,12 @@ impl Process {
         self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
-    /// Process id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Folder of the server's store.
+    /// Returns the folder of the server's store.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.folder.path().join("certs/data")
     }
@@ -100,7 +100,7 @@ impl Process {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The cleartext port.
+    /// Returns the endpoint of the cleartext port.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }

@@ -45,7 +45,7 @@ impl ResponseHead {
 }
 
 impl Response {
-    /// Status code.
+    /// Returns the status code.
     pub(crate) fn status(&self) -> u16 {
         self.head.status
     }

@@ -79,7 +79,7 @@ impl TestServer {
         Self { insecure, secure, shutdown, reloads, namespaces, thread: Some(thread), _data: data }
     }
 
-    /// The cleartext port.
+    /// Returns the endpoint of the cleartext port.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint { address: self.insecure, tls: None }
     }
@@ -92,7 +92,7 @@ impl TestServer {
         self.secure.expect("the server was started with TLS")
     }
 
-    /// The TLS port, for a client with all rights.
+    /// Returns the endpoint of the TLS port, for a client with all rights.
     pub(crate) fn secure_endpoint(&self) -> Endpoint {
         Endpoint { address: self.secure_address(), tls: Some(admin_client_config()) }
     }

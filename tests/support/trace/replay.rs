@@ -29,7 +29,7 @@ pub(crate) enum Protocol {
 pub(crate) struct Replayer {
     endpoint: Endpoint,
     bindings: Bindings,
-    /// The HTTP/2 connection after the first request; `None` for HTTP/1.1.
+    /// The HTTP/2 connection; `Some(None)` before the first request, and `None` for HTTP/1.1.
     http2: Option<Option<Http2Client>>,
     /// The open streams, by ID.
     watches: BTreeMap<String, OpenWatch>,
