@@ -36,8 +36,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// Folder for the store and the log of the server, which is kept; it must be empty or missing [default: a temporary
-    /// folder, kept if there are violations]
+    /// Folder for the store and the log of the server. The folder must be empty or missing, and is kept after the run
+    /// [default: a temporary folder, kept if there are violations]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 

@@ -18,13 +18,14 @@ impl Copy {
         Self { data: data.to_owned(), kept: kept.to_owned() }
     }
 
-    /// Copies the folder. No process may write to the folder during the copy.
+    /// Copies the folder. No client may write meanwhile: if the server changes its store during the copy, the copy may
+    /// be damaged.
     pub(crate) fn keep(&self) {
         // If the copy fails, the run has no violations, and then the test of the checker fails.
         _ = copy_files(&self.data, &self.kept);
     }
 
-    /// Replaces the folder by its copy.
+    /// Overwrites the files of the folder with the files of its copy.
     pub(crate) fn put_back(&self) {
         _ = copy_files(&self.kept, &self.data);
     }

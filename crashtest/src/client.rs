@@ -7,7 +7,7 @@ use crate::request;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A client, as the module's description explains.
+/// A client: what it knows of the Leases, and the records of its operations since it last parked at the gate.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
@@ -29,9 +29,12 @@ struct Known {
     state: Knowledge,
 }
 
+/// The state of a Lease, as a client knows it from the last outcome of an operation on this Lease.
 #[derive(Clone, Copy, Debug)]
 enum Knowledge {
+    /// The state is unknown after a conflict, or after an operation without a known outcome.
     Nothing,
+    /// The Lease does not exist, or the client has not used it yet.
     Absent,
     Present(Seen),
 }

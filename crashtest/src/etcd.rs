@@ -24,9 +24,11 @@ pub(crate) struct Etcd {
 
 #[derive(Debug)]
 struct Member {
+    /// Port for clients in cleartext.
     client: u16,
     /// Port for clients that authenticate with certificates.
     secure: u16,
+    /// Port for the other members.
     peer: u16,
     /// The member's process; `None` while the member is dead.
     child: Option<Child>,
@@ -196,7 +198,8 @@ fn ask_within(patience: Duration, port: u16, path: &str, body: &str) -> Option<s
     answer.get("header").is_some().then_some(answer)
 }
 
-/// Longest wait for the response to one write. A member loses a write that it forwards to a dead leader.
+/// Maximum wait for the response to one write. A member loses a write that it forwards to a dead leader, so the next
+/// attempt must come soon.
 const PROBE: Duration = Duration::from_millis(50);
 /// Maximum wait until the cluster serves. A healthy cluster serves sooner.
 const QUORUM_MAX: Duration = Duration::from_secs(30);

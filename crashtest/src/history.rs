@@ -42,7 +42,7 @@ impl Space {
 }
 
 impl Key {
-    /// Returns the Lease with this namespace and name; `None` if this program cannot have created it.
+    /// Returns the key of the Lease with this namespace and name; `None` if this program cannot have created the Lease.
     pub(crate) fn parse(namespace: &str, name: &str) -> Option<Self> {
         let space = Space::ALL.into_iter().find(|space| space.name() == namespace)?;
         let number = name.strip_prefix("lease-")?.parse().ok()?;
@@ -146,7 +146,8 @@ pub(crate) struct Op {
     pub(crate) action: Action,
     /// When the request was sent, in nanoseconds since the start of the run.
     pub(crate) begin: Nanos,
-    /// When the response arrived. If the outcome is unknown, when the server was dead.
+    /// When the response arrived. If the outcome is unknown, the latest time at which the request can have taken
+    /// effect: when the server was dead or, in a run with replicas, when no request to etcd was pending.
     pub(crate) end: Nanos,
     pub(crate) outcome: Outcome,
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the command line of a server consists of.
+/// The parts of a server's command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) file: PathBuf,
@@ -79,13 +79,22 @@ impl Server {
             if answer.is_ok_and(|(answer, _)| answer.status == 200) {
                 return Ok(self.started.elapsed());
             }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("the server ended with {status}: {}", self.last_lines()));
-            }
+            self.check_running()?;
             if begun.elapsed() > READY_MAX {
                 return Err(format!("the server is not ready after {READY_MAX:?}: {}", self.last_lines()));
             }
             std::thread::sleep(READY_EVERY);
+        }
+    }
+
+    /// Checks that the server has not ended.
+    ///
+    /// # Errors
+    /// If the server has ended. The text quotes the last lines of its log.
+    pub(crate) fn check_running(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(format!("the server ended with {status}: {}", self.last_lines())),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
@@ -162,7 +171,7 @@ fn log_from(path: &Path, start: u64) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Sends a signal to one of this program's processes.
+/// Sends a signal to a process that this program has started.
 pub(crate) fn signal(id: u32, signal: Signal) -> Result<(), String> {
     let pid = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or("no such process")?;
     kill_process(pid, signal).map_err(|e| e.to_string())

@@ -2,6 +2,7 @@
 //! or drop the bytes of one direction.
 
 use crate::process::free_port;
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +22,10 @@ struct Shared {
     swallows_requests: AtomicBool,
     /// Whether bytes from etcd to the replica are dropped.
     swallows_answers: AtomicBool,
-    /// Sockets at both ends of each open connection.
-    open: Mutex<Vec<TcpStream>>,
+    /// Number of the next socket in `open`.
+    next: AtomicU64,
+    /// Sockets at both ends of each open connection, by number.
+    open: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
 impl Network {
@@ -56,7 +59,7 @@ impl Network {
 
     /// Cuts all connections.
     pub(crate) fn cut(&self) {
-        for stream in self.0.lock().drain(..) {
+        for stream in std::mem::take(&mut *self.0.lock()).into_values() {
             // The other end may have closed the connection.
             _ = stream.shutdown(Shutdown::Both);
         }
@@ -74,7 +77,7 @@ impl Network {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, TcpStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,9 +85,13 @@ impl Shared {
         for (from, to, is_request) in [(client, server, true), (server, client, false)] {
             from.set_nodelay(true)?;
             let (from, to) = (from.try_clone()?, to.try_clone()?);
-            self.lock().push(from.try_clone()?);
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            self.lock().insert(number, from.try_clone()?);
             let shared = self.clone();
-            thread::spawn(move || shared.copy(from, to, is_request));
+            thread::spawn(move || {
+                shared.copy(from, to, is_request);
+                shared.lock().remove(&number);
+            });
         }
         Ok(())
     }
@@ -103,5 +110,31 @@ impl Shared {
         }
         _ = to.shutdown(Shutdown::Both);
         _ = from.shutdown(Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_connection_that_has_ended_keeps_no_socket_open() {
+        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let network = Network::new();
+        let port = network.lead_to(target.local_addr().expect("an address").port()).expect("a port");
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
+        client.write_all(b"x").expect("a request");
+        let (mut server, _) = target.accept().expect("a connection");
+        server.read_exact(&mut [0]).expect("a request");
+        server.write_all(b"y").expect("a response");
+        client.read_exact(&mut [0]).expect("a response");
+        assert_eq!(network.0.lock().len(), 2);
+        drop(client);
+        let begun = Instant::now();
+        while !network.0.lock().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{network:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }

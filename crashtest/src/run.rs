@@ -6,7 +6,7 @@ use crate::cheat::Copy;
 use crate::checker::{Checker, Epoch, Kind};
 use crate::client::{Client, LOCK_0};
 use crate::gate::Gate;
-use crate::history::{Action, Key, Nanos, Op, Outcome, Scope, Space};
+use crate::history::{Action, Key, Nanos, Op, Outcome, Scope, Space, Watched};
 use crate::plan::{self, Moment};
 use crate::process::{Program, Server, Storage, free_port};
 use crate::progress::Progress;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// State of a run.
 struct Run {
@@ -44,13 +44,15 @@ struct Run {
 pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<AtomicBool>) -> Result<Summary, String> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
     let mut system = System::start(&args, server, folder)?;
+    let starts = match &mut system {
+        System::One(one) => vec![one.server.wait_ready()?],
+        System::Replicas(_) | System::Ended => Vec::new(),
+    };
     let patience = if args.replicas > 0 { PATIENCE_OF_REPLICAS } else { PATIENCE };
     let gate = Arc::new(Gate::new(system.ports(), patience, args.operations));
     let watchers: Vec<_> = WATCHERS.map(|(scope, bookmarks)| Arc::new(Watcher::new(scope, bookmarks))).into();
     let threads: Vec<_> = watchers.iter().map(|watcher| spawn_watcher(watcher, &gate)).collect();
-    while watchers.iter().any(|watcher| watcher.progress() == 0) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    await_lists(&mut system, &watchers, &interrupted)?;
     let (complain, complaints) = mpsc::channel();
     let clients: Vec<_> = (0..args.clients)
         .map(|number| {
@@ -70,7 +72,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     let mut run = Run {
         progress: Progress::new(&args),
         rng: fastrand::Rng::with_seed(seed),
-        summary: Summary { seed, ..Summary::default() },
+        summary: Summary { seed, starts, ..Summary::default() },
         ops: Vec::new(),
         args,
         gate,
@@ -113,10 +115,36 @@ fn spawn_watcher(watcher: &Arc<Watcher>, gate: &Arc<Gate>) -> JoinHandle<()> {
     thread::spawn(move || watcher.run(&gate))
 }
 
+/// Waits until every watcher has a list.
+///
+/// # Errors
+/// If the server has ended, the run is interrupted, or a watcher has no list after [`LISTS_MAX`].
+fn await_lists(system: &mut System, watchers: &[Arc<Watcher>], interrupted: &AtomicBool) -> Result<(), String> {
+    let begun = Instant::now();
+    while let Some(watcher) = watchers.iter().find(|watcher| watcher.progress() == 0) {
+        if let System::One(one) = system {
+            one.server.check_running()?;
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            return Err("interrupted before every watcher had a list".to_owned());
+        }
+        if begun.elapsed() > LISTS_MAX {
+            let mut text = format!("a watcher of {} has no list after {LISTS_MAX:?}", watcher.scope);
+            if let Some(Watched::Wrong(why)) = watcher.take().first() {
+                text.push_str(&format!(": {why}"));
+            }
+            return Err(text);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 impl Run {
     /// Kills the server as often as `--kills` requires, and then lets the clients finish their operations.
     fn drive(&mut self, one: &mut One) -> Result<(), String> {
-        self.summary.starts.push(one.server.wait_ready()?);
+        // Each copy is made while the gate is closed. Writes during the copy could damage it.
+        one.copy.iter().for_each(Copy::keep);
         self.gate.open();
         let (mut kills, mut is_first) = (0, true);
         while kills < self.args.kills && !self.is_over() {
@@ -126,11 +154,9 @@ impl Run {
                 if moment != Moment::Start {
                     self.summary.starts.push(one.server.wait_ready()?);
                     self.end_epoch(one.server.store_line())?;
+                    one.copy.iter().for_each(Copy::keep);
                 }
                 self.gate.open();
-            }
-            if is_first || moment != Moment::Start {
-                one.copy.iter().for_each(Copy::keep);
             }
             let (gate, left) = (self.gate.clone(), self.args.kills - kills);
             let (progress, rng) = (&self.progress, &mut self.rng);
@@ -172,7 +198,8 @@ impl Run {
             }
             replicas.await_all()?;
             self.gate.close();
-            // Requests without a response may still reach etcd.
+            // A request without a response may still take effect in etcd. So the list of all Leases waits until no
+            // request is pending.
             let mut ops = self.gate.wait_parked();
             thread::sleep(SETTLE);
             let settled = self.gate.now();
@@ -315,6 +342,9 @@ impl System {
 /// Time after which a server that sends nothing counts as stuck. A server abandons a write after 10 s, and sends a
 /// bookmark each minute.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Maximum time from the start of the watchers until each watcher has a list. The server is ready before the watchers
+/// start.
+const LISTS_MAX: Duration = Duration::from_secs(60);
 /// In a run with several servers, time after which a client without a response moves to the next server.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
 /// Approximate number of operations between two lists of all Leases.

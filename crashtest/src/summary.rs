@@ -17,7 +17,8 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// For each start of the server, the time until it was ready. Starts that a kill ended before that are left out.
+    /// For each start of the server, the time until it was ready. A start is left out if a kill ended it before the
+    /// server was ready.
     pub(crate) starts: Vec<Duration>,
     /// Number of faults in a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,

@@ -113,6 +113,7 @@ impl Watcher {
         format!("{}?{query}{selector}", leases(space))
     }
 
+    /// Lists once. A malformed list is recorded, and is an error too, so that the caller pauses before the next list.
     fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
         let mut connection = self.connect(gate)?;
         let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;
@@ -124,10 +125,13 @@ impl Watcher {
                 self.record(Watched::Listed { last: before, version, is_gone });
                 self.progress.store(version, Ordering::Release);
                 *last = Some(version);
+                Ok(End::Lost)
             }
-            Err(complaint) => self.record(Watched::Wrong(complaint)),
+            Err(complaint) => {
+                self.record(Watched::Wrong(complaint));
+                Err(io::Error::other("a malformed list"))
+            }
         }
-        Ok(End::Lost)
     }
 
     fn watch(&self, gate: &Gate, last: &mut Option<u64>, is_resume: bool) -> io::Result<End> {
@@ -192,5 +196,28 @@ impl Watcher {
     }
 }
 
-/// Time before the next attempt after a failed connection.
+/// Time before the next attempt after a failed connection or a malformed list.
 const PAUSE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_malformed_list_is_recorded_and_fails() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            assert!(stream.read(&mut [0; 1024]).expect("a request") > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").expect("a response");
+        });
+        let (watcher, mut last) = (Watcher::new(Scope::All, false), None);
+        assert!(watcher.list(&Gate::new(vec![port], Duration::from_secs(10), 1), &mut last, 0, false).is_err());
+        assert_eq!((last, watcher.progress()), (None, 0));
+        assert!(matches!(watcher.take().as_slice(), [Watched::Wrong(_)]));
+        server.join().expect("a request was answered");
+    }
+}

@@ -1,4 +1,5 @@
-//! Fuzzes the client's side of HTTP/1.1. The parser returns the same responses as a whole and in pieces.
+//! Fuzzes the client's side of HTTP/1.1. If the parser finds no error, it returns the same responses as a whole and in
+//! pieces.
 #![no_main]
 
 use coordination_apiserver::http1::client::{Piece, ResponseParser};
@@ -56,7 +57,8 @@ fn in_pieces(pieces: Cuts<'_>) -> Option<Responses> {
 fuzz_target!(|data: &[u8]| {
     let Some((_, cuts)) = Cuts::of(data) else { return };
     let (whole, in_pieces) = (whole(cuts.clone()), in_pieces(cuts));
-    // A body that is too large, or an input that ends within a response, may be noticed at different moments.
+    // A body that is too large, or an input that ends within a response, may be noticed at different moments. So one
+    // way may find an error where the other way finds none.
     if let (Some(whole), Some(in_pieces)) = (whole, in_pieces) {
         assert_eq!(whole, in_pieces);
     }

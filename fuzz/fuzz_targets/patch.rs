@@ -1,4 +1,5 @@
-//! Fuzzes patches of a Lease. Each patch is applied or refused, with a bounded amount of work. The result is JSON.
+//! Fuzzes patches of a Lease. Each patch is applied or refused, with a bounded amount of work. The result of a JSON
+//! patch or a merge patch is valid JSON.
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;

@@ -50,7 +50,7 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
     if sum == 0 { ticks_ns(pid) } else { Some(sum) }
 }
 
-/// Returns the processor time from fields 14 and 15 of `stat`, in nanoseconds. Needed if the kernel has no `schedstat`.
+/// Returns the processor time from fields 14 and 15 of `stat`, in nanoseconds, for a kernel without `schedstat`.
 fn ticks_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field of `stat` is the program's name in brackets. The name may contain any characters.

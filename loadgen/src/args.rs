@@ -12,7 +12,7 @@ use std::time::Duration;
 /// reads each Lease as often. A watcher of all Leases stands for the node-lifecycle controller. Versions must never go
 /// back, no update may be lost, and every watcher must see every write once and in order.
 ///
-/// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags. Exit status 0: all
+/// With no arguments: 10,000 nodes for 60 s against a server on this machine with its default flags. Exit status 0: all
 /// went well. Exit status 1: an error or a violation, nothing was measured, or a file could not be written. Exit status
 /// 2: wrong usage, or a file of results cannot be opened. An interrupt (Ctrl-C) ends the run early with the results so
 /// far, which is no error. A second interrupt ends it at once.
@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Connections that the nodes share; watchers have other connections. A real kubelet has its own connection, and
-    /// kube-apiserver puts all kubelets on a few [default: 8; with --http1 64]
+    /// Connections that the nodes share; watchers have other connections. In a cluster, kube-apiserver forwards the
+    /// requests of all kubelets over a few connections [default: 8; with --http1 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 

@@ -1,8 +1,8 @@
 //! The invariants of the API that a server must keep, checked against all responses and events of the server.
 //!
 //! - No object's resourceVersion goes back, from one response or one event to the next.
-//! - No write is lost: every later response and event shows the acknowledged write, since only the node writes its
-//!   Lease.
+//! - No write is lost: every later response and event shows the acknowledged write, or a later write of the node. No
+//!   other client writes the Lease.
 //! - A renewal changes only an object's times and its version.
 //! - Every watcher sees every write exactly once, in version order.
 //!
@@ -33,7 +33,8 @@ pub(crate) enum Violation {
     ListWentBack { watcher: usize, version: u64, seen: u64 },
     /// A watcher's events are not in version order; if `version` equals `seen`, an event was repeated.
     OutOfOrder { watcher: usize, node: Option<u32>, version: u64, seen: u64 },
-    /// A watcher did not receive the event of an acknowledged write.
+    /// A watcher did not receive the event of an acknowledged write. `seen` is the version of the Lease that the
+    /// watcher saw before; 0 is none.
     MissedEvent { watcher: usize, node: u32, version: u64, seen: u64 },
     /// A watcher received the event of a Lease's last write, but fewer or more events than there were writes.
     EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
@@ -100,7 +101,9 @@ struct Seen {
     writes: u32,
 }
 
-/// Marks an unknown number of writes: after a list, which may or may not include a write in flight.
+/// Marks an unknown number of writes, in two cases. A list has shown a version that is older than both versions of the
+/// Lease that the node stores ([`Node::object`] and [`Node::base`]). Or a list has shown a Lease before the node knows
+/// whether its own POST created the Lease.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.
@@ -256,7 +259,9 @@ impl Checker {
         let mut stale = Vec::new();
         for ((index, lease), node) in (0_u32..).zip(&mut watched.leases).zip(nodes) {
             lease.writes = if !node.has_lease() {
-                0
+                // A response that comes later shows whether the node created the Lease, or found it.
+                let is_unknown = lease.version > 0 && (node.busy || node.uncertain);
+                if is_unknown { UNCOUNTED } else { 0 }
             } else if lease.version == node.object.version {
                 node.writes
             } else if lease.version > node.object.version {
@@ -340,7 +345,7 @@ impl fmt::Display for Violation {
             }
             Self::MissedEvent { watcher, node, version, seen } => write!(
                 f,
-                "{}: watcher {watcher} got no event of version {version}, which was acknowledged; before it {seen}",
+                "{}: watcher {watcher} got no event of version {version}, which was acknowledged; it saw {seen} before",
                 name_of(*node)
             ),
             Self::EventCount { watcher, node, events, writes } => {
@@ -348,7 +353,7 @@ impl fmt::Display for Violation {
             }
             Self::WrongKind { watcher, node, version, kind } => {
                 let kind = format!("{kind:?}").to_uppercase();
-                write!(f, "{}: watcher {watcher} got {kind} at version {version}, which it was not", name_of(*node))
+                write!(f, "{}: watcher {watcher} got {kind} at version {version}: a wrong event type", name_of(*node))
             }
             Self::EventDiffers { watcher, node, version } => {
                 write!(
@@ -454,6 +459,17 @@ mod tests {
         assert_eq!(checker.first(), [""; 0]);
         checker.listed(0, 11, 12, &[(0, 6)], &nodes);
         assert_eq!(checker.count(), 2, "{:?}", checker.first());
+    }
+
+    #[test]
+    fn a_list_may_show_a_creation_before_its_acknowledgement() {
+        for creating in [Node { busy: true, ..Node::default() }, Node { uncertain: true, ..Node::default() }] {
+            let mut checker = checker();
+            checker.listed(0, 7, 5, &[(0, 7)], &[creating, Node::default()]);
+            event(&mut checker, 8, Some((0, &node(0, 7, 1))));
+            checker.finish(&[node(7, 8, 2), Node::default()]);
+            assert_eq!(checker.first(), [""; 0]);
+        }
     }
 
     #[test]

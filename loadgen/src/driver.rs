@@ -77,7 +77,7 @@ pub(crate) trait Workload: Sized {
     fn into_results(self, url: String, history: History) -> Self::Results;
 }
 
-/// What a workload needs for its connections.
+/// The event queue, the servers and the buffer that a workload needs for its connections.
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) reactor: Reactor,
@@ -85,6 +85,7 @@ pub(crate) struct Io {
     targets: Vec<Target>,
     /// For each connection, the index of its server in `targets`.
     servers: Vec<usize>,
+    /// Buffer for one read from a socket. All connections share this buffer.
     scratch: Vec<u8>,
     /// Whether the user wants the run to end.
     interrupted: Arc<AtomicBool>,
@@ -116,8 +117,8 @@ impl Io {
         link.open(self.target(index), self.reactor.registry(), Token(index), now)
     }
 
-    /// Moves a connection to a random other server. So the connections of a stopped server spread over all other
-    /// servers. Returns false if there is no other server.
+    /// Assigns a random other server to a connection, for its next attempt to connect. So the connections of a stopped
+    /// server spread over all other servers. Returns false if there is no other server.
     pub(crate) fn move_away(&mut self, index: usize, rng: &mut fastrand::Rng) -> bool {
         let others = self.targets.len() - 1;
         let Some(server) = self.servers.get_mut(index).filter(|_| others > 0) else { return false };
@@ -138,6 +139,7 @@ pub(crate) struct Driver<W> {
     load: W,
     timeline: Timeline,
     probes: Probes,
+    /// When the next housekeeping is due, in nanoseconds since the start of the run.
     next_housekeeping: u64,
 }
 

@@ -87,13 +87,13 @@ impl ToldArgs {
             return Err(format!("--pid {pid} is named twice, and its time would count twice"));
         }
         if self.metrics && self.report.is_none() && self.series.is_none() {
-            return Err("--metrics is for --report and --series".to_owned());
+            return Err("--metrics needs --report or --series, which show the processor time".to_owned());
         }
         if let Some(path) = self.repeated_file() {
             return Err(format!("{} is named twice, and one result would overwrite the other", path.display()));
         }
         match self.pid.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
-            Some(pid) => Err(format!("--pid {pid}: there is no such process, or no account of it")),
+            Some(pid) => Err(format!("--pid {pid}: there is no such process, or its processor time is unknown")),
             None => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ fn parse_distribution(text: &str) -> Result<Distribution, String> {
     let named = text.split_once('=').and_then(|(name, path)| Some((Operation::by_name(name)?, path)));
     let (operation, path) = named.map_or((None, text), |(operation, path)| (Some(operation), path));
     match operation {
-        _ if path.is_empty() => Err("a file is wanted".to_owned()),
+        _ if path.is_empty() => Err("the name of a file is missing".to_owned()),
         Some(operation) if !operation.has_latency() => Err(format!("{} has no latencies", operation.name())),
         _ => Ok(Distribution { operation, path: path.into() }),
     }

@@ -1,4 +1,4 @@
-//! All simulated nodes: builds the next request of each node, and interprets the responses and events.
+//! All simulated nodes. This module builds the next request of each node, and interprets the responses and events.
 //!
 //! This module owns the nodes and their Leases, the checks of the invariants, and the counts. It uses neither
 //! connections nor timers: it appends requests to a buffer, parses responses in slices, and gets the time as an
@@ -29,10 +29,11 @@ pub(crate) struct Fleet {
     /// Whether the first renewals of all nodes are in progress. In this phase a creation of a Lease counts as a
     /// creation. Later a creation counts as a renewal.
     pub(crate) is_creating: bool,
-    /// Numbers of Leases: created by first renewals; created later, mostly because the Lease was lost; found at the
-    /// start, from an earlier run.
+    /// Number of Leases that the first renewals created.
     pub(crate) created: u32,
+    /// Number of Leases that were created after all first renewals, mostly because the server had lost the Lease.
     pub(crate) created_later: u32,
+    /// Number of Leases that existed already, from an earlier run.
     pub(crate) adopted: u32,
     namespace: String,
     templates: Vec<Template>,
@@ -43,6 +44,7 @@ pub(crate) struct Fleet {
     rng: fastrand::Rng,
     /// Path of all Leases of the namespace. The name of a node is appended for each request.
     path: String,
+    /// Length of `path` without the name of a node, in bytes.
     collection_len: usize,
     /// Scratch buffers: the name of a node, and the body of a request.
     name: String,
@@ -76,7 +78,7 @@ pub(crate) struct Flight {
 pub(crate) enum After {
     /// No request: the renewal or the read is over.
     Done,
-    /// This request of the same renewal follows.
+    /// This request of the same renewal or read follows.
     Follow(Flight),
 }
 
@@ -197,9 +199,9 @@ impl Fleet {
     #[cold]
     pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
         if flight.refusals < REFUSALS_MAX {
-            return After::Follow(Flight { refusals: flight.refusals + 1, ..flight });
+            return After::Follow(Flight { refusals: flight.refusals + 1, written: 0, ..flight });
         }
-        self.fail(flight, ErrorKind::Refused, "stream refused time and again");
+        self.fail(flight, ErrorKind::Refused, "the server refused the stream repeatedly");
         self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
     }
 
@@ -247,7 +249,8 @@ impl Fleet {
         match flight.step {
             Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
-                // This GET is a step of the node's own renewal. A node in this step has no write in flight.
+                // This GET is a step of the node's own renewal. The node has no write in flight in this step, although
+                // it is busy. So the check gets a copy of the node that is not busy.
                 let quiet = Node { busy: false, ..node.clone() };
                 self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
@@ -306,7 +309,8 @@ impl Fleet {
         }
     }
 
-    /// Parses the object of a node. Returns its fields, and the template of the rest or [`Form::Whole`].
+    /// Parses the object of a node. Returns its fields, and the number of the template that the rest of the object
+    /// fits, or [`Form::Whole`].
     fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);
@@ -361,7 +365,8 @@ impl Fleet {
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
-                After::Follow(Flight { step, tries: flight.tries + u8::from(failed), asked: now, ..flight })
+                let tries = flight.tries + u8::from(failed);
+                After::Follow(Flight { step, tries, asked: now, written: 0, ..flight })
             }
             Next::Done | Next::GiveUp => {
                 if flight.step != Step::Read
@@ -414,6 +419,7 @@ fn cut(body: &[u8]) -> &[u8] {
     body.get(..WORDS_BYTES_MAX).unwrap_or(body)
 }
 
+/// Maximum length of a response's body in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;
 /// Maximum number of templates. Objects of one run have fewer different forms.
 const TEMPLATES_MAX: usize = 16;
@@ -526,6 +532,21 @@ mod tests {
             fleet.checker.finish(&fleet.nodes);
             assert_eq!(fleet.checker.count(), violations, "{:?}", fleet.checker.first());
         }
+    }
+
+    #[test]
+    fn a_following_write_that_was_not_sent_is_not_uncertain() {
+        let mut fleet = created_and_renewed();
+        let mut flight = fleet.begin_renewal(1, 20).expect("idle");
+        send(&mut fleet, &mut flight, 21);
+        let refused = follow(fleet.handle_refusal(flight, 22));
+        let repeated = follow(fleet.handle_answer(flight, 429, b"{}", 22));
+        for following in [refused, repeated] {
+            fleet.abandon(following);
+            assert!(!fleet.nodes[1].uncertain, "{following:?}");
+        }
+        fleet.abandon(flight);
+        assert!(fleet.nodes[1].uncertain);
     }
 
     #[test]

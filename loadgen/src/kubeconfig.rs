@@ -42,7 +42,7 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
         None => return Err(none("user", &user)),
     };
     if let Some(entry) = unused(&user, &cluster) {
-        return Err(format!("has {entry:?}, which is not supported: what is, is a client certificate"));
+        return Err(format!("has {entry:?}, which is not supported: only client certificates are"));
     }
     let key = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let key = bytes(folder, key, user.client_key.as_deref())?;
@@ -68,7 +68,7 @@ fn no_kubeconfig(error: &KubeconfigError) -> String {
     }
     .map_or_else(
         || "is no kubeconfig".to_owned(),
-        |at| format!("is no kubeconfig, by its line {}, column {}", at.line(), at.column()),
+        |at| format!("is no kubeconfig: error in line {}, column {}", at.line(), at.column()),
     )
 }
 
@@ -178,7 +178,7 @@ users:
         assert_eq!(error(&TEXT.replace("current-context: b", "current-context: c")), "has no context \"c\"");
         assert_eq!(error(&TEXT.replace("name: local", "name: x")), "has no cluster \"local\"");
         assert_eq!(error(&TEXT.replace("current-context: b", "")), "has no context \"\"");
-        assert_eq!(error("- 1"), "is no kubeconfig, by its line 1, column 1");
+        assert_eq!(error("- 1"), "is no kubeconfig: error in line 1, column 1");
         assert!(
             error(
                 &TEXT

@@ -64,7 +64,7 @@ impl Lane {
                 Told::Unserved => {
                     // Requests that the server did not process are sent before the waiting requests, in their old
                     // order.
-                    waiting.insert(unserved, flight);
+                    waiting.insert(unserved, Flight { written: 0, ..flight });
                     unserved += 1;
                     return Verdict::GoOn;
                 }
@@ -90,7 +90,7 @@ impl Lane {
             let Some(mut flight) = self.waiting.pop_front() else { break };
             let Some(request) = fleet.request_of(&mut flight, now) else { continue };
             if !self.link.send(origin, &request, flight) {
-                self.waiting.push_front(flight);
+                self.waiting.push_front(Flight { written: 0, ..flight });
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! Histograms of recorded times: latencies of requests, delays of events, and the generator's lateness.
 //!
-//! The unit of a histogram is 0.1 µs, with three significant digits. The maximum is a day, the longest possible run.
+//! The unit of a histogram is 0.1 µs, with three significant digits. The maximum is a day, the longest measured time.
 //! Results are in milliseconds.
 
 use crate::figures::count;

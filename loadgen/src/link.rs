@@ -36,7 +36,7 @@ struct Line<T> {
     http: Http<T>,
 }
 
-/// The operations on a connection that drivers use, whatever the type of its tags.
+/// The operations on a connection that drivers use, whatever the type of its requests' tags.
 pub(crate) trait Connect {
     /// Whether the slot has no connection, and the next attempt to connect may begin.
     fn is_due(&self, now: u64) -> bool;
@@ -180,8 +180,11 @@ impl<T: Copy> Link<T> {
     }
 
     /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the time at which the
-    /// request with a tag was sent. If the connection received no input within the timeout, the whole connection counts
-    /// as broken.
+    /// request with a tag was sent. In three cases the whole connection counts as broken instead:
+    ///
+    /// - the connection has received no input within the timeout;
+    /// - the connection was not ready within the timeout;
+    /// - a response is overdue in HTTP/1.1, which cannot cancel a single request.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
         let is_ready = self.is_ready();
         let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };

@@ -103,7 +103,8 @@ enum Stop {
     Failed(String),
 }
 
-/// Runs the load and prints the results. Returns true if the run measured without errors and violations.
+/// Runs the load and prints the results. Returns true if the run reached its measured time, and had no errors and no
+/// violations.
 fn run(args: Args) -> Result<bool, Stop> {
     // The first Ctrl-C ends the run and prints its results. The second Ctrl-C ends the program at once, without
     // results.
@@ -129,8 +130,8 @@ fn run(args: Args) -> Result<bool, Stop> {
     }
 }
 
-/// Runs a load with valid flags, and prints the results. Returns true if the run measured without errors and
-/// violations.
+/// Runs a load with valid flags, and prints the results. Returns true if the run reached its measured time, and had no
+/// errors and no violations.
 fn drive<W: Workload>(
     args: W::Args,
     targets: Vec<Target>,
@@ -143,8 +144,8 @@ fn drive<W: Workload>(
     tell(&results, form, outputs)
 }
 
-/// Prints the results of the run and writes the files of results. Returns true if the run measured without errors
-/// and violations, and the files were written.
+/// Prints the results of the run and writes the files of results. Returns true if the run reached its measured time,
+/// and had no errors and no violations. Fails if a file cannot be written.
 fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bool, Stop> {
     let summary = outcome.summary();
     let printed = print(form, || outcome.table(), || outcome.json_line());
@@ -171,8 +172,8 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
     }
 }
 
-/// The message for a run that was interrupted before it measured anything, without errors.
-const UNMEASURED: &str = "nothing was measured: it was interrupted before that";
+/// Message for a run that the user interrupted before its measured time.
+const UNMEASURED: &str = "nothing was measured: the run was interrupted before its measured time";
 
 fn complain(words: &str) {
     _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));

@@ -1,4 +1,4 @@
-//! A node's Lease as the server wrote it, stored in some 40 bytes instead of 700.
+//! A node's Lease as the server wrote it, stored in 64 bytes instead of some 700.
 //!
 //! A kubelet sends its Lease back with a new `renewTime`. So a node must reproduce its Lease byte for byte. The Leases
 //! of all nodes have the same text except for a few values. A [`Template`] is that text with a hole for each value,
@@ -145,7 +145,8 @@ impl Template {
     }
 }
 
-/// Parses the fields of a Lease that fits no template. Returns `None` if a value that the checks need is missing.
+/// Parses the fields of a Lease that fits no template. The fields that no check needs stay 0. Returns `None` if a value
+/// that the checks need is missing.
 #[cold]
 pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     let parsed = Parsed::of(object)?;

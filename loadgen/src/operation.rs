@@ -16,8 +16,8 @@ pub(crate) enum Operation {
     DeleteCollection,
     /// PUT to a test server that sends the request's body back.
     Echo,
-    /// An event of a watch. Its latency starts at the acknowledgement of the write that caused the event. In a bench,
-    /// its latency starts when that write was sent.
+    /// An event of a watch. Its latency starts at the acknowledgement of the write that caused the event. In two cases
+    /// the latency starts when that write was sent: in a bench, and if the node has a later acknowledged write.
     WatchEvent,
     /// A watch. The results contain only its errors.
     Watch,

@@ -85,7 +85,8 @@ impl Reactor {
         }
     }
 
-    /// Makes a connection runnable in this turn of the event loop or the next.
+    /// Makes a connection runnable. After [`Self::take_runnable`], the connection belongs to the next turn of the event
+    /// loop.
     pub(crate) fn set_runnable(&mut self, index: usize) {
         self.queue.push(index);
     }

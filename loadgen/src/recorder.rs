@@ -1,9 +1,9 @@
 //! The measurements of a run, for simulated nodes and benches: latencies and counts by operation, errors by kind, and
 //! the generator's own lateness.
 //!
-//! This module owns the limits of the measured time, and two sets of counts: of the measured time, and of the current
-//! second. It knows neither the clock nor the meaning of requests. A latency starts when the request was *due*. A delay
-//! by the server or by the generator therefore shows in the latencies of all requests that it delayed.
+//! This module owns the start and the end of the measured time, and two sets of counts: of the measured time, and of
+//! the current second. It knows neither the clock nor the meaning of requests. A latency starts when the request was
+//! *due*. A delay by the server or by the generator therefore shows in the latencies of all requests that it delayed.
 
 use crate::error_kind::ErrorKind;
 use crate::latencies::Latencies;
@@ -200,8 +200,8 @@ impl Recorder {
         }
     }
 
-    /// Returns the totals of an operation over the measured time. The latencies are of requests that were due in this
-    /// time. The number is of requests that were answered in this time.
+    /// Returns the totals of an operation over the measured time. The latencies are of requests that were due in the
+    /// measured time. The count is of requests that were answered in it.
     pub(crate) fn total(&self, operation: Operation) -> &Count {
         // Every operation has its place in the array.
         &self.totals[operation as usize]

@@ -132,8 +132,8 @@ impl Outcome for Results {
         }
         _ = writeln!(
             out,
-            "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged. What was due\n\
-             in the measured time is counted, whenever it was answered; the rate is of what was answered in it.\n\
+            "\nA latency starts when the request was due; for an event, when its write was acknowledged. Latencies\n\
+             are of requests due in the measured time. Rates are of requests answered in the measured time.\n\
              Connections begun: {}, moved to another server: {}; TLS handshakes: {}, of which {} resumed. Watches that had\n\
              expired: {}.",
             stats.connections, stats.moves, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
@@ -155,7 +155,7 @@ impl Outcome for Results {
         if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
-                "{} requests found their connection full, and waited: the server, or --connections times --streams, was too little.",
+                "{} requests waited for room: the server was too slow, or --connections or --streams too low.",
                 recorder.crowded_count()
             );
         }

@@ -28,8 +28,8 @@ impl Ring {
         self.turn = 0;
     }
 
-    /// Reserves a connection's only request, if a request is not about a single Lease. Returns false if it was reserved
-    /// before.
+    /// Takes the first turn of the round, for a request that is not about a single Lease. A connection sends only one
+    /// such request in a round. Returns false if a turn of this round was taken before.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }

@@ -30,6 +30,7 @@ pub(crate) struct Rota {
     schedule: Schedule,
     /// When timers were last checked, in nanoseconds since the start of the run.
     last_fire: u64,
+    /// Scratch buffer for timers that are due, each with its due time.
     fired: Vec<(u32, u64)>,
     rounds: Vec<Round>,
     rng: fastrand::Rng,
@@ -176,13 +177,14 @@ impl Rota {
         self.last_fire = now;
     }
 
-    /// Returns the number of nodes that share the lane; 0 if timers decide.
+    /// Returns the number of nodes that share the lane; 0 if timers decide, or if no node has a duty.
     pub(crate) fn round_len(&self, lane: usize) -> u32 {
         let is_on = matches!(self.order, Order::Once | Order::Rounds);
         self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.nodes.len())
     }
 
-    /// Returns the node and the duty that the lane performs next.
+    /// Returns the node and the duty that the lane performs next. Returns `None` if each node of the lane had its one
+    /// duty.
     pub(crate) fn next(&mut self, lane: usize) -> Option<(u32, Duty)> {
         let Round { nodes, reads_owed } = self.rounds.get_mut(lane)?;
         if self.order == Order::Rounds {

@@ -427,7 +427,7 @@ fn a_refused_list_or_watch_fails_the_run_at_its_start() {
         for (fault, expected) in [
             (Fault::RefusesLists, "list 401: { \"message\": \"who are you\" }"),
             (Fault::RefusesWatches, "watch 403: {\"message\":\"not for you\"}"),
-            (Fault::IsAWebsite, "list malformed: a list that is none"),
+            (Fault::IsAWebsite, "list malformed: the response is no list of Leases"),
         ] {
             let address = fake::start(fault, None);
             let told = try_run(&format!("--server http://{address} {SHORT} {http}")).map(|results| results.table());

@@ -10,8 +10,9 @@
 //! phase, a stall at the end of the measured time would hide the requests that it delayed most. A request that cannot
 //! be sent before the run ends is an error.
 //!
-//! With timers, a node's renewals and reads use different connections, so a read shows a write of another connection.
-//! With `--max` both use the same connection.
+//! Without `--max`, a node's renewals and reads use different connections, if there are at least two. So a read shows
+//! whether the server makes the writes of one connection visible to other connections. With `--max`, renewals and reads
+//! of a node use the same connection.
 
 use crate::args::Args;
 use crate::driver::{Io, Workload};
@@ -43,6 +44,7 @@ pub(crate) struct Simulation {
     watch_lanes: Vec<WatchLane>,
     rng: fastrand::Rng,
     phase: Phase,
+    /// Start of the present phase, in nanoseconds since the start of the run.
     phase_since: u64,
     results: Timing,
 }
@@ -82,8 +84,8 @@ impl Workload for Simulation {
     }
 
     fn spread(args: &Args, servers_len: usize) -> Vec<usize> {
-        // A node sends writes on one lane and reads on the next lane. With several servers, the next lane has another
-        // server.
+        // Without `--max`, a node sends writes on one lane and reads on the next lane. With several servers, these two
+        // lanes mostly have different servers. So a read shows whether its server has the writes of another server.
         let spread = |connections: u32| (0..connections as usize).map(|index| index % servers_len);
         spread(args.connections()).chain(spread(args.watch_connections())).collect()
     }
@@ -145,7 +147,7 @@ impl Workload for Simulation {
             if index < self.lanes.len() { self.run_lane(io, index)? } else { self.run_watch_lane(io, index)? }
         }
         // In the phase Connecting, only lists and watches are sent. An error of these requests means a wrong address or
-        // missing rights.
+        // missing rights, so the first error ends the run.
         match self.fleet.recorder.first_errors().first() {
             Some(words) if self.phase == Phase::Connecting => Err(unreachable(&io.urls(), words)),
             _ => Ok(()),
@@ -243,7 +245,8 @@ impl Simulation {
         self.conclude(io, index, outcome, now)
     }
 
-    /// Ends the turn of a connection. `outcome` is whether input may be left in the socket.
+    /// Ends the work on a connection in this turn of the event loop. `outcome` says whether input may be left in the
+    /// socket, or why the connection is broken.
     fn conclude(&mut self, io: &mut Io, index: usize, outcome: Result<bool, Broken>, now: u64) -> Result<(), String> {
         match outcome {
             Ok(true) => io.reactor.set_runnable(index),
@@ -268,7 +271,7 @@ impl Simulation {
         self.fleet.stats.moves += u64::from(io.move_away(index, &mut self.rng));
         let Some(link) = self.link(index) else { return Ok(()) };
         link.close(io.reactor.registry(), now);
-        // Retries at once, unless the previous attempt failed.
+        // The connection is due at once if it has received a response. Otherwise a pause comes first.
         if link.is_due(now) { self.connect(io, index, now) } else { Ok(()) }
     }
 

@@ -27,7 +27,7 @@ pub(crate) trait Outcome {
 pub(crate) struct Summary<'r> {
     /// Short description of the load.
     pub(crate) title: String,
-    /// URL of the server.
+    /// URL of the server; URLs of several servers are separated by commas.
     pub(crate) url: &'r str,
     /// Facts about the load and the machine: names and values.
     pub(crate) facts: Vec<(&'static str, String)>,

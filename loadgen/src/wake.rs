@@ -27,7 +27,7 @@ impl Wake {
     /// Sets the timer. Returns the timeout to pass to a poll that waits for `wait_ns` at most.
     pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        // A thread takes longer than 20 µs to fall asleep.
+        // A thread takes longer than 20 µs to fall asleep. So a shorter wait polls without blocking.
         if wait_ns < 20_000 {
             return Ok(Duration::ZERO);
         }
@@ -36,6 +36,7 @@ impl Wake {
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Setting the timer again also clears its expiry, so the descriptor need not be read.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
+        // The timeout of the poll ends later than the timer, so the timer ends the wait.
         Ok(wait + Duration::from_millis(1))
     }
 }

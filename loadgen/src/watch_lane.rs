@@ -48,7 +48,8 @@ enum Progress {
 }
 
 impl Progress {
-    /// Returns when the request was sent, if its response is due. An accepted watch has no deadline.
+    /// Returns when the request was sent, while its response is incomplete. Returns `None` for an accepted watch, which
+    /// has no deadline.
     fn waited_for_since(self) -> Option<u64> {
         match self {
             Self::Asked { at } | Self::Answered { at, .. } => Some(at),
@@ -152,7 +153,7 @@ impl Seat {
                 self.progress = Progress::Idle { not_before: now + backoff_ns(self.refusals.into()) };
                 self.refusals += 1;
             }
-            Told::Refused => self.fail(fleet, ErrorKind::Refused, "stream refused time and again", now),
+            Told::Refused => self.fail(fleet, ErrorKind::Refused, "the server refused the stream repeatedly", now),
             Told::Lost { kind, why } => self.fail(fleet, kind, why, now),
         }
         Verdict::Cancel
@@ -173,7 +174,7 @@ impl Seat {
                 return Verdict::Cancel;
             }
         } else if self.body.len() + body.len() > BODY_BYTES_MAX {
-            self.fail(fleet, ErrorKind::Malformed, "a page that is too large", now);
+            self.fail(fleet, ErrorKind::Malformed, "the page of a list is too large", now);
             return Verdict::Cancel;
         } else {
             self.body.extend_from_slice(body);
@@ -200,7 +201,7 @@ impl Seat {
                         fleet.handle_list(self.index, version, known, self.watcher.listed());
                     }
                 }
-                None => self.fail(fleet, ErrorKind::Malformed, "a list that is none", now),
+                None => self.fail(fleet, ErrorKind::Malformed, "the response is no list of Leases", now),
             },
             _ => {
                 let words: String = String::from_utf8_lossy(&self.body).chars().take(WORDS_MAX).collect();
@@ -218,7 +219,7 @@ impl Seat {
                 self.progress = Progress::Idle { not_before: now };
             }
             WatchError::Status(status) => self.fail(fleet, ErrorKind::Status(*status), "an ERROR event", now),
-            WatchError::Malformed => self.fail(fleet, ErrorKind::Malformed, "an event that is none", now),
+            WatchError::Malformed => self.fail(fleet, ErrorKind::Malformed, "the input is no event of a watch", now),
         }
     }
 

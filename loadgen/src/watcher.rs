@@ -28,6 +28,7 @@ pub(crate) struct Watcher {
     needles: Needles,
 }
 
+/// The kind of the request in flight, or else of the next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// A list: its first page if the token is empty, else the page after the token.

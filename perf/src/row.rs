@@ -9,7 +9,7 @@ pub struct Row {
     pub group: String,
     /// Name of the scenario, or of one of the measurements of a scenario.
     pub scenario: String,
-    /// The measured server: [`crate::OURS`], or the name of another server.
+    /// The measured server: one of [`crate::ALL_OURS`], or the name of another server.
     pub subject: String,
     /// The unit that is counted: `request`, `event`, `Lease`, `list` or `turn` (of the event loop).
     pub unit: String,

@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Precondition,
     /// A new Lease has the uid of an earlier Lease.
     OldUid,
-    /// The server refused a request without a reason.
+    /// The server answered 409, although no state of the Lease conflicts with the request.
     FalseRefusal,
     /// A watcher did not receive an event.
     Missed,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Twice,
     /// A watch got 410 for a version that is still in the watch window.
     Gone,
-    /// The server violated the protocol or did not start.
+    /// The server violated the protocol, did not start, or ended by itself or with an error status.
     Server,
 }
 
@@ -126,7 +126,7 @@ struct Fact {
     hash: u64,
 }
 
-/// The checker, as the module's description explains.
+/// The checker: the last state of each Lease, the facts about all versions, and the violations found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     table: Map<Key, Current>,

@@ -13,7 +13,7 @@ impl Checker {
                 self.check_list_time(op, version, &global);
             }
             let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
-            // The states that were seen before the request was sent. All of them except the last are outdated.
+            // Index of the last state that was known before the request was sent. The states before it are outdated.
             let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
             let possible = points.get(last_known..).unwrap_or_default();
             let mut possible = possible.iter().filter(|point| point.begin < op.end);

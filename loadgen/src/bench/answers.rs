@@ -22,6 +22,8 @@ pub(super) struct Work {
     /// Number of finished requests of this phase. A request does not count if another request for the same Lease must
     /// follow.
     done: u32,
+    /// Number of renewals that failed or were lost. A failed renewal causes no event, so `--lag` does not wait for one.
+    failed_writes: u64,
     /// Number of successful responses to lists and to deletions of the collection.
     bulk_answers: u32,
     /// resourceVersion from which watches start; 0 until a list has shown it.
@@ -35,12 +37,17 @@ impl Work {
         if args.verb == Verb::Echo {
             leases.make(args.body_bytes() as usize);
         }
-        Self { verb: args.verb, leases, tally: Tally::new(), done: 0, bulk_answers: 0, watch_from: 0 }
+        Self { verb: args.verb, leases, tally: Tally::new(), done: 0, failed_writes: 0, bulk_answers: 0, watch_from: 0 }
     }
 
     /// Returns the number of finished requests of this phase.
     pub(super) fn done(&self) -> u32 {
         self.done
+    }
+
+    /// Returns the number of renewals that failed or were lost.
+    pub(super) fn failed_writes(&self) -> u64 {
+        self.failed_writes
     }
 
     /// Sets the number of finished requests to 0, at the start of a phase.
@@ -82,7 +89,7 @@ impl Work {
             }
             (Ask::Put, 409) => {
                 // No other client writes, so a conflict is an error. A GET reads the Lease again.
-                self.leases.doubt(lease);
+                self.doubt(tag);
                 self.tally.recorder.failed(operation, ErrorKind::Status(409), || node::name_of(lease));
                 return notes.follow.push((lease, Ask::Get));
             }
@@ -97,7 +104,7 @@ impl Work {
             (Ask::Version, 200) => lease::version_in(body).map(|version| self.watch_from = version),
             _ => {
                 self.done += 1;
-                self.leases.doubt(lease);
+                self.doubt(tag);
                 let words = || String::from_utf8_lossy(body.get(..WORDS_BYTES_MAX).unwrap_or(body)).into_owned();
                 return self.tally.recorder.failed(operation, ErrorKind::Status(status), words);
             }
@@ -137,9 +144,16 @@ impl Work {
         let lease = tag.lease;
         let operation = self.operation(tag.ask);
         self.leases.end(lease);
-        self.leases.doubt(lease);
+        self.doubt(tag);
         self.done += 1;
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
+    }
+
+    /// Records that a request has failed or was lost.
+    #[cold]
+    fn doubt(&mut self, tag: Tag) {
+        self.leases.doubt(tag.lease);
+        self.failed_writes += u64::from(tag.ask == Ask::Put);
     }
 
     /// Checks that every list had all Leases, and that a deletion of the collection deleted all Leases. The response to

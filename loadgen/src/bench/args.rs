@@ -157,27 +157,27 @@ impl BenchArgs {
         let (verb, name) = (self.verb, self.verb.name());
         let has_watchers = self.watchers > 0 || self.name_watchers > 0;
         let refused = if self.body_bytes.is_some() && verb != Verb::Echo {
-            "has no --body-bytes: echo has, and the others send Leases or nothing"
+            "has no --body-bytes: only echo has, since the others send Leases or no body"
         } else if self.protobuf && verb == Verb::Echo {
-            "has no --protobuf: it gives back what it gets"
+            "has no --protobuf: the server sends back each body as it is"
         } else if self.watch_streams.is_some() && !has_watchers {
-            "has no --watch-streams without watchers"
+            "needs --watchers or --name-watchers for --watch-streams"
         } else if self.rate.is_some() && !verb.is_endless() {
-            "has no --rate: it takes as long as it takes"
+            "has no --rate: only echo, read and renew send requests at a rate"
         } else if has_watchers && !matches!(verb, Verb::Nothing | Verb::Read | Verb::Renew | Verb::Resume) {
-            "has no watchers: nothing, read, renew and resume have"
+            "has no watchers: only the benches nothing, read, renew and resume have"
         } else if self.watchers == 0 && verb == Verb::Resume {
-            "needs --watchers: they are what resumes"
+            "needs --watchers: it measures how watchers resume"
         } else if self.idle > 0 && verb == Verb::Resume {
             "has no --idle: it measures watches that resume, and no idle connections"
         } else if self.lag > 0 && (self.watchers == 0 || verb != Verb::Renew) {
-            "has no --lag: it is how far --watchers may be behind renewals"
+            "has no --lag: only renewals with --watchers wait for slow watchers"
         } else if self.name_watchers > self.leases && !self.other_names {
-            "has fewer --leases than --name-watchers: others are watched with --other-names"
+            "has fewer --leases than --name-watchers, which needs --other-names"
         } else if verb.is_bulk() && self.streams.is_some_and(|streams| streams > 1) {
-            "has no --streams: one answer is all that a connection has to do"
+            "has no --streams: each connection has one request in flight"
         } else if verb == Verb::DeleteCollection && self.connections.is_some_and(|connections| connections > 1) {
-            "has no --connections: it is one request"
+            "has no --connections: it sends one request only"
         } else {
             return Ok(());
         };

@@ -33,7 +33,8 @@ pub(super) struct Feed {
 pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
-    /// Number of sent renewals at which no more renewals are sent, until the slowest watcher has received more events.
+    /// Maximum number of renewals that were sent and have not failed. At this number no more renewals are sent, until
+    /// the slowest watcher has received more events.
     pub(super) writes_max: u64,
     pub(super) now: u64,
 }
@@ -198,7 +199,7 @@ impl Feed {
             work.leases.begin(lease);
             return Some((lease, ask));
         }
-        if self.writes >= cx.writes_max {
+        if self.writes.saturating_sub(work.failed_writes()) >= cx.writes_max {
             self.is_starved = true;
             return None;
         }
@@ -207,7 +208,8 @@ impl Feed {
         Some((lease, ask))
     }
 
-    /// Encodes a request on a lane; false if the server accepts no more requests now.
+    /// Encodes a request on a lane; false if the server accepts no more requests now. The Lease of a request that was
+    /// not sent stays busy, since [`Requests::write`] has already changed its `renewTime`.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
         let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);
@@ -215,7 +217,6 @@ impl Feed {
         if sent {
             self.writes += u64::from(tag.ask == Ask::Put);
         } else {
-            work.leases.end(tag.lease);
             lane.notes.follow.push((tag.lease, tag.ask));
         }
         sent
@@ -226,15 +227,21 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
+    use crate::http::Told;
     use crate::origin::{MediaType, Version};
     use clap::Parser as _;
+
+    fn bench(flags: &str) -> BenchArgs {
+        let words = format!("loadgen bench renew {flags}");
+        let args = Args::try_parse_from(words.split(' ')).expect("valid");
+        let Some(Command::Bench(args)) = args.command else { panic!("no bench") };
+        *args
+    }
 
     /// The lanes have no connections, so they have no room.
     #[test]
     fn a_request_without_a_free_lane_is_unanswered_at_the_end() {
-        let words = "loadgen bench renew --rate 100 --leases 5 --connections 2";
-        let args = Args::try_parse_from(words.split(' ')).expect("valid");
-        let Some(Command::Bench(args)) = args.command else { panic!("no bench") };
+        let args = bench("--rate 100 --leases 5 --connections 2");
         let mut lanes: Vec<Lane> = (0..2).map(|index| Lane::new(index, &args)).collect();
         let (mut feed, mut work, mut course) = (Feed::new(&args, 0), Work::new(&args), Course::new(&args));
         let origin = Origin::new(Version::Http2, false, "127.0.0.1", MediaType::Json);
@@ -250,5 +257,36 @@ mod tests {
         feed.abandon(&course, &mut work.tally.recorder);
         assert_eq!(work.tally.recorder.errors_count(), 2);
         assert!(!feed.is_owed(&work.tally.recorder));
+    }
+
+    /// The lane has no connection, so it sends nothing.
+    #[test]
+    fn a_lease_stays_busy_while_its_request_cannot_be_sent() {
+        let args = bench("--leases 1 --connections 1");
+        let (mut feed, mut work, course) = (Feed::new(&args, 0), Work::new(&args), Course::new(&args));
+        let mut lane = Lane::new(0, &args);
+        let origin = Origin::new(Version::Http2, false, "127.0.0.1", MediaType::Json);
+        let cx = FeedContext { origin: &origin, course: &course, writes_max: u64::MAX, now: 0 };
+        assert!(work.leases.begin(0));
+        assert!(!feed.send(&mut lane, Tag { lease: 0, ask: Ask::Put, asked: 0 }, &mut work, cx));
+        assert!(!work.leases.begin(0));
+        assert_eq!(feed.next(0, &mut lane, &mut work, cx), Some((0, Ask::Put)));
+    }
+
+    #[test]
+    fn a_failed_renewal_makes_room_for_another() {
+        let args = bench("--leases 2 --connections 1");
+        let (mut feed, mut work, mut course) = (Feed::new(&args, 0), Work::new(&args), Course::new(&args));
+        let mut lane = Lane::new(0, &args);
+        let origin = Origin::new(Version::Http2, false, "127.0.0.1", MediaType::Json);
+        course.enter(Phase::Measuring, 0);
+        let cx = FeedContext { origin: &origin, course: &course, writes_max: 1, now: 0 };
+        let failed = Told::Answer { status: 429, body: b"", end: true };
+        for (outcome, tries) in [(failed, 1), (Told::Refused, 2)] {
+            feed.writes = tries;
+            assert_eq!(feed.next(0, &mut lane, &mut work, cx), None);
+            work.handle(Tag { lease: 0, ask: Ask::Put, asked: 0 }, outcome, &mut lane.notes, 0);
+            assert!(feed.next(0, &mut lane, &mut work, cx).is_some());
+        }
     }
 }

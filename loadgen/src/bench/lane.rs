@@ -34,6 +34,7 @@ pub(super) enum Ask {
     Get,
     Post,
     Put,
+    /// GET of a Lease whose content the generator knows: the request that the bench `read` measures.
     Read,
     /// GET of one page of the collection, to learn the current resourceVersion.
     Version,
@@ -49,8 +50,8 @@ pub(super) struct Notes {
     /// Whether the server lacked the last Lease that this lane prepared. If so, the lane creates the next Lease
     /// without a GET first.
     pub(super) is_fresh: bool,
-    /// The end of the last piece of a list. With it, an object is counted whose start continues in the next piece. A
-    /// connection has one list in flight at most.
+    /// End of the last piece of a list. The start of an object may continue in the next piece, so the count of objects
+    /// needs this end. A connection has one list in flight at most.
     pub(super) tail: Vec<u8>,
 }
 

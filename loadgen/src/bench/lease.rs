@@ -5,7 +5,6 @@
 //! must have the same bytes up to the version, a higher version, and the `renewTime` that was sent. The `renewTime` of
 //! some events is checked too. The other fields after the version are checked only by the simulated nodes, in a run
 //! without `bench`.
-//! `bench`.
 
 use super::places::Places;
 use super::protobuf;
@@ -43,7 +42,8 @@ struct Slot {
     renewed: u64,
     /// Number of acknowledged renewals of this Lease.
     writes: u32,
-    /// Whether a request for this Lease is in flight.
+    /// Whether a request for this Lease is in flight, or was encoded and waits because the server accepts no more
+    /// requests now.
     busy: bool,
     /// Whether the last renewal was acknowledged. If not, an earlier renewal may still take effect.
     is_sure: bool,

@@ -2,8 +2,9 @@
 
 use memchr::memmem::Finder;
 
-/// Returns the number of objects whose start ends in this piece of a JSON list. Pieces may be cut anywhere. `tail` is
-/// the end of the previous pieces, and is updated for the next piece.
+/// Returns the number of objects in this piece of a JSON list. An object belongs to the piece in which its first bytes
+/// ([`ITEM`]) are complete. Pieces may be cut anywhere. `tail` is the end of the previous pieces, and is updated for
+/// the next piece.
 pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     let finder = Finder::new(ITEM);
     let keep = ITEM.len() - 1;

@@ -10,7 +10,7 @@ pub(super) const TIME_LEN: usize = 12;
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Moves a time within its second so that its nanoseconds take five bytes as a varint. So one such time can be written
-/// over another. The result is never before `micros`, and different times keep their order.
+/// over another. The result is never before `micros`. Times keep their order, but neighbouring times may become equal.
 pub(super) fn spread(micros: u64) -> u64 {
     let (second, rest) = (micros / 1_000_000, micros % 1_000_000);
     second * 1_000_000 + NANOS_LONG_US + rest * (1_000_000 - NANOS_LONG_US) / 1_000_000
@@ -88,8 +88,8 @@ pub(super) fn name_of(metadata: &[u8]) -> Option<&[u8]> {
     metadata.get(field(metadata, 0..metadata.len(), 1)?)
 }
 
-/// Returns the Lease with a `renewTime` of [`TIME_LEN`] bytes. Returns `None` if its `renewTime` has that length
-/// already. The messages around the `renewTime` get new lengths too.
+/// Returns the Lease with a `renewTime` of [`TIME_LEN`] bytes. The messages around the `renewTime` get new lengths too.
+/// Returns `None` if the `renewTime` has that length already, or is missing.
 #[cold]
 pub(super) fn lengthened(body: &[u8]) -> Option<Vec<u8>> {
     let lease = field(body, MAGIC.len()..body.len(), 2)?;

@@ -164,7 +164,7 @@ impl Outcome for Report {
         if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
-                "{} requests found no room, and waited: the server, or --connections times --streams, was too little",
+                "{} requests waited for room: the server was too slow, or --connections or --streams too low",
                 recorder.crowded_count()
             );
         }

@@ -263,8 +263,10 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
-/// One in this many watchers parses the content of its events. All would cost too much processor time.
+/// One in this many watchers parses the content of its events. If all watchers did, the generator would use too much
+/// processor time.
 const LOOKS_EVERY: usize = 8;
+/// Maximum length of a response's body or of an event in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Workload for Bench {
         }
         if self.is_silent(now) {
             let is_begun = self.course.phase() >= Phase::Attaching;
-            let why = if is_begun { "nothing was heard for 60 s" } else { TIMED_OUT };
+            let why = if is_begun { "the server sent nothing for 60 s" } else { TIMED_OUT };
             return Err(self.words(&io.urls(), why));
         }
         let stop = io.is_interrupted();
@@ -250,7 +250,7 @@ impl Bench {
     fn open_again(&mut self, io: &Io, index: usize) -> Result<(), String> {
         let now = io.reactor.now();
         let Some(Role::Lane(lane)) = self.connections.role(index) else {
-            return Err(self.words(&io.urls(), "a watcher's or an idle connection was ended"));
+            return Err(self.words(&io.urls(), "the server closed the connection of a watcher, or an idle connection"));
         };
         lane.link.close(io.reactor.registry(), now);
         self.open(io, index, now)

@@ -135,7 +135,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     plot.write(out);
     out.push_str(
         "<p class=\"dim\">A latency runs from when a request was due until its answer, so a stall counts in every \
-         request that it held up. That of an event runs from its write.</p>\n",
+         request that it held up. The latency of an event starts at the event's write.</p>\n",
     );
 }
 

@@ -163,7 +163,7 @@ impl<T: Copy> Http2<T> {
             let received = match self.protocol.recv(rest, millis(now), &mut self.fields, out) {
                 Ok(received) => received,
                 Err(error) if was_ready => {
-                    break Err(Broken::malformed(format!("not HTTP/2 as it should be: {error}")));
+                    break Err(Broken::malformed(format!("the server violates HTTP/2: {error}")));
                 }
                 // The HTTP/2 preface is no HTTP/1.1 request, so a server without HTTP/2 has probably answered with an
                 // HTTP/1.1 error.
@@ -204,7 +204,7 @@ impl<T: Copy> Http2<T> {
                     Initiator::Remote if code == ErrorCode::REFUSED_STREAM => tell(stream.tag, Told::Refused),
                     Initiator::Remote => tell(stream.tag, Told::Lost { kind: ErrorKind::Stream(code.0), why: RESET }),
                     Initiator::Local => {
-                        tell(stream.tag, Told::Lost { kind: ErrorKind::Malformed, why: "not HTTP/2 as it should be" })
+                        tell(stream.tag, Told::Lost { kind: ErrorKind::Malformed, why: "the response violates HTTP/2" })
                     }
                 };
             }

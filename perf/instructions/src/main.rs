@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         _ => {
             let _ = writeln!(
                 std::io::stderr(),
-                "perf-instructions: wanted is SCENARIO OPERATIONS, or nothing, which names the scenarios"
+                "perf-instructions: expected SCENARIO OPERATIONS, or no arguments, to print the scenarios"
             );
             ExitCode::from(2)
         }

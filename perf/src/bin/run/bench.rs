@@ -1,4 +1,4 @@
-//! Measures scenarios: each call measures one scenario in one round.
+//! Measures the scenarios: each call of [`Bench::run`] measures one scenario in one round.
 
 use crate::lab::{Aim, Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
@@ -14,6 +14,7 @@ pub(crate) struct Bench<'l> {
     lab: &'l Lab,
     /// Instances of this project's server, one for each storage.
     shared: Vec<Server>,
+    /// Servers of `--against`.
     others: Vec<Server>,
     /// Size of a Lease in JSON, in bytes, as this project's server wrote it last. The responses of a floor have the
     /// same size.
@@ -261,7 +262,8 @@ impl<'l> Bench<'l> {
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // Without other load, perhaps no turn of the event loop leaves work to the next turn.
+                // Without other load, perhaps no turn of the event loop leaves work to the next turn. Then the
+                // histogram has no values.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,

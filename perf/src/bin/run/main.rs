@@ -171,7 +171,7 @@ impl Cores {
 
 fn parse_cores(text: &str) -> Result<Cores, String> {
     let pair = text.split_once(',').and_then(|(server, load)| Some((server.parse().ok()?, load.parse().ok()?)));
-    let (server, load) = pair.ok_or("two are wanted, the server's and the load's, as in 0,1")?;
+    let (server, load) = pair.ok_or("expected two cores, the server's and the load's, as in 0,1")?;
     let usable = machine::cores();
     match [server, load].into_iter().find(|core| !usable.contains(core)) {
         Some(core) => Err(format!("core {core} cannot be used; these can: {usable:?}")),
@@ -293,7 +293,7 @@ fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
 fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
     match scenarios {
         [one] if one.kind.can_be_recorded() => Ok(()),
-        [one] => Err(format!("--record: {} puts no load on our server", one.name)),
+        [one] => Err(format!("--record: perf cannot record the server of {}", one.name)),
         _ => Err(format!("--record takes one scenario, but {} match; --list prints their names", scenarios.len())),
     }
 }
@@ -332,7 +332,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
             _ = writeln!(std::io::stderr(), "{progress}");
             let mut measurements: Vec<Measurement> = Vec::new();
             let outcome = bench.run(scenario, |measurement| {
-                // Two measurements may come from one run of the load generator.
+                // Two measurements may come from one run of the load generator, whose errors are printed only once.
                 if measurements.last().is_none_or(|last| last.told != measurement.told) {
                     for words in Told::first_words(&measurement.told) {
                         complain(&format!("{}: {words}", measurement.scenario));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_scenario_with_our_server_can_be_recorded() {
+    fn only_one_scenario_with_load_from_loadgen_can_be_recorded() {
         let all = scenario::all(false);
         let outcome = |name: &str| {
             let meant: Vec<&Scenario> = all.iter().filter(|scenario| is_meant(&all, scenario, name)).collect();

@@ -18,48 +18,28 @@ pub(crate) struct Scenario {
 pub(crate) enum Kind {
     /// A load on the servers that run during the whole run: this project's server with each storage, and servers of
     /// `--against`.
-    Shared {
-        wire: Wire,
-        arguments: Vec<String>,
-        unit: &'static str,
-        with_others: bool,
-    },
+    Shared { wire: Wire, arguments: Vec<String>, unit: &'static str, with_others: bool },
     /// Renewals on the first replica of a server, and the processor time of another replica, which applies them.
     /// Skipped if the server has one replica only.
-    Applied {
-        arguments: Vec<String>,
-    },
-    Nghttpd {
-        tls: bool,
-    },
-    Echo {
-        leases: u32,
-        pace: Pace,
-    },
+    Applied { arguments: Vec<String> },
+    /// The floor of HTTP/2: nghttpd serves a static file of a Lease's size to h2load.
+    Nghttpd { tls: bool },
+    /// The floor of HTTP/1.1: perf-floor sends back the body of each request.
+    Echo { leases: u32, pace: Pace },
     /// The floor of latency, without load and server: how late a sleeping thread wakes at the request rate of
     /// [`Pace::Open`].
     Sleep,
     /// The floor of durable writes, without load and server: the time until the disk has made a page durable.
     Sync,
     /// Renewals at a fixed rate, on a server started for this scenario. An echo at the same rate is the floor.
-    Paced {
-        leases: u32,
-    },
+    Paced { leases: u32 },
     /// Creations, renewals and lists of `leases` Leases, on a server started for this scenario.
-    Table {
-        leases: u32,
-    },
+    Table { leases: u32 },
     /// The latency of renewals while another load sends long requests, on a server started for this scenario with
     /// `leases` Leases.
-    Stalls {
-        leases: u32,
-    },
+    Stalls { leases: u32 },
     /// The server's memory for each of `count` idle connections or watchers, on a server started for this scenario.
-    Attached {
-        what: &'static str,
-        count: u32,
-        leases: u32,
-    },
+    Attached { what: &'static str, count: u32, leases: u32 },
     /// Simulated nodes that renew at fixed times, on a server started for this scenario.
     Nodes {
         wire: Wire,
@@ -74,7 +54,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether this kind loads this project's server, so that perf(1) can record the server's processor time.
+    /// Whether perf(1) can record the measured server. perf(1) records the first replica under a load of the load
+    /// generator. [`Self::Applied`] measures another replica, and the other three kinds have no such load.
     pub(crate) fn can_be_recorded(&self) -> bool {
         !matches!(self, Self::Applied { .. } | Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }

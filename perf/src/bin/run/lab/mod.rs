@@ -67,11 +67,12 @@ pub(crate) struct Server {
 /// A replica of a server.
 #[derive(Debug)]
 struct Replica {
+    /// URLs of the replica with TLS and in cleartext; `None` if it does not serve the protocol.
     https: Option<String>,
     http: Option<String>,
     /// Processes of the replica whose processor time is counted.
     pids: Vec<u32>,
-    /// Process of this project's server; `None` for a server of `--against`, which keeps running after the run.
+    /// Process that this run has started; `None` for a server of `--against`, which keeps running after the run.
     _process: Option<Process>,
 }
 
@@ -251,7 +252,7 @@ impl Lab {
         let until = self.port.saturating_add(PORTS);
         (from..until)
             .find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok())
-            .ok_or_else(|| format!("no port is free from {from} to {until}; --port names others"))
+            .ok_or_else(|| format!("no port is free from {from} to {until}; --port sets another first port"))
     }
 
     /// Describes a running server of `--against` and its credentials.
@@ -330,7 +331,7 @@ impl Lab {
         arguments: &[String],
     ) -> Result<(Process, String), String> {
         let command = self.loadgen(server, Aim::First, wire, arguments, &[]);
-        let mut command = command.ok_or("the server does not serve this")?;
+        let mut command = command.ok_or("the server does not serve the protocols of this load")?;
         let told = words(&command);
         let process = Process::start_silent(command.stdout(Stdio::piped()), &self.dir.path().join("load.log"))?;
         Ok((process, told))
