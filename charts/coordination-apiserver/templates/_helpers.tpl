@@ -61,7 +61,7 @@ spec:
   serviceAccountName: coordination-apiserver
   automountServiceAccountToken: true
   priorityClassName: system-node-critical
-  # The node's address stays the same after a reboot, and the server needs no Pod network.
+  # The node's address stays the same after a reboot. Also, the server then needs no Pod network.
   hostNetwork: true
   terminationGracePeriodSeconds: 10
   {{- with .Values.imagePullSecrets }}
@@ -154,7 +154,7 @@ spec:
     ports:
     - name: https
       containerPort: 10269
-    # Not /readyz: the kubelet must not restart a server that waits for kube-apiserver.
+    # The path is not /readyz, because the kubelet must not restart a server that waits for kube-apiserver.
     startupProbe:
       httpGet: {path: /livez, port: https, scheme: HTTPS}
       periodSeconds: 1
