@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The chart renders the objects of each variant of the manifests.
+// TestChartMatchesManifests checks that the chart renders the same objects as the manifests, for each variant.
 func TestChartMatchesManifests(t *testing.T) {
 	for name, variant := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestChartMatchesManifests(t *testing.T) {
 	})
 }
 
-// Every object decodes strictly as its type. kubectl and Helm may accept an unknown field silently.
+// TestObjectsDecodeStrictly checks that no object has an unknown field. kubectl and Helm may accept such a field
+// silently.
 func TestObjectsDecodeStrictly(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -121,7 +122,8 @@ func TestObjectsDecodeStrictly(t *testing.T) {
 	check("rollback", documents(t, read(t, "manifests/rollback/apiservice.yaml")))
 }
 
-// No folder and no chart has an APIService: only `coordination-apiserver takeover` switches a cluster.
+// TestNothingInstallsAnAPIService checks that neither a folder nor the chart has an APIService. Only
+// `coordination-apiserver takeover` may switch a cluster.
 func TestNothingInstallsAnAPIService(t *testing.T) {
 	err := filepath.WalkDir(filepath.Join(repository, "manifests"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "kustomization.yaml" || strings.Contains(read(t, path), "kind: Component") {
@@ -146,7 +148,8 @@ func TestNothingInstallsAnAPIService(t *testing.T) {
 	}
 }
 
-// The static Pod and the Pods of manifests/kubeadm differ only in node selection, ServiceAccount and Secrets.
+// TestStaticPodMatchesDaemonSet checks that the static Pod and the Pods of manifests/kubeadm differ only in the
+// selection of nodes, in ServiceAccount and kubeconfig, and in the source of the serving certificate.
 func TestStaticPodMatchesDaemonSet(t *testing.T) {
 	var want, got corev1.PodSpec
 	for _, object := range objects(t, kustomize(t, filepath.Join(repository, "manifests/kubeadm"))) {
@@ -233,7 +236,8 @@ func TestValuesChangeTheServer(t *testing.T) {
 	}
 }
 
-// All files name the version of the release. Several programs read them, so the version cannot be in one place.
+// TestFilesNameTheVersionOfTheServer checks that all files name the version of the release. Different programs read
+// these files, so the version cannot be in one place.
 func TestFilesNameTheVersionOfTheServer(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^version = "(.+)"$`).FindStringSubmatch(read(t, "Cargo.toml"))[1]
 	for file, pattern := range map[string]string{
@@ -364,8 +368,8 @@ func objects(t *testing.T, documents [][]byte) (found []unstructured.Unstructure
 	return found
 }
 
-// normal returns the objects by kind and name, without the labels that only a chart has. It sorts lists whose order has no
-// meaning.
+// normal returns the objects by kind and name, without the labels that only a chart has. It sorts the lists whose order
+// has no meaning.
 func normal(t *testing.T, documents [][]byte) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -384,7 +388,7 @@ func normal(t *testing.T, documents [][]byte) map[string]any {
 	return found
 }
 
-// sorted sorts such lists at any depth.
+// sorted sorts the lists whose order has no meaning, at any depth of an object.
 func sorted(value any) {
 	switch value := value.(type) {
 	case map[string]any:

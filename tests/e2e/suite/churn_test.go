@@ -28,8 +28,8 @@ const (
 // request goes to a random server. churn records the holder of each lock, and so notices a second holder.
 type churn struct {
 	servers []coordinationclient.LeaseInterface
-	// Factor by which a worker's pauses are longer. It grows with the number of locks, so that more locks do not cause
-	// more load.
+	// Factor by which the pauses of each worker are lengthened. The factor grows with the number of locks, so that more
+	// locks do not cause more load.
 	patience int
 
 	mutex        sync.Mutex

@@ -20,13 +20,18 @@ const (
 	settledMax = 90 * time.Second
 	// Time of two checks by kube-apiserver whether an election is needed. It checks every 5 s.
 	twoElections = 10 * time.Second
-	// Time in which a kube-controller-manager starts its controllers. It exits if kube-apiserver fails meanwhile.
+	// Time in which a kube-controller-manager starts its controllers. If kube-apiserver fails meanwhile, the
+	// kube-controller-manager exits.
 	controllersStart = 6 * time.Second
+	// Number of short restarts of kube-apiserver (shortRestart) in which one leader may be lost. In earlier runs, none of
+	// 10 leaders was lost (docs/known-problems.md).
+	lostShare = 5
 )
 
-// TestCoordinatedRestart restarts kube-apiserver repeatedly. Its informer of Leases may then list built-in storage,
-// before kube-apiserver forwards requests. The leader continues to lead. Every second time, the test also kills the
-// leader, and another manager leads.
+// TestCoordinatedRestart restarts kube-apiserver repeatedly. The informer of a restarted kube-apiserver may list the
+// built-in Leases before kube-apiserver forwards requests. A leader whose process survives the restart must continue to
+// lead. A leader may end during the restart. But in short restarts, at most one leader may end, or one leader in five.
+// Every second time, the test also kills the leader after the restart, and another manager must lead.
 //
 //	E2E_RESTART_APISERVER   command that restarts kube-apiserver
 //	E2E_RESTARTS            number of restarts (2)
@@ -42,13 +47,22 @@ func TestCoordinatedRestart(t *testing.T) {
 			return err
 		}
 		time.Sleep(controllersStart)
+		lost := 0
 		for restart := range restarts {
 			if err := e.replenish(ctx); err != nil {
 				return err
 			}
-			if leader, err = e.restart(ctx, leader, restart%2 == 0); err != nil {
+			var isLost bool
+			if leader, isLost, err = e.restart(ctx, leader, restart%2 == 0); err != nil {
 				return fmt.Errorf("restart %d: %w", restart, err)
 			}
+			if isLost {
+				lost++
+			}
+		}
+		t.Logf("%d restarts; %d leaders were lost in restarts shorter than %s", restarts, lost, e.shortRestart())
+		if lost > max(1, restarts/lostShare) {
+			return fmt.Errorf("%d leaders were lost in restarts shorter than %s, of %d restarts", lost, e.shortRestart(), restarts)
 		}
 		return nil
 	})
@@ -64,15 +78,21 @@ func (e *managers) replenish(ctx context.Context) error {
 	return nil
 }
 
-// restart restarts kube-apiserver. If kill is true, it also kills the leader. It returns the next leader.
-func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*manager, error) {
+// shortRestart returns the maximum duration of a short restart of kube-apiserver. In a short restart, a leader should
+// not lose its lock. A leader begins a renewal every e.pace.retry, repeats failed attempts as often, and gives up after
+// e.pace.deadline.
+func (e *managers) shortRestart() time.Duration { return e.pace.deadline - 2*e.pace.retry }
+
+// restart restarts kube-apiserver. If kill is true, it then also kills the leader. It returns the next leader, and
+// whether the leader was lost in a short restart.
+func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (next *manager, isLost bool, err error) {
 	elector, err := holderOf(ctx, "leader-election-controller")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	began := time.Now()
 	if err := command(ctx, os.Getenv("E2E_RESTART_APISERVER")); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ready := time.Now()
 	lost := leader.over() == nil
@@ -86,12 +106,11 @@ func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*ma
 		}
 		return err
 	}); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	elects := time.Now()
-	next, err := e.settled(ctx)
-	if err != nil {
-		return nil, err
+	if next, err = e.settled(ctx); err != nil {
+		return nil, false, err
 	}
 	settled := time.Now()
 	if kill {
@@ -100,24 +119,24 @@ func (e *managers) restart(ctx context.Context, leader *manager, kill bool) (*ma
 		time.Sleep(time.Until(elects.Add(twoElections)))
 	}
 	if next, err = e.settled(ctx); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	asked, err := lastAsked(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	old, err := oldWatches(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !kill && !lost && next != leader {
-		return nil, fmt.Errorf("%s lost its lock to %s", leader.identity, next.identity)
+		return nil, false, fmt.Errorf("%s lost its lock to %s", leader.identity, next.identity)
 	}
 	e.t.Logf("kube-apiserver ready after %.1f s; leader killed: %t, lost its lock: %t; elections begin %.1f s later, candidates "+
 		"pinged: %t, watches of all built-in Leases: %d; a manager leads %.1f s after kube-apiserver is ready, the same one: %t",
 		ready.Sub(began).Seconds(), kill, lost, elects.Sub(ready).Seconds(), asked.After(ready), old,
 		settled.Sub(ready).Seconds(), next == leader)
-	return next, e.twoLed()
+	return next, lost && ready.Sub(began) < e.shortRestart(), e.twoLed()
 }
 
 // settled waits until exactly one manager leads and is the holder of the Lease. It returns this manager.

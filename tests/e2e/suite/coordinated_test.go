@@ -150,11 +150,16 @@ func (m *manager) kill() {
 	<-m.ended
 }
 
-// stop sends SIGTERM and waits for the end of the process. After releasedMax it sends SIGKILL.
-func (m *manager) stop() {
+// stop sends SIGTERM and waits for the end of the process. After releasedMax it sends SIGKILL, and returns an error.
+func (m *manager) stop() error {
 	_ = m.process.Signal(syscall.SIGTERM)
-	defer time.AfterFunc(releasedMax, m.kill).Stop()
-	<-m.ended
+	select {
+	case <-m.ended:
+		return nil
+	case <-time.After(releasedMax):
+		m.kill()
+		return fmt.Errorf("%s still ran %s after SIGTERM, and was killed", m.identity, releasedMax)
+	}
 }
 
 // over returns an error while the process runs.

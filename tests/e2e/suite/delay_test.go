@@ -18,10 +18,10 @@ const (
 	undoneAfter = 3 * time.Second
 )
 
-// delayed runs a takeover while the second kube-apiserver is paused (SIGSTOP) for a time. After the pause, that
-// kube-apiserver serves the requests that have arrived. It writes to built-in storage, although the first
-// kube-apiserver has switched. A takeover that takes too long must undo itself. At the end, delayed rolls the cluster
-// back.
+// delayed runs a takeover while the second kube-apiserver is paused (SIGSTOP) for a time. After the pause, the second
+// kube-apiserver serves the requests that have arrived. It may write to built-in storage, although the first
+// kube-apiserver has switched. A takeover with a pause longer than undoneAfter must undo itself and fail. At the end,
+// delayed rolls the cluster back.
 func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 	second, err := processOf("kube-apiserver-2")
 	if err != nil {

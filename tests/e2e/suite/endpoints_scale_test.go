@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestEndpointSlicesScale adds replicas to the two of the control plane and removes them again. Their number becomes 3,
-// 5 and 2. The test restarts one replica with another address. It cuts another replica off from etcd. This replica
-// leaves the EndpointSlices until it reaches etcd again.
+// TestEndpointSlicesScale adds replicas to the two of the control plane and removes them again. The number of replicas
+// becomes 3, then 5, and at the end 2 again. The test restarts one of them with another address, and cuts another one
+// off from etcd. A replica that is cut off must leave the EndpointSlices until it reaches etcd again.
 //
 // TestEndpointSlices describes the variables.
 func TestEndpointSlicesScale(t *testing.T) {

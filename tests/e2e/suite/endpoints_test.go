@@ -19,7 +19,8 @@ const (
 	identityWithin = 7 * time.Second
 	// Allowance for a renewal that another replica receives late, and for a slow machine.
 	identitySlack = 2 * time.Second
-	soon          = 5 * time.Second
+	// Maximum time of a change of the EndpointSlices that need not wait for an identity Lease to expire.
+	soon = 5 * time.Second
 )
 
 // TestEndpointSlices checks that the replicas maintain the EndpointSlices of their Service. They remove a killed

@@ -272,6 +272,9 @@ func (c *cluster) takeOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if len(leases.Items) < len(c.nodes) {
+			return fmt.Errorf("%s has the Leases of %d kubelets instead of %d", url, len(leases.Items), len(c.nodes))
+		}
 		for _, held := range leases.Items {
 			if age := time.Since(held.Spec.RenewTime.Time); age > kubeletInterval+renewalLateMax {
 				return fmt.Errorf("%s at %s was renewed %s ago", held.Name, url, age)
@@ -364,6 +367,9 @@ func (c *cluster) stay(ctx context.Context, change string) error {
 		if holder != before[rank] {
 			return fmt.Errorf("%s holds the lock %s instead of %s", holder, leader, before[rank])
 		}
+	}
+	if nodes := seen.countAfter("node-", time.Time{}); nodes != len(c.nodes) {
+		return fmt.Errorf("renewals of %d kubelets instead of %d were seen", nodes, len(c.nodes))
 	}
 	longest, name, count := seen.longest(time.Now())
 	c.t.Logf("the switch took %s; %d renewals of kubelets in %s, at most %s late; %s have kept their locks",

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// check runs the body of a test, which must return no error before the limit.
+// check runs the body of a test. The body must return before the time limit, and without an error.
 func check(t *testing.T, limit time.Duration, body func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -81,6 +81,8 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	// In this time, every kubelet renews.
 	time.Sleep(kubeletInterval + 2*time.Second)
 	marks := s.beginMarks(ctx)
+	// end ends the outage at its first call.
+	end := sync.OnceValue(func() error { return command(context.WithoutCancel(ctx), os.Getenv(p.end)) })
 	if err := s.complaint(); err != nil {
 		return err
 	}
@@ -98,6 +100,12 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	} else {
 		// Without etcd, the test cannot read nodes, and kube-controller-manager cannot mark them.
 		s.isUnreadable.Store(!p.ours)
+		// The later subtests need the stopped process, even if this subtest fails during the outage.
+		defer func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}()
 		if err := command(ctx, os.Getenv(p.begin)); err != nil {
 			return err
 		}
@@ -107,7 +115,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 			return fmt.Errorf("during the pause: %w", err)
 		}
 		if !p.late {
-			if err := command(ctx, os.Getenv(p.end)); err != nil {
+			if err := end(); err != nil {
 				return err
 			}
 		}
@@ -160,7 +168,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 		return fmt.Errorf("after the restart: %w", err)
 	}
 	if p.late {
-		return command(ctx, os.Getenv(p.end))
+		return end()
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRemoval removes the server after a rollback, with the commands of docs/deploy.md. No object of the server may be
-// left.
+// TestRemoval removes the server after a rollback, with the commands of docs/deploy.md. No object of the kinds below
+// may be left whose name contains that of the server. The APIService for Leases must name no Service.
 //
 //	E2E_REMOVAL  command that removes the server
 func TestRemoval(t *testing.T) {
@@ -24,8 +24,16 @@ func TestRemoval(t *testing.T) {
 		if err := command(ctx, removal); err != nil {
 			return err
 		}
-		kinds := "daemonsets,pods,services,serviceaccounts,endpointslices,secrets,configmaps,roles,rolebindings," +
-			"clusterroles,clusterrolebindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+		service, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
+		if err != nil {
+			return err
+		}
+		if service != "" {
+			return fmt.Errorf("the APIService for Leases still names the Service %s", service)
+		}
+		kinds := "daemonsets,deployments,pods,poddisruptionbudgets,services,serviceaccounts,endpointslices,secrets,configmaps," +
+			"roles,rolebindings,clusterroles,clusterrolebindings,apiservices,mutatingadmissionpolicies," +
+			"mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
 		// The garbage collector deletes the Pods after the DaemonSet.
 		return eventually(ctx, worksWithin, func(ctx context.Context) error {
 			left, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", kinds, "--output", "name")

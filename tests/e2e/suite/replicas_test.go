@@ -19,11 +19,14 @@ import (
 )
 
 const (
-	kubelets       = 100
-	elections      = 5
-	renewInterval  = 2 * time.Second
-	latest         = 5 * time.Second
-	betweenKills   = 10 * time.Second
+	kubelets      = 100
+	elections     = 5
+	renewInterval = 2 * time.Second
+	// Maximum delay of a renewal.
+	latest = 5 * time.Second
+	// Time from the kill of one replica to the kill of the next one.
+	betweenKills = 10 * time.Second
+	// Number of candidates in each election.
 	candidatesEach = 2
 )
 
@@ -94,6 +97,9 @@ func TestReplicas(t *testing.T) {
 				}
 			}
 		}
+		if seen := renewals.countAfter("node-", time.Time{}); seen != kubelets {
+			return fmt.Errorf("renewals of %d kubelets instead of %d were seen", seen, kubelets)
+		}
 		longest, name, count := renewals.longest(time.Now())
 		t.Logf("%d replicas killed, %d renewals of %d nodes, at most %s late", kills, count, kubelets,
 			(longest - renewInterval).Round(time.Millisecond))
@@ -116,17 +122,25 @@ func newRenewals() *renewals {
 	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
 }
 
-// follow lists the Leases more often than kubelets renew them. An informer may miss renewals, since it waits for up to
-// 30 s after some failed watches.
+// follow records the renewals until the context ends. It lists the Leases eight times in each interval of a renewal. An
+// informer could miss renewals, since it waits for up to 30 s after some failed watches.
 func (r *renewals) follow(ctx context.Context, leases coordinationclient.LeaseInterface) {
 	for ctx.Err() == nil {
-		if list, err := leases.List(ctx, metav1.ListOptions{}); err == nil {
-			for _, held := range list.Items {
-				r.see(&held)
-			}
-		}
+		_ = r.look(ctx, leases)
 		time.Sleep(renewInterval / 8)
 	}
+}
+
+// look lists the Leases once, and records the renewals.
+func (r *renewals) look(ctx context.Context, leases coordinationclient.LeaseInterface) error {
+	list, err := leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, held := range list.Items {
+		r.see(&held)
+	}
+	return nil
 }
 
 func (r *renewals) see(held *coordinationv1.Lease) {
@@ -148,11 +162,16 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	r.last[held.Name] = at
 }
 
-// gapOf returns the longest time between two renewals of a node.
-func (r *renewals) gapOf(node string) time.Duration {
+// gapOf returns the longest time between two renewals of a node, or from its last renewal to `now`. It returns an error
+// if no renewal was seen.
+func (r *renewals) gapOf(node string, now time.Time) (time.Duration, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return r.gap[node]
+	last, is := r.last[node]
+	if !is {
+		return 0, fmt.Errorf("no renewal of %s was seen", node)
+	}
+	return max(r.gap[node], now.Sub(last)), nil
 }
 
 // longest returns the longest time between two renewals of a node, or from its last renewal to `now`. It also returns

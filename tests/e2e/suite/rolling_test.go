@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	rollingNodes   = 20
-	rollingPeriod  = 500 * time.Millisecond
-	rollingRounds  = 2
-	betweenStops   = 5 * time.Second
+	rollingNodes  = 20
+	rollingPeriod = 500 * time.Millisecond
+	rollingRounds = 2
+	// Pause before the first restart of a replica, and after each restart.
+	betweenStops = 5 * time.Second
+	// Maximum time until an informer has the current state.
 	informerWithin = 20 * time.Second
 )
 

@@ -11,16 +11,20 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
 	// Maximum delay of a renewal when a replica dies. A kubelet whose renewal fails tries again within 7 s.
 	lostLateMax = renewalLateMax + 7*time.Second
-	// Pause after a failed command, in which leaders can renew.
+	// Pause between a failed command and its repetition. In the pause, leaders can renew.
 	afterFailure = 2 * time.Second
 	// Maximum time for which a rollback stops writes, if it need not wait for a replica. During one second of it, the
 	// rollback waits until watches end.
 	frozenUsualMax = 2 * time.Second
+	// Name of the Lease in which our servers store the phase of a switch, and maximum time until one of them returns it.
+	handoverLease   = "coordination-apiserver-handover"
+	handoverReadMax = 10 * time.Second
 )
 
 // frozenFor matches the line of a rollback with the time for which it stopped writes, in ms.
@@ -30,9 +34,9 @@ var frozenFor = regexp.MustCompile(`nobody could write for (\d+) ms`)
 var replicaNames = []string{"replica-1", "replica-2"}
 
 // TestTakeoverReplicas repeatedly takes over a cluster with two replicas and rolls it back. During each command, it
-// kills one replica right after a certain line. In each round, this line is a later one. If the command fails because
-// of that, the test repeats it. The command must succeed at the latest when the replica has been started again. No node
-// may become NotReady, no leader may lose its lock, and no lock may have two holders.
+// kills one replica right after a certain line. In each round, this line is a later one. If the command then fails, the
+// test repeats the command. The command must succeed at the latest when the replica runs again. No node may become
+// NotReady, no leader may lose its lock, and no lock may have two holders.
 //
 //	E2E_TAKEOVER_REPLICA_KILLS  N: a replica is killed at every N-th line of each command; 0 or nothing skips the test
 //	E2E_RESTART_REPLICA         command that ends a replica, starts it again, and waits until it is ready
@@ -154,24 +158,61 @@ func (s *scene) loseReplica(ctx context.Context, variable string, count int, rep
 		return false, err
 	}
 	s.t.Logf("%s, %s killed after line %d, %q: succeeded: %t, after %s", variable, replica, count, last, failed == nil, since(began))
+	hasSucceeded := failed == nil
 	if failed != nil {
 		s.t.Log(failed)
-		// A switch that has begun must not wait for the killed replica. A switch that has not begun may fail while the
-		// replica is dead.
-		time.Sleep(afterFailure)
-		failed = command(ctx, os.Getenv(variable))
-		s.t.Logf("%s once more, without %s: succeeded: %t", variable, replica, failed == nil)
+		if hasSucceeded, err = s.withoutReplica(ctx, variable, replica); err != nil {
+			return false, err
+		}
 	}
 	if last != "" {
 		if err := command(ctx, os.Getenv("E2E_RESTART_REPLICA")+" "+replica+" KILL"); err != nil {
 			return false, err
 		}
 	}
-	if failed != nil {
-		s.t.Log(failed)
+	if !hasSucceeded {
 		if _, _, err := s.succeed(ctx, variable); err != nil {
 			return false, err
 		}
 	}
 	return last != "", s.complaint()
+}
+
+// withoutReplica repeats a failed command while a replica is dead, and returns whether the command has succeeded. A
+// takeover that has not begun its switch may fail, since it requires an answer of every replica. But a switch that has
+// begun must not need the dead replica: the command must complete the switch or undo it, within attemptsMax attempts.
+func (s *scene) withoutReplica(ctx context.Context, variable, replica string) (bool, error) {
+	var failed error
+	for attempt := range attemptsMax {
+		time.Sleep(afterFailure)
+		if failed = command(ctx, os.Getenv(variable)); failed == nil {
+			s.t.Logf("%s without %s succeeded at attempt %d", variable, replica, attempt+1)
+			return true, nil
+		}
+		s.t.Logf("%s without %s, attempt %d: %v", variable, replica, attempt+1, failed)
+		if isHalfDone, err := s.isHalfDone(ctx, variable); err != nil || !isHalfDone {
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("%s has begun its switch, and does not complete it without %s: %w", variable, replica, failed)
+}
+
+// isHalfDone returns whether a failed command has begun a switch without completing or undoing it. A takeover begins
+// its switch when the APIService names our Service. A rollback begins its switch when it stops all writes, in the phase
+// `freeze`.
+func (s *scene) isHalfDone(ctx context.Context, variable string) (bool, error) {
+	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
+	if err != nil || service == "" || variable == "E2E_TAKEOVER" {
+		return service != "", err
+	}
+	var phase string
+	err = eventually(ctx, handoverReadMax, func(ctx context.Context) error {
+		held, err := clientset(direct("admin")).CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, handoverLease, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		phase = held.Annotations["coordination-apiserver/phase"]
+		return nil
+	})
+	return phase == "freeze", err
 }

@@ -41,8 +41,9 @@ const (
 )
 
 // TestTakeover takes over a cluster with two kube-apiservers and rolls it back, while kubelets, candidates and other
-// clients work. No node may become NotReady, no leader may lose its lock, and no lock may have two holders. Every Lease
-// must keep its metadata. No renewal may get 409.
+// clients work. No node may become NotReady, no leader may lose its lock, and no lock may have two holders. The Leases
+// of the set "fixed" must keep all their fields. If kube-apiserver has MutatingAdmissionPolicies, no renewal of a
+// kubelet or a candidate may get 409.
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK  commands of the takeover and of the rollback
 //	E2E_SECOND                  URL of the second kube-apiserver, whose PID file is in E2E_STATE
@@ -594,7 +595,8 @@ func (s *scene) complaint() error {
 	return fmt.Errorf("%d failures, the first: %w", len(complaints), complaints[0])
 }
 
-// outcome returns the first violation of a lock, failure of a check in the background, or late renewal.
+// outcome returns the first violation of a lock, failure of a check in the background, or late renewal. A renewal is
+// late if too much time has passed since the renewal before. The next renewal may be late already.
 func (s *scene) outcome() error {
 	summary, err := s.churn.outcome()
 	if err != nil {
@@ -604,9 +606,18 @@ func (s *scene) outcome() error {
 	if err := s.complaint(); err != nil {
 		return err
 	}
+	now := time.Now()
+	// The last list of `follow` may not have the last renewals.
+	if err := s.beats.look(s.alive, s.heartbeats()); err != nil {
+		return err
+	}
 	var longest time.Duration
 	for _, node := range s.nodes[silent:] {
-		longest = max(longest, s.beats.gapOf(node))
+		gap, err := s.beats.gapOf(node, now)
+		if err != nil {
+			return err
+		}
+		longest = max(longest, gap)
 	}
 	s.t.Logf("renewals of nodes were at most %s late", (longest - kubeletInterval).Round(time.Millisecond))
 	// client-go adds up to 4 % to the interval.
