@@ -232,12 +232,15 @@ fn cut_and_mutated_bodies_never_panic() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // An accepted body can be encoded again. The result decodes to a Lease with the same holder and labels.
+            // An accepted body can be encoded again. The result decodes to the same Lease. `managedFields` is left out:
+            // a list that cannot be read is not encoded.
             let again = encoded(decoded.lease.clone());
-            let (before, _) = stored(decoded.lease);
-            let (after, _) = stored(lease(&again));
-            assert_eq!(after.spec.holder_identity, before.spec.holder_identity);
-            assert_eq!(after.metadata.labels, before.metadata.labels);
+            let [before, after] = [decoded.lease, lease(&again)].map(|lease| {
+                let (mut lease, _) = stored(lease);
+                lease.metadata.managed_fields = ManagedFields::default();
+                lease
+            });
+            assert_eq!(after, before);
         }
         let _ = decode_delete_options(&body);
     }
