@@ -3,7 +3,7 @@
 
 use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference};
-use crate::timestamp::Time;
+use crate::timestamp::{Time, ZERO_SECONDS};
 use compact_str::CompactString;
 use std::collections::HashSet;
 
@@ -95,7 +95,7 @@ pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
     // Whether the text of a time parses to the same time. Otherwise an update with this text would change the time.
-    let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
+    let reads_back = |seconds: i64| seconds != ZERO_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
         && lease.spec.acquire_time.is_none_or(|time| reads_back(time.0.div_euclid(1_000_000)))
@@ -106,8 +106,6 @@ pub fn is_renewable(lease: &Lease) -> bool {
         && validate_update(&sent, lease).is_empty()
 }
 
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. Go encodes this time as `null`.
-const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
 /// The times from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z, in seconds since the epoch.
 const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
@@ -196,7 +194,7 @@ mod tests {
         };
         assert!(is_renewable(&lease(None)));
         assert!(is_renewable(&lease(Some(1_795_219_345))));
-        for seconds in [ZERO_TIME_SECONDS, *YEARS_OF_FOUR_DIGITS_SECONDS.end() + 1] {
+        for seconds in [ZERO_SECONDS, *YEARS_OF_FOUR_DIGITS_SECONDS.end() + 1] {
             assert!(!is_renewable(&lease(Some(seconds))), "{seconds}");
         }
     }

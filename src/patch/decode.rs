@@ -93,13 +93,19 @@ pub(super) fn bad_patch(why: &str) -> ApiError {
     ApiError::BadRequest { message: format!("error decoding patch: {why}") }
 }
 
+/// Returns the error 400 for a patch with a value that cannot be decoded into the Go type `target`.
+#[cold]
+pub(super) fn bad_type(value: &Value, target: &str) -> ApiError {
+    bad_patch(&bad_type_words(value, target))
+}
+
 /// Returns Go's message for a value that cannot be decoded into the Go type `target`.
 pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", type_word(value))
 }
 
 /// Returns Go's name for the type of a JSON value.
-pub(super) fn type_word(value: &Value) -> &'static str {
+fn type_word(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

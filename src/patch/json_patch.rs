@@ -6,7 +6,7 @@
 //! the whole document. In one point, this module departs from the library: `test` compares values, and not their
 //! spelling.
 
-use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
+use super::decode::{bad_patch, bad_type, bad_type_words, decode_current, decode_json_for, encode};
 use crate::api_error::ApiError;
 use crate::go::number::parse_int;
 use crate::limits::{DOCUMENT_DEPTH_MAX, PATCH_VALUES_MAX};
@@ -67,11 +67,6 @@ fn check_form(operation: &Value) -> Result<(), ApiError> {
         }),
         other => Err(bad_type(other, "value of type handlers.jsonPatchOp")),
     }
-}
-
-#[cold]
-fn bad_type(value: &Value, target: &str) -> ApiError {
-    bad_patch(&format!("json: cannot unmarshal {} into Go {target}", type_word(value)))
 }
 
 /// The document that is being patched, and the work so far. Invariant: the document has at most [`DOCUMENT_DEPTH_MAX`]

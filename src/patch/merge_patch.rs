@@ -1,6 +1,6 @@
 //! JSON merge patch (RFC 7386), applied as in kube-apiserver.
 
-use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, encode, type_word};
+use super::decode::{bad_type, decode_current, decode_json_for, decode_patch, encode};
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
@@ -21,12 +21,7 @@ pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resu
             return encode(&Value::Array(elements));
         }
         _ if !is_checked => return Err(invalid()),
-        other => {
-            let word = type_word(&other);
-            return Err(bad_patch(&format!(
-                "json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
-            )));
-        }
+        other => return Err(bad_type(&other, "value of type map[string]interface {}")),
     };
     let mut document = decode_current(current)?;
     if let Value::Object(members) = &mut document {

@@ -95,13 +95,17 @@ pub fn push_time(out: &mut Vec<u8>, time: Time) {
     push_date_time(out, *b"0000-00-00T00:00:00Z", time.0);
 }
 
-/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's API types write this time as `null`.
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. Go's API types write this time as `null` in JSON,
+/// and as an empty message in protobuf.
+pub const ZERO_SECONDS: i64 = -62_135_596_800;
+
+/// Whether a time is Go's zero time ([`ZERO_SECONDS`]).
 #[must_use]
 pub fn is_zero_micro_time(time: MicroTime) -> bool {
     time.0 == ZERO_SECONDS * MICROS_PER_SECOND
 }
 
-/// Whether a time is Go's zero time, 0001-01-01T00:00:00Z. Go's API types write this time as `null`.
+/// Whether a time is Go's zero time ([`ZERO_SECONDS`]).
 #[must_use]
 pub fn is_zero_time(time: Time) -> bool {
     time.0 == ZERO_SECONDS
@@ -187,7 +191,6 @@ static PAIRS: [[u8; 2]; 100] = {
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
-const ZERO_SECONDS: i64 = -62_135_596_800;
 
 /// Number of days in 400 years. After 400 years, the Gregorian calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;

@@ -69,11 +69,7 @@ pub(super) struct Places {
 impl Index {
     /// Adds the watcher in `slot`.
     pub(super) fn add(&mut self, slot: u32, range: &Range, shard: Option<&ShardSelector>) -> Places {
-        let scope: Box<str> = match range {
-            Range::All => "".into(),
-            Range::Namespace(namespace) => format!("{namespace}/").into(),
-            Range::Name(key) => key.as_str().into(),
-        };
+        let scope = range.to_string().into_boxed_str();
         if let Some(shard) = shard {
             self.sharded[shard.field() as usize] += 1;
         }

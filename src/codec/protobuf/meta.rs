@@ -8,11 +8,8 @@ use crate::codec::list_meta::ListMeta;
 use crate::lease::managed_fields::SentManagedFields;
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::resource::ResourceVersion;
-use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
+use crate::timestamp::{MicroTime, Time, ZERO_SECONDS, is_zero_micro_time, is_zero_time};
 use compact_str::CompactString;
-
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since the epoch. An empty time message means this time.
-const ZERO_SECONDS: i64 = -62_135_596_800;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
