@@ -22,35 +22,52 @@ fn lock(holder: &str, seconds: u64) -> Value {
     })
 }
 
+/// Builds the renewal of a lock that existed before the start of the server, as client-go sends it.
+fn renewal(holder: &str) -> String {
+    let mut renewal = lock(holder, 40);
+    renewal["metadata"]["uid"] = "6e1b0f0c-5d1c-4d7c-9f6a-7c0b4b1f2a3d".into();
+    renewal["metadata"]["resourceVersion"] = "7".into();
+    renewal.to_string()
+}
+
+/// Builds a server-side apply of the lock.
+fn apply(body: &str) -> Vec<u8> {
+    let path = lease::path("n", "lock");
+    let head = format!("PATCH {path}?fieldManager=m HTTP/1.1\r\nHost: a\r\nContent-Type: application/apply-patch+yaml");
+    format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into()
+}
+
+/// Expects that each request is refused, since the lock is reserved for its former holder.
+#[track_caller]
+fn expect_refused(client: &mut Client, requests: &[Vec<u8>]) {
+    for request in requests {
+        client.send(request);
+        let sent = String::from_utf8_lossy(request);
+        let refused = client.recv("POST").expect_failure(429, "TooManyRequests", &sent);
+        let (seconds, status) = (refused.head.field("retry-after").unwrap(), refused.json());
+        let message = format!(
+            "leases.coordination.k8s.io \"lock\" may be held from before the start of the server: for {seconds} s \
+             only its holder can acquire it"
+        );
+        assert_eq!(status["message"], message.as_str());
+        assert_eq!(status["details"]["retryAfterSeconds"].to_string(), seconds);
+        assert!((1..=40).contains(&seconds.parse().unwrap()), "{seconds}");
+    }
+}
+
 /// Expects that `holder` cannot get the lock by any request that could create it.
 #[track_caller]
 fn expect_kept(client: &mut Client, holder: &str) {
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
     let body = lock(holder, 40).to_string();
     let dry_run = format!("{collection}?dryRun=All");
-    let apply = format!(
-        "PATCH {path}?fieldManager=m HTTP/1.1\r\nHost: a\r\nContent-Type: application/apply-patch+yaml\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    for request in [
+    let requests = [
         request("POST", &collection, &body),
         request("POST", &dry_run, &body),
         request("PUT", &path, &body),
-        apply.into(),
-    ] {
-        client.send(&request);
-        let sent = String::from_utf8_lossy(&request);
-        let refused = client.recv("POST").expect_failure(429, "TooManyRequests", &sent);
-        let (seconds, status) = (refused.head.field("retry-after").unwrap(), refused.json());
-        let message = format!(
-            "leases.coordination.k8s.io \"lock\" may be held from before the start of the server: for {seconds} s \
-             only its holder can create it"
-        );
-        assert_eq!(status["message"], message.as_str());
-        assert_eq!(status["details"]["retryAfterSeconds"].to_string(), seconds);
-        assert!((1..=40).contains(&seconds.parse().unwrap()), "{seconds}");
-    }
+        apply(&body),
+    ];
+    expect_refused(client, &requests);
     client.call("GET", &path, "").expect_failure(404, "NotFound", "the lock was not stored");
 }
 
@@ -60,11 +77,8 @@ fn a_lock_is_reserved_for_its_holder_after_a_start() {
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
     expect_kept(&mut client, "other");
-    // A renewal as client-go sends it. client-go then creates the Lease.
-    let mut renewal = lock("leader", 40);
-    renewal["metadata"]["uid"] = "6e1b0f0c-5d1c-4d7c-9f6a-7c0b4b1f2a3d".into();
-    renewal["metadata"]["resourceVersion"] = "7".into();
-    let renewal = renewal.to_string();
+    // After a failed renewal, client-go creates the Lease.
+    let renewal = renewal("leader");
     client.call("PUT", &format!("{path}?dryRun=All"), &renewal).expect_failure(409, "Conflict", "a dry run");
     expect_kept(&mut client, "leader");
     client.call("PUT", &path, &renewal).expect_failure(409, "Conflict", "the Lease does not exist");
@@ -72,6 +86,40 @@ fn a_lock_is_reserved_for_its_holder_after_a_start() {
     let held = client.call("POST", &collection, &lock("leader", 40).to_string()).expect_status(201, "its own").json();
     client.call("POST", &collection, &lock("other", 40).to_string()).expect_failure(409, "AlreadyExists", "held");
     client.call("PUT", &path, &held.to_string()).expect_status(200, "the holder renews");
+}
+
+#[test]
+fn a_lock_whose_lease_was_created_without_a_holder_is_reserved_too() {
+    let server = TestServer::start_with(Config { reclaim_seconds: 60, ..Config::default() });
+    let mut client = server.client();
+    let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
+    let unheld = json!({ "metadata": { "name": "lock" }, "spec": {} }).to_string();
+    let unheld = client.call("POST", &collection, &unheld).expect_status(201, "unheld").json();
+    let update = |holder: &str| {
+        let mut update = lock(holder, 40);
+        update["metadata"]["resourceVersion"] = unheld["metadata"]["resourceVersion"].clone();
+        update.to_string()
+    };
+    let acquisitions = |holder: &str| {
+        let body = lock(holder, 40).to_string();
+        [
+            request("PUT", &path, &update(holder)),
+            request("PUT", &format!("{path}?dryRun=All"), &update(holder)),
+            request("PATCH", &path, &body),
+            apply(&body),
+        ]
+    };
+    expect_refused(&mut client, &acquisitions("other"));
+    expect_refused(&mut client, &acquisitions("leader"));
+    client.call("PUT", &path, &renewal("leader")).expect_failure(409, "Conflict", "the Lease has another UID");
+    expect_refused(&mut client, &acquisitions("other"));
+    let mut renewed = client.call("PUT", &path, &update("leader")).expect_status(200, "its own").json();
+    renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
+    client.call("PUT", &path, &renewed.to_string()).expect_status(200, "the holder renews");
+
+    // The server knows who has released the lock.
+    client.call("PATCH", &path, r#"{"spec":{"holderIdentity":""}}"#).expect_status(200, "the holder releases the lock");
+    client.call("PATCH", &path, &lock("other", 40).to_string()).expect_status(200, "another client acquires it");
 }
 
 #[test]

@@ -2,14 +2,15 @@
 //!
 //! The table of a new server is empty, so every lock looks free to competing clients. But the former holder of a lock
 //! may be alive, and acts as the leader until one of its renewals fails. There would be two leaders. So for the
-//! duration of a lock (`leaseDurationSeconds`), only its former holder may create the lock. A lease server that has
-//! lost its grants waits in the same way (Gray and Cheriton, "Leases", 1989). In NFSv4 this wait is the grace period,
-//! in which clients can only reclaim locks (RFC 8881 §8.4.2.1).
+//! duration of a lock (`leaseDurationSeconds`), only its former holder may acquire the lock: create the Lease, or
+//! become the holder of a Lease without a holder. A lease server that has lost its grants waits in the same way (Gray
+//! and Cheriton, "Leases", 1989). In NFSv4 this wait is the grace period, in which clients can only reclaim locks (RFC
+//! 8881 §8.4.2.1).
 //!
 //! The server recognizes a former holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The
-//! renewal is an update of the Lease that contains the former UID of the Lease. The update fails, since the Lease does
-//! not exist. But the UID shows that the client knew the Lease, so the client may now create it. Competing clients send
-//! no UID.
+//! renewal is an update of the Lease that contains the former UID of the Lease. The update fails, since no Lease has
+//! this UID any more. But the UID shows that the client knew the Lease, so the client may now acquire the lock.
+//! Competing clients do not send that UID.
 
 use crate::api_error::ApiError;
 use crate::lease::Lease;
@@ -19,7 +20,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
 
-/// Decides which clients may create a lock. A lock is a Lease that has a holder and is not a node's Lease.
+/// Decides which clients may acquire a lock. A lock is a Lease that has a holder and is not a node's Lease.
 #[derive(Debug)]
 pub struct Reclaim {
     /// Maximum duration of a reservation, in ms.
@@ -33,7 +34,7 @@ enum Phase {
     /// No client has requested a lock yet. The period of reservations begins with the first request for a lock, and not
     /// when the server starts. The reason: until a takeover, holders still renew their Leases at kube-apiserver.
     Awaited,
-    /// Since `began_ms`, only a holder with a claim may create a lock. A claim is a hash of a Lease and its holder.
+    /// Since `began_ms`, only a holder with a claim may acquire a lock. A claim is a hash of a Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
     /// All locks that clients held before the period have expired.
     Over,
@@ -47,7 +48,7 @@ impl Reclaim {
         Self { period_ms: u64::from(seconds) * 1000, phase, hasher: RandomState::new() }
     }
 
-    /// Records a client's claim to a lock. The client tried to renew `lease` with a UID, but the Lease does not exist.
+    /// Records a client's claim to a lock. The client tried to renew `lease` with a UID that no Lease has.
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
@@ -122,6 +123,11 @@ impl Reclaim {
 
 fn claim_of(hasher: &RandomState, lease: &Lease, holder: &str) -> u64 {
     hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
+}
+
+/// Whether `lease` is a lock.
+pub(super) fn is_lock(lease: &Lease) -> bool {
+    contested_by(lease).is_some()
 }
 
 /// Returns the holder of a lock; `None` for any other Lease. A node's Lease is not a lock, since only the node uses

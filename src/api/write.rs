@@ -4,6 +4,7 @@
 use super::answer::Answer;
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::{format_of_body, json_of_yaml};
+use super::reclaim::is_lock;
 use super::waiting::Until;
 use super::warnings::Warnings;
 use super::{Api, Call, Verdict, object_response};
@@ -81,7 +82,7 @@ impl Api {
             if self.handover.imports_built_in() {
                 return Err(ApiError::HandingOver);
             }
-            if found.is_none() && !options.dry_run {
+            if !options.dry_run && found.is_none_or(|(_, object)| !is_lock(object.unrenewed())) {
                 self.reclaim.claim(&lease, call.now.ms);
             }
             return Err(ApiError::UidMismatch {
@@ -178,10 +179,7 @@ impl Api {
                     is_generated,
                 });
             }
-            if !dry_run {
-                self.reclaim.note_request(&lease, write.now.ms);
-            }
-            self.reclaim.check_reservation(&lease, write.now.ms)?;
+            self.check_reservation(None, &lease, write)?;
             self.check_quota(table, None, &lease)?;
             if !self.storage.takes_creations() {
                 return Err(ApiError::InsufficientStorage);
@@ -200,7 +198,7 @@ impl Api {
     /// Makes the change that replaces a Lease. The caller has checked the number of metadata entries
     /// ([`check_entries`]). The `resourceVersion` in `lease` must be that of the current Lease.
     pub(super) fn make_replacement(
-        &self,
+        &mut self,
         table: &mut Table,
         mut lease: Lease,
         name: &str,
@@ -237,6 +235,7 @@ impl Api {
             }
             return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
         }
+        self.check_reservation(Some(&*live), &lease, write)?;
         self.check_quota(table, Some(slot), &lease)?;
         if dry_run {
             return write.reply(200, LeaseState::Loose(&lease, Some(current.version)));
@@ -253,6 +252,18 @@ impl Api {
         }
         check_long_write(table, Some(slot), &lease)?;
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
+    }
+
+    /// Checks that the holder in `lease` may acquire the lock. `live` is the current Lease. If the current Lease has a
+    /// `renewTime`, this server knows the last holder, who may have released the lock. So the lock is not reserved.
+    fn check_reservation(&mut self, live: Option<&Lease>, lease: &Lease, write: &Write<'_>) -> Result<(), ApiError> {
+        if live.is_some_and(|live| is_lock(live) || live.spec.renew_time.is_some()) {
+            return Ok(());
+        }
+        if !write.options.dry_run {
+            self.reclaim.note_request(lease, write.now.ms);
+        }
+        self.reclaim.check_reservation(lease, write.now.ms)
     }
 
     /// Refuses a Lease whose bytes would exceed the quota (`--lease-quota-bytes`). The message is that of

@@ -443,7 +443,7 @@ impl ApiError {
             Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
             Self::Unclaimed { name, retry_after_seconds } => {
                 let message = format!(
-                    "{RESOURCE}.{GROUP} {} may be held from before the start of the server: for {retry_after_seconds} s only its holder can create it",
+                    "{RESOURCE}.{GROUP} {} may be held from before the start of the server: for {retry_after_seconds} s only its holder can acquire it",
                     go_quoted(name)
                 );
                 failure(429, "TooManyRequests", message, retry_after(*retry_after_seconds))
