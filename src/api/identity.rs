@@ -198,13 +198,14 @@ impl ReplicaIdentity {
         }
     }
 
-    /// Whether this replica and all other live replicas confirm the phase whose request has the id `asked`.
+    /// Whether this replica and all other live replicas confirm the phase whose request has the id `asked`. The result
+    /// is false until this replica has read its own identity Lease from the table.
     pub(super) fn all_confirm(&self, table: &Table, asked: &str, now: Now) -> bool {
         let mut others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
         let is_own = table
             .find(NAMESPACE, &self.name)
             .is_some_and(|(_, object)| object.metadata().annotations.value(ASKED) == Some(asked) && self.holds(object));
-        is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
+        self.is_seen() && is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
     /// Whether this replica's identity Lease is the first by name in the table.
@@ -221,8 +222,13 @@ impl ReplicaIdentity {
     /// Whether this replica is the first live replica by name. The result is false until this replica has read its own
     /// identity Lease from the table.
     pub(super) fn is_first(&self, now: Now) -> bool {
-        let is_seen = self.seen.contains_key(&self.name);
-        is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
+        self.is_seen() && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
+    }
+
+    /// Whether this replica has read its own identity Lease from the table since it became ready. Otherwise `seen` may
+    /// lack other replicas.
+    fn is_seen(&self) -> bool {
+        self.seen.contains_key(&self.name)
     }
 
     /// Whether this process is the holder of an identity Lease. The result is false if an earlier process of the same
@@ -619,6 +625,30 @@ mod tests {
         assert_eq!(keep(other, 7_100), [(true, true)]);
         replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"two".into()));
         assert_eq!(keep(&mut replicas[1..], 9_000), [(false, true)]);
+    }
+
+    #[test]
+    fn a_replica_that_becomes_ready_again_reads_the_leases_before_it_confirms() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let (mut one, mut other) = (replica("a"), replica("b"));
+        let check = one.health.register("journal", &[Probe::Readyz], "not yet read");
+        let confirm = |api: &mut Api| api.identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
+        let all_confirm = |api: &Api, table: &Table, ms| {
+            api.identity.as_ref().expect("an identity").all_confirm(table, "one", at(ms))
+        };
+        one.health.set(check, Ok(()));
+        confirm(&mut one);
+        other.keep_identity(&mut table, at(0));
+        one.keep_identity(&mut table, at(0));
+        assert!(!all_confirm(&one, &table, 0), "the other replica has not confirmed");
+        one.health.set(check, Err("this replica is behind".into()));
+        one.keep_identity(&mut table, at(500));
+        one.health.set(check, Ok(()));
+        assert!(!all_confirm(&one, &table, 550), "the Leases are not read yet");
+        confirm(&mut other);
+        other.keep_identity(&mut table, at(600));
+        one.keep_identity(&mut table, at(600));
+        assert!(all_confirm(&one, &table, 600));
     }
 
     #[test]
