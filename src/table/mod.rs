@@ -213,6 +213,11 @@ impl Table {
         self.ordered.range::<str, _>(bounds).map(|(_, slot)| self.object(*slot))
     }
 
+    /// Returns the current Leases whose keys are not less than `start`, in the order of their keys.
+    pub fn iter_from<'t>(&'t self, start: &str) -> impl Iterator<Item = &'t Object> + use<'t> {
+        self.ordered.range::<str, _>((Bound::Included(start), Bound::Unbounded)).map(|(_, slot)| self.object(*slot))
+    }
+
     /// Applies a change at the next version, if the table still holds the state that the change was made from. No other
     /// method changes existing Leases.
     ///

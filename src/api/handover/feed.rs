@@ -17,12 +17,14 @@ use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::event_log::Event;
 use crate::table::object::Key;
-use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// Maximum time from a renewal to its write to built-in storage while this server serves the Leases, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
+/// Maximum number of Leases that one call of [`Feed::take_in`] queues although they have not changed. With more, the
+/// call would delay all requests.
+const UNCHANGED_PER_CALL: usize = 2_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(super) struct Feed {
     /// `resourceVersion` up to which changes of the table are queued; `None` before the first call of
     /// [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
+    /// Key of the first Lease that [`Feed::take_in`] has yet to make due; `None` if it has made every Lease due.
+    unqueued: Option<String>,
     /// Time at which each Lease is due to be written to built-in storage, in ms.
     due: HashMap<Key, u64>,
     /// The entries of `due`, ordered by time. The queue also contains outdated entries, which `due` no longer has.
@@ -40,7 +44,8 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
-    /// with `None`, a renewal queues nothing. Any other change is due at once. The first call makes every Lease due.
+    /// with `None`, a renewal queues nothing. Any other change is due at once. The first calls also make all Leases due,
+    /// at most [`UNCHANGED_PER_CALL`] in each call.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
@@ -51,9 +56,19 @@ impl Feed {
                     }
                 }
             }
-            None => table.iter(&Range::All).for_each(|object| self.put(object.key(), now.ms)),
+            None => self.unqueued = Some(String::new()),
         }
         self.cursor = Some(table.version());
+        if let Some(start) = self.unqueued.take() {
+            let mut objects = table.iter_from(&start);
+            objects.by_ref().take(UNCHANGED_PER_CALL).for_each(|object| self.put(object.key(), now.ms));
+            self.unqueued = objects.next().map(|object| object.key().as_str().to_owned());
+        }
+    }
+
+    /// Whether [`Feed::take_in`] has yet to make some Leases due.
+    pub(super) fn is_filling(&self) -> bool {
+        self.unqueued.is_some()
     }
 
     /// Queues a Lease for a write at `due_ms`, unless the Lease is already due earlier.
@@ -167,6 +182,24 @@ mod tests {
         table.remove(slot);
         feed.take_in(&table, None, at(60_001));
         assert_eq!(feed.take_due(100, at(60_001)).len(), 1);
+    }
+
+    #[test]
+    fn each_call_makes_a_limited_number_of_leases_due() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        for number in 0..=2 * UNCHANGED_PER_CALL {
+            table.create(lease(&format!("b{number}")));
+        }
+        let mut feed = Feed::default();
+        let mut due = |table: &Table| {
+            feed.take_in(table, Some(RENEWAL_MS), at(0));
+            (feed.take_due(usize::MAX, at(0)).len(), feed.is_filling())
+        };
+        assert_eq!(due(&table), (UNCHANGED_PER_CALL, true));
+        table.create(lease("a"));
+        assert_eq!(due(&table), (UNCHANGED_PER_CALL + 1, true), "a change is due at once");
+        assert_eq!(due(&table), (1, false));
+        assert_eq!(due(&table), (0, false));
     }
 
     #[test]

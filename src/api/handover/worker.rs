@@ -190,6 +190,7 @@ impl Worker {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
             Stage::TakeIn if self.imports.is_runnable() => 0,
+            Stage::Write if self.feed.is_filling() && self.under_way.is_none() => 0,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
@@ -355,7 +356,7 @@ impl Worker {
     /// Continues the round once built-in storage has the written renewals.
     fn after_renewals(&mut self, now: Now) {
         self.feed.end(false, now);
-        if !self.feed.is_due(now) {
+        if !self.feed.is_filling() && !self.feed.is_due(now) {
             self.round.written = self.write_version;
             self.stage = Stage::Publish;
         }
