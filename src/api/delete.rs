@@ -96,7 +96,8 @@ impl Api {
         // and no pages.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
-        if !deletion.dry_run {
+        // A request that awaits a barrier is decided again after the barrier. The server logs only the last decision.
+        if !deletion.dry_run && !self.awaits_barrier(call) {
             let user_agent = call.head.user_agent.unwrap_or_default();
             self.holder_log.log_collection(namespace, user_name(call.caller), user_agent, call.now.ms);
         }

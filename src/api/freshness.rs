@@ -90,13 +90,19 @@ impl Api {
         self.storage.is_shared() || self.handover.follows_built_in() || self.handover.may_be_outdated()
     }
 
+    /// Whether the table may lack writes that another replica acknowledged before the request arrived. If so, the
+    /// request may wait for a barrier and be decided again.
+    pub(super) fn awaits_barrier(&self, call: &Call<'_>) -> bool {
+        self.storage.is_shared() && !call.retry.has_passed_barrier
+    }
+
     /// Returns what the request must wait for so that the table has every write acknowledged before this call; `None`
     /// if the request need not wait.
     ///
     /// # Errors
     /// 503 if the store is unreachable. 429 if kube-apiserver may change Leases that this server no longer imports.
     fn until_current(&mut self, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
-        if self.storage.is_shared() && !call.retry.has_passed_barrier {
+        if self.awaits_barrier(call) {
             let barrier = self.storage.ask_barrier().ok_or(ApiError::StoreUnreachable)?;
             return Ok(Some(Until::Barrier(barrier)));
         }
@@ -167,6 +173,7 @@ fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::api::Storage;
+    use crate::api::holder_log::tests::lines_of;
     use crate::api::waiting::{Resumed, Retry};
     use crate::auth::Credentials;
     use crate::clock::Now;
@@ -326,6 +333,14 @@ mod tests {
         assert_eq!(other.ask(Method::Put, "/b", "", &body(version, "z")), (409, true));
         assert_eq!(other.ask(Method::Put, "/b", "", &body(other.version(), "y")), (200, true), "nothing changes");
         assert_eq!(other.ask(Method::Delete, "/nobody", "", ""), (404, true));
+    }
+
+    #[test]
+    fn a_deletion_of_a_collection_is_logged_once() {
+        let [mut one, _] = two();
+        let lines = lines_of(|| assert_eq!(one.ask(Method::Delete, "", "", ""), (200, true)));
+        let logged = lines.iter().filter(|line| line.contains("deletion of a collection of Leases requested"));
+        assert_eq!(logged.count(), 1, "{lines:?}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn user_name(caller: &Caller) -> &str {
 const LINES_PER_SECOND_MAX: u64 = 50;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::tls::identity::Identity;
     use std::io;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// Returns the lines that a function logs.
-    fn lines_of(log: impl FnOnce()) -> Vec<String> {
+    pub(crate) fn lines_of(log: impl FnOnce()) -> Vec<String> {
         let output = Output::default();
         let writer = output.clone();
         let subscriber =
