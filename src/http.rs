@@ -193,7 +193,8 @@ impl CacheControl {
     }
 }
 
-/// Returns the reason phrase of a status code (RFC 9110 §15).
+/// Returns the reason phrase of a status code (RFC 9110 §15; RFC 6585 §4, §5; RFC 4918 §11.5). Returns an empty text
+/// for a code that this server never sends.
 #[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -222,6 +223,7 @@ pub fn reason_phrase(status: u16) -> &'static str {
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
         _ => "",
     }
 }

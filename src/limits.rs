@@ -236,8 +236,8 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
 /// Maximum number of long lists, long collection deletions and watches with a long initial state in progress. Further
 /// ones get 429, and clients retry after a second. Each of them may hold handles to a million Leases. A list of a
-/// million Leases takes 0.9 s of processor time. So 64 such lists just end within [`JOB_MS_MAX`] if nothing else is
-/// served. [`crate::schedule`] limits the share of one user.
+/// million Leases takes 0.6 s of processor time. So 64 such lists end within [`JOB_MS_MAX`] if nothing else is served.
+/// [`crate::schedule`] limits the share of one user.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Maximum number of responses that are compressed at once, on all connections. Further responses are sent

@@ -531,12 +531,16 @@ mod tests {
 
     #[test]
     fn the_announced_length_of_a_list_item_is_exact() {
-        let object = object();
-        for form in all_forms().into_iter().filter(|form| form.representation.format == Format::Protobuf) {
-            let mut item = Vec::new();
-            form.push_list_item(&mut item, &object, true, Time(0));
-            if !matches!(form.representation.transform, Transform::Table(_)) {
-                assert_eq!(item.len(), form.list_item_len(&object), "{form:?}");
+        for template in [Format::Json, Format::Protobuf] {
+            let object = object();
+            // The first encoding decides the format of the template.
+            object.push_body(&mut Vec::new(), template);
+            for form in all_forms().into_iter().filter(|form| form.representation.format == Format::Protobuf) {
+                let mut item = Vec::new();
+                form.push_list_item(&mut item, &object, true, Time(0));
+                if !matches!(form.representation.transform, Transform::Table(_)) {
+                    assert_eq!(item.len(), form.list_item_len(&object), "{template:?} {form:?}");
+                }
             }
         }
     }

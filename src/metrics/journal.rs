@@ -47,7 +47,7 @@ impl JournalCounts {
         self.batches.encode_counts(out, CHANGES, &[]);
         out.single_gauge(
             "coordination_journal_writable",
-            "1 if the journal takes changes, 0 while it is loading or has no space.",
+            "1 if the journal takes changes, 0 while it is loading, has no space, or cannot reach etcd.",
             u8::from(stats.is_writable),
         );
         out.single_gauge(

@@ -336,7 +336,7 @@ impl Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::NoLines;
+    use crate::http::{NoLines, reason_phrase};
     use crate::options::{Query, asks_to_watch};
 
     fn kind(method: Method, target: &str, content_type: Option<&str>) -> RequestKind {
@@ -427,9 +427,10 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_own_index() {
+    fn every_status_has_its_own_index_and_a_reason_phrase() {
         for (at, status) in STATUSES.into_iter().enumerate() {
             assert_eq!(status_index(status), at);
+            assert_ne!(reason_phrase(status), "", "{status}");
         }
         assert_eq!(status_index(999), STATUSES.len());
     }

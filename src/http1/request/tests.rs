@@ -249,3 +249,19 @@ fn a_target_is_peeked_at_only_where_a_request_begins() {
         assert_eq!(parser.peek_target(&buf), None, "a body is awaited");
     }
 }
+
+#[test]
+fn every_refusal_has_a_reason_phrase() {
+    for error in [
+        RequestError::Malformed("it is malformed"),
+        RequestError::NotHttp,
+        RequestError::BodyTooLarge,
+        RequestError::TargetTooLong,
+        RequestError::ExpectationUnknown,
+        RequestError::HeadTooLarge,
+        RequestError::CodingUnknown,
+        RequestError::VersionUnknown,
+    ] {
+        assert_ne!(crate::http::reason_phrase(error.status()), "", "{error:?}");
+    }
+}

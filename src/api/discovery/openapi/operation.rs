@@ -134,22 +134,6 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
-/// Query parameters of a watch on a path below `/watch/`.
-const WATCHED: &[Parameter] = &[
-    ALLOW_WATCH_BOOKMARKS,
-    CONTINUE,
-    FIELD_SELECTOR,
-    LABEL_SELECTOR,
-    LIMIT,
-    PRETTY,
-    RESOURCE_VERSION,
-    RESOURCE_VERSION_MATCH,
-    SEND_INITIAL_EVENTS,
-    SHARD_SELECTOR,
-    TIMEOUT_SECONDS,
-    WATCH,
-];
-
 /// Returns the GET operation of a path below `/watch/`. Such a path has only this operation.
 const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
     Operation {
@@ -157,7 +141,7 @@ const fn watch(action: &'static str, id: &'static str, description: &'static str
         action: Some(action),
         id,
         description,
-        parameters: WATCHED,
+        parameters: LIST_PARAMETERS,
         body: Body::None,
         success: &[200],
         gives: "meta.WatchEvent",
@@ -168,7 +152,7 @@ const fn watch(action: &'static str, id: &'static str, description: &'static str
 const PATHS: &[Path] = &[
     Path {
         suffix: "/watch/leases",
-        parameters: &[],
+        parameters: &[PRETTY],
         operations: &[watch(
             "watchlist",
             "watchCoordination{V}LeaseListForAllNamespaces",
@@ -177,7 +161,7 @@ const PATHS: &[Path] = &[
     },
     Path {
         suffix: "/watch/namespaces/{namespace}/leases",
-        parameters: &[NAMESPACE],
+        parameters: &[NAMESPACE, PRETTY],
         operations: &[watch(
             "watchlist",
             "watchCoordination{V}NamespacedLeaseList",
@@ -186,7 +170,7 @@ const PATHS: &[Path] = &[
     },
     Path {
         suffix: "/watch/namespaces/{namespace}/leases/{name}",
-        parameters: &[NAME, NAMESPACE],
+        parameters: &[NAME, NAMESPACE, PRETTY],
         operations: &[watch(
             "watch",
             "watchCoordination{V}NamespacedLease",
