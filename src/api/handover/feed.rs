@@ -44,8 +44,8 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
-    /// with `None`, a renewal queues nothing. Any other change is due at once. The first calls also make all Leases due,
-    /// at most [`UNCHANGED_PER_CALL`] in each call.
+    /// with `None`, a renewal queues nothing. Any other change is due at once. The first calls also make all Leases
+    /// due, at most [`UNCHANGED_PER_CALL`] in each call.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
