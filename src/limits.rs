@@ -102,6 +102,11 @@ pub const CLAIMS_MAX: usize = 64 * 1024;
 /// anonymous peer took 10 ms.
 pub const INTERMEDIATES_MAX: usize = 3;
 
+/// Maximum bytes of the certificates that a client may send: its own and the intermediate ones. rustls stores them for
+/// each connection, and for each session in its cache. If the client CA itself has issued the client's certificate, the
+/// intermediate ones are not verified. So a client could send 64 KiB of any bytes. A certificate has about 1 KiB.
+pub const CHAIN_BYTES_MAX: usize = 16 * 1024;
+
 // ---- A turn of the event loop: the share of each kind of work ----
 
 /// Maximum number of events that one poll returns. A turn sends its responses after it has served the connections of

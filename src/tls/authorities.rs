@@ -8,7 +8,7 @@
 
 use super::config::provider;
 use super::identity::validity;
-use crate::limits::INTERMEDIATES_MAX;
+use crate::limits::{CHAIN_BYTES_MAX, INTERMEDIATES_MAX};
 use crate::timestamp::Time;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -105,7 +105,7 @@ impl Authorities {
     ///
     /// # Errors
     /// rustls's error. `UnknownIssuer` means that no valid CA has issued the certificate, or that the peer sent more
-    /// than [`INTERMEDIATES_MAX`] further certificates.
+    /// than [`INTERMEDIATES_MAX`] further certificates, or more than [`CHAIN_BYTES_MAX`] bytes of certificates.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,
@@ -113,7 +113,8 @@ impl Authorities {
         now: UnixTime,
     ) -> Result<Time, rustls::Error> {
         let mut refusal = UNKNOWN_ISSUER;
-        if intermediates.len() > INTERMEDIATES_MAX {
+        let chain_bytes = own.len() + intermediates.iter().map(|cert| cert.len()).sum::<usize>();
+        if intermediates.len() > INTERMEDIATES_MAX || chain_bytes > CHAIN_BYTES_MAX {
             return Err(refusal);
         }
         let at = Time(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));

@@ -141,7 +141,8 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
 }
 
 /// Maximum number of sessions in the session cache. A session contains the client's certificate chain, mostly about a
-/// kilobyte. So the cache mostly has about 4 MiB. But rustls accepts chains of up to 64 KiB.
+/// kilobyte, and at most [`CHAIN_BYTES_MAX`](crate::limits::CHAIN_BYTES_MAX). So the cache mostly has about 4 MiB, and
+/// at most 64 MiB.
 const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]

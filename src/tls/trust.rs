@@ -189,7 +189,7 @@ impl ClientCertVerifier for Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::INTERMEDIATES_MAX;
+    use crate::limits::{CHAIN_BYTES_MAX, INTERMEDIATES_MAX};
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
     use rustls::CertificateError;
     use std::ops::Range;
@@ -290,6 +290,22 @@ mod tests {
         for (further, is_found) in [(INTERMEDIATES_MAX, true), (INTERMEDIATES_MAX + 1, false)] {
             let chain: Vec<_> = [ca.leaf("alice")].into_iter().chain((0..further).map(|_| ca.leaf("x"))).collect();
             assert_eq!(trust.prove(&chain, NOW).user.is_some(), is_found, "{further} beside its own");
+        }
+    }
+
+    /// The client CA itself has issued the client's certificate. So webpki ignores the intermediate ones, even if they
+    /// are junk.
+    #[test]
+    fn a_chain_with_too_many_bytes_is_refused() {
+        let ca = Ca::new("clients");
+        let trust = trust(ca.roots(), Authorities::default(), &[]);
+        let own = ca.leaf("alice");
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(NOW.0.unsigned_abs()));
+        let junk_bytes_max = CHAIN_BYTES_MAX - own.len();
+        for (junk_bytes, is_found) in [(junk_bytes_max, true), (junk_bytes_max + 1, false)] {
+            let chain = [own.clone(), CertificateDer::from(vec![0_u8; junk_bytes])];
+            assert_eq!(trust.verify_client_cert(&own, &chain[1..], at).is_ok(), is_found, "{junk_bytes} bytes of junk");
+            assert_eq!(trust.prove(&chain, NOW).user.is_some(), is_found, "{junk_bytes} bytes of junk");
         }
     }
 
