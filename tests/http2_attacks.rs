@@ -13,8 +13,8 @@ use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::Lease;
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LINGER_MS_MAX,
-    LONG_JOBS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX,
-    WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
+    LONG_JOBS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH,
+    UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::schedule::{Budget, LongState};
@@ -778,6 +778,30 @@ fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
         out.extend(connection.recv(&octets));
     }
     assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
+}
+
+/// While too many bytes wait on all connections, each connection may keep little. The longest unread responses are
+/// reset first.
+#[test]
+fn long_unread_responses_are_reset_while_too_many_bytes_wait_on_all_connections() {
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[(INITIAL_WINDOW_SIZE, 0)]));
+    for (id, name, bytes) in [(1, "long", QUEUED_BYTES_LOW / 2), (3, "short", 1024)] {
+        let body = lease::new(name).replace("node-a", &"x".repeat(bytes));
+        connection.recv(&[post(id), frame(DATA, END_STREAM, id, body.as_bytes())].concat());
+    }
+    for id in (5..405).step_by(2) {
+        connection.recv(&get(id, &lease::path("n", "long")));
+    }
+    assert!(connection.protocol.unsent_bytes() > 201 * QUEUED_BYTES_LOW / 2);
+    connection.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
+    let out = connection.recv(&get(405, &lease::path("n", "short")));
+    let resets: Vec<u32> =
+        heads(&out).into_iter().filter(|(frame_type, _)| *frame_type == RST_STREAM).map(|(_, id)| id).collect();
+    assert_eq!(resets.len(), 200, "one of the 201 long responses is kept");
+    assert!(resets.iter().all(|id| *id != 3 && *id != 405), "the short ones are kept: {resets:?}");
+    assert!(heads(&out).contains(&(HEADERS, 405)));
+    assert!(connection.protocol.unsent_bytes() <= QUEUED_BYTES_LOW);
 }
 
 /// A client that reads the response and the reset together may drop the response, as libcurl does.

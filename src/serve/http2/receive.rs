@@ -18,7 +18,6 @@ use crate::limits::LINGER_MS_MAX;
 use crate::schedule::Budget;
 use crate::serve::{self, Context, Service};
 use crate::table::PREFETCH_MAX;
-use std::collections::BinaryHeap;
 
 /// The received part of a request that is not served yet.
 #[derive(Debug, Default)]
@@ -408,23 +407,16 @@ impl Http2 {
         if self.received_bytes + more <= bytes_max {
             return;
         }
-        let held = |(slot, stream): (usize, &Option<StreamWork>)| match stream.as_ref()? {
-            StreamWork { key: own, work: Work::Receiving(_, unserved) } => {
-                Some((unserved.bytes() + if *own == key { more } else { 0 }, slot))
-            }
+        let mut incomplete = self.largest_first(|stream| match &stream.work {
+            Work::Receiving(_, unserved) => Some(unserved.bytes() + if stream.key == key { more } else { 0 }),
             _ => None,
-        };
-        // Scans the streams only once, however many requests are refused. The limit may have shrunk so much that most
-        // incomplete requests must be refused.
-        let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
+        });
         // Complete requests need not be refused: they are served before the limit is reached.
         while self.received_bytes + more > bytes_max
-            && let Some((_, slot)) = held.pop()
-            && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
+            && let Some((_, largest)) = incomplete.pop()
         {
-            let greatest = *greatest;
-            self.refuse_body(greatest, &ApiError::TooManyRequests, cx);
-            if greatest == key {
+            self.refuse_body(largest, &ApiError::TooManyRequests, cx);
+            if largest == key {
                 return;
             }
         }

@@ -4,7 +4,7 @@
 //! sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent pieces of
 //! all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
 
-use super::streams::{Source, StreamWork, Work, keep_unsent, work_mut};
+use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
 use crate::api::Reply;
 use crate::api::job::Job;
@@ -90,13 +90,15 @@ impl Http2 {
     /// front proxy's connection carries the responses of all its clients, so the clients that read must not lose
     /// theirs. Returns false if there is no room although no stream has more.
     pub(super) fn make_room_for_unsent(&mut self, bytes: usize, service: &mut Service, output: &mut Vec<u8>) -> bool {
+        if self.may_keep_unsent(bytes, service) {
+            return true;
+        }
+        let mut larger = self.largest_first(|stream| match &stream.work {
+            Work::Sending { unsent, .. } if unsent.len() > bytes => Some(unsent.len()),
+            _ => None,
+        });
         while !self.may_keep_unsent(bytes, service) {
-            let unsent = |stream: &StreamWork| match &stream.work {
-                Work::Sending { unsent, .. } => Some((unsent.len(), stream.key)),
-                _ => None,
-            };
-            let largest = self.streams.iter().flatten().filter_map(unsent).max_by_key(|(bytes, _)| *bytes);
-            let Some((_, key)) = largest.filter(|(largest, _)| *largest > bytes) else { return false };
+            let Some((_, key)) = larger.pop() else { return false };
             self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, output);
             self.on_reset(key, service);
         }

@@ -8,6 +8,7 @@ use crate::http2::{self, ErrorCode, StreamKey};
 use crate::serve::Service;
 use crate::watch::WatcherKey;
 use bytes::Bytes;
+use std::collections::BinaryHeap;
 
 /// A stream with a request or response in progress.
 #[derive(Debug)]
@@ -114,6 +115,16 @@ impl Http2 {
             }
             Work::Waiting { bytes, .. } => self.waiting_bytes -= bytes,
         }
+    }
+
+    /// Returns the streams for which `bytes_of` returns a size, the largest first. Scans all streams, so a caller that
+    /// drops many streams calls this method only once. A limit may have shrunk so much that most streams must be
+    /// dropped.
+    pub(super) fn largest_first(
+        &self,
+        bytes_of: impl Fn(&StreamWork) -> Option<usize>,
+    ) -> BinaryHeap<(usize, StreamKey)> {
+        self.streams.iter().flatten().filter_map(|stream| Some((bytes_of(stream)?, stream.key))).collect()
     }
 
     /// Resets a stream that is past its deadline or whose response cannot be completed.
