@@ -39,12 +39,6 @@ impl RequestHead {
         value(fields, self.path)
     }
 
-    /// Returns `:scheme`. Empty only if the method is CONNECT.
-    #[must_use]
-    pub fn scheme<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
-        value(fields, self.scheme)
-    }
-
     /// Returns `:authority`, or `host` if `:authority` is absent. Empty if both are absent.
     #[must_use]
     pub fn authority<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
@@ -247,7 +241,7 @@ mod tests {
         let fields = fields(&[&GET[..], &[("accept", "*/*"), ("content-length", "12"), ("te", "trailers")]].concat());
         let head = RequestHead::check(&fields).unwrap();
         assert_eq!(head.method(&fields), b"GET");
-        assert_eq!(head.scheme(&fields), b"https");
+        assert_eq!(value(&fields, head.scheme), b"https");
         assert_eq!(head.path(&fields), b"/livez?verbose");
         assert_eq!(head.authority(&fields), b"a:443");
         assert_eq!(head.content_length, Some(12));

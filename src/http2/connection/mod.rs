@@ -353,8 +353,8 @@ impl Connection {
     }
 
     /// Whether the peer has acknowledged our SETTINGS.
-    #[must_use]
-    pub fn settings_acked(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn settings_acked(&self) -> bool {
         self.settings_acked
     }
 
