@@ -53,8 +53,8 @@ impl FileClaim {
     }
 }
 
-/// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The caller must have
-/// the [`FolderLock`].
+/// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The file is durable
+/// when the function returns. The caller must have the [`FolderLock`].
 pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -70,7 +70,11 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()
         let mut file = OpenOptions::new().create_new(true).write(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, path)?;
+        // Only a sync of the folder makes the file's name durable. Without this sync, a power failure could keep a
+        // certificate and lose its key, which was written before.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
     };
     let written = write();
     if written.is_err() {
