@@ -254,11 +254,13 @@ fn kube_apiservers_resources_do_not_accept_head() {
 
 #[test]
 fn an_http_1_0_connection_ends_with_the_response() {
-    let mut client = SERVER.client();
-    client.send("GET /healthz HTTP/1.0\r\n\r\n");
-    let got = client.recv("GET").expect_status(200, "HTTP/1.0 without Host");
-    assert!(!got.head.is_chunked(), "{got}");
-    client.expect_closed();
+    for fields in ["", "Connection: keep-alive\r\n"] {
+        let mut client = SERVER.client();
+        client.send(format!("GET /healthz HTTP/1.0\r\n{fields}\r\n"));
+        let got = client.recv("GET").expect_status(200, "HTTP/1.0 without Host");
+        assert!(!got.head.is_chunked() && got.head.connection_is("close"), "{got}");
+        client.expect_closed();
+    }
 }
 
 #[test]

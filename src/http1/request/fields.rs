@@ -16,7 +16,7 @@ pub(super) struct Fields {
     section: Vec<u8>,
     lines: Vec<Line>,
     /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields have another meaning. For example, the connection
-    /// closes unless `Connection` names `keep-alive`.
+    /// closes even if `Connection` does not name `close`.
     is_1_1: bool,
     said: Said,
 }
@@ -157,7 +157,7 @@ impl Said {
     fn of(section: &[u8], fields: &[httparse::Header<'_>], is_1_1: bool) -> Result<Self, RequestError> {
         let mut said = Self::default();
         let (mut content_length, mut coding) = (None, None);
-        let (mut close, mut keep_alive, mut upgrade, mut names_h2c) = (false, false, false, false);
+        let (mut close, mut upgrade, mut names_h2c) = (false, false, false);
         let mut hosts = 0_u32;
         for field in fields {
             let (name, value) = (field.name, field.value);
@@ -184,7 +184,6 @@ impl Said {
                 10 if is("connection") => {
                     for token in tokens(value) {
                         close |= token.eq_ignore_ascii_case(b"close");
-                        keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                         upgrade |= token.eq_ignore_ascii_case(b"upgrade");
                     }
                 }
@@ -205,7 +204,9 @@ impl Said {
             return Err(RequestError::Malformed("Host must occur exactly once"));
         }
         said.body = BodyLength::of(content_length, coding, is_1_1)?;
-        said.keep_alive = !close && (is_1_1 || keep_alive);
+        // RFC 9112 §9.3: a server may ignore `keep-alive` in HTTP/1.0. If the server kept the connection open, it would
+        // have to send `keep-alive` too.
+        said.keep_alive = !close && is_1_1;
         said.wants_h2c = upgrade && names_h2c && is_1_1;
         Ok(said)
     }
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(fields.prefix_of(&[RENEWAL, b"body"].concat()), Some(RENEWAL.len()));
         assert_eq!(fields.prefix_of(&RENEWAL[..RENEWAL.len() - 1]), None);
         fields.read(RENEWAL, false).expect("well-formed");
-        assert!(!fields.said().keep_alive, "HTTP/1.0 closes the connection by default");
+        assert!(!fields.said().keep_alive, "HTTP/1.0 closes the connection");
         fields.read(b"\r\n", false).expect("no field at all");
         let line = RequestLine::parse(b"GET / HTTP/1.0\r\n").expect("a request line");
         assert_eq!((fields.under(&line).accept, lines(&fields)), (None, vec![]));
