@@ -28,8 +28,9 @@ pub(crate) struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// Error of [`Conn::read_ahead`], stored until the connection is served.
-    read_error: Option<io::Error>,
+    /// Outcome of [`Conn::read_ahead`], stored until the connection is served: the number of bytes from the socket, or
+    /// the error.
+    ahead: io::Result<usize>,
     /// Open watches with further events, for which the output had no room.
     behind: Vec<WatcherKey>,
     /// Start of the peer's time to show a certificate, in ms. This is the time of the accept, plus the time for which
@@ -108,7 +109,7 @@ impl Conn {
             output: Output::default(),
             phase,
             stopped: Stopped::No,
-            read_error: None,
+            ahead: Ok(0),
             behind: Vec::new(),
             began_ms: now.ms,
             owed_since_ms: now.ms,
@@ -180,8 +181,11 @@ impl Conn {
         if self.phase != Phase::Open || !self.protocol.can_prefetch() {
             return None;
         }
-        if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
-            self.read_error = self.read_once(pace, pool, now).err();
+        if let Ok(before_bytes) = self.ahead
+            && self.input.is_empty()
+            && self.transport.is_readable()
+        {
+            self.ahead = self.read_once(pace, pool, now).map(|read| before_bytes + read);
         }
         self.protocol.next_prefetch_key(&self.input, table)
     }
@@ -447,17 +451,30 @@ impl Conn {
             Phase::Lingering => LINGER_MS_MAX,
             Phase::Closed => 0,
             Phase::Closing => WRITE_STALL_MS_MAX,
-            Phase::Open if self.is_output_waiting() => WRITE_STALL_MS_MAX,
+            // While output waits, the peer owes no further message. But a slow reader has no more time than other peers
+            // for the rest of a body, or to open the window of a stream.
+            Phase::Open if self.is_output_waiting() => {
+                return self.output_deadline_ms().min(self.protocol.deadline_ms(&self.input, u64::MAX));
+            }
             Phase::Open => return self.protocol.deadline_ms(&self.input, self.owed_since_ms),
         };
         self.owed_since_ms.saturating_add(patience_ms)
     }
 
+    /// Returns the deadline by which the peer must read waiting output, in ms.
+    fn output_deadline_ms(&self) -> u64 {
+        self.owed_since_ms.saturating_add(WRITE_STALL_MS_MAX)
+    }
+
     /// Handles a deadline of the peer ([`Conn::deadline_ms`]) that has passed.
     pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+        let had_output = self.is_output_waiting();
         let is_over = self.phase != Phase::Open
-            || self.is_output_waiting()
+            || had_output && self.output_deadline_ms() <= now.ms
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));
+        if !had_output && self.is_output_waiting() {
+            self.note_owed(now);
+        }
         if is_over {
             // Sends as much of the protocol's last frames as the socket takes.
             let _ = self.transport.write(&mut self.output);
@@ -474,11 +491,8 @@ impl Conn {
         now: Now,
     ) -> io::Result<()> {
         let mut budget = Budget::for_turn(service.output_bytes_max(&self.credentials));
-        let mut read_bytes = 0;
         self.stopped = Stopped::No;
-        if let Some(error) = self.read_error.take() {
-            return Err(error);
-        }
+        let mut read_bytes = std::mem::replace(&mut self.ahead, Ok(0))?;
         loop {
             match self.phase {
                 Phase::Closing | Phase::Closed => return Ok(()),
@@ -496,7 +510,7 @@ impl Conn {
             // During a long response, the server does not read later requests. So TCP flow control stops a peer that
             // sends more.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
-            if may_read && self.transport.is_readable() {
+            if may_read && self.transport.is_readable() && read_bytes < self.read_bytes_max() {
                 read_bytes += self.read_once(&mut service.pace, pool, now)?;
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
@@ -521,21 +535,27 @@ impl Conn {
                 self.drop_work(service);
                 return Ok(());
             }
-            // During a handshake, only the limit [`READ_BYTES_PER_TURN`] applies. Handshakes have a time budget of
-            // their own, and the size of their messages is limited.
             let is_open = self.phase == Phase::Open;
-            let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
-            if is_much {
+            let is_much = read_bytes >= self.read_bytes_max();
+            if is_much && is_open && self.is_anonymous() {
                 service.pace.count_much_read();
             }
             if !self.transport.is_readable() || !may_read {
                 return Ok(());
             }
-            if is_much || read_bytes >= READ_BYTES_PER_TURN || is_open && service.pace.check_end() {
+            if is_much || is_open && service.pace.check_end() {
                 self.stopped = Stopped::Budget;
                 return Ok(());
             }
         }
+    }
+
+    /// Returns the number of bytes after which a turn reads no more from the connection. During a handshake, the lower
+    /// limit of anonymous peers does not apply. Handshakes have a time budget of their own, and the size of their
+    /// messages is limited.
+    fn read_bytes_max(&self) -> usize {
+        let is_low = self.phase == Phase::Open && self.is_anonymous();
+        if is_low { ANONYMOUS_READ_BYTES_PER_TURN } else { READ_BYTES_PER_TURN }
     }
 
     /// Reads once. Returns the number of bytes from the socket.

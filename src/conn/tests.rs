@@ -7,21 +7,24 @@ use crate::journal::testing::Store;
 use crate::journal::{self, CallPort, Journal, Worker};
 use crate::lease::Lease;
 use crate::limits::{
-    NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
-    WRITE_WAIT_MS_MAX,
+    BODY_MS_MAX, NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW,
+    RECEIVED_BYTES_TOTAL_HIGH, WRITE_WAIT_MS_MAX,
 };
 use crate::resource::ResourceVersion;
 use crate::schedule::{Place, Queues};
 use crate::table::Table;
 use crate::timestamp::Time;
+use crate::tls::config::provider;
 use crate::tls::trust::Trust;
 use mio::{Events, Interest, Poll};
+use rustls::ServerConfig;
+use rustls::server::ResolvesServerCertUsingSni;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A cleartext connection, the peer's end of it, and a clock that the test moves.
+/// A connection, the peer's end of it, and a clock that the test moves.
 struct World {
     poll: Poll,
     listener: TcpListener,
@@ -36,7 +39,21 @@ struct World {
 }
 
 impl World {
+    /// Returns a world with a cleartext connection.
     fn new() -> Self {
+        Self::with_transport(Transport::cleartext)
+    }
+
+    /// Returns a world with a TLS connection whose peer has sent nothing.
+    fn with_tls() -> Self {
+        let config = ServerConfig::builder_with_provider(provider());
+        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let no_certificates = Arc::new(ResolvesServerCertUsingSni::new());
+        let config = Arc::new(config.with_no_client_auth().with_cert_resolver(no_certificates));
+        Self::with_transport(|socket| Transport::tls(socket, config).expect("a configuration"))
+    }
+
+    fn with_transport(make: impl FnOnce(mio::net::TcpStream) -> Transport) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
         let (socket, _) = listener.accept().expect("accepts");
@@ -44,7 +61,7 @@ impl World {
         peer.set_nonblocking(true).expect("a socket");
         peer.set_nodelay(true).expect("a socket");
         let poll = Poll::new().expect("a poll");
-        let mut transport = Transport::cleartext(mio::net::TcpStream::from_std(socket));
+        let mut transport = make(mio::net::TcpStream::from_std(socket));
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(transport.socket_mut(), Token(0), interest).expect("registers");
         let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
@@ -91,6 +108,14 @@ impl World {
     fn begin_http2(&mut self) {
         self.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
         self.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    }
+
+    /// Sends what `requests` returns, again and again, and reads nothing until output waits for the peer to read.
+    fn ask_until_output_waits(&mut self, mut requests: impl FnMut() -> Vec<u8>) {
+        while !self.conn.is_output_waiting() {
+            self.peer.write_all(&requests()).expect("room in the kernel");
+            self.turn();
+        }
     }
 
     /// Returns the output of several turns of the event loop.
@@ -157,12 +182,21 @@ fn sending_does_not_extend_the_deadline_of_a_slow_reader() {
 
 #[test]
 fn queue_time_of_a_handshake_does_not_count_for_the_peer() {
-    let mut world = World::new();
-    let since_ms = world.conn.anonymous_since_ms().expect("open");
+    let mut world = World::with_tls();
+    let since_ms = world.conn.anonymous_since_ms().expect("not queued");
+    let deadline_ms = world.conn.deadline_ms();
     world.conn.note_queued_handshake(world.now);
+    assert_eq!((world.conn.anonymous_since_ms(), world.conn.deadline_ms()), (None, u64::MAX));
     world.now.ms += 2_000;
     world.turn();
     assert_eq!(world.conn.anonymous_since_ms(), Some(since_ms + 2_000));
+    assert_eq!(world.conn.deadline_ms(), deadline_ms + 2_000);
+    assert_eq!((world.conn.phase, world.conn.began_ms), (Phase::Handshake, since_ms + 2_000));
+    // A peer that gave up while its handshake was queued costs no further work.
+    world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+    world.conn.note_queued_handshake(world.now);
+    world.turn();
+    assert_eq!(world.conn.phase, Phase::Closed);
 }
 
 /// Returns a GET of `/version` on an HTTP/2 stream.
@@ -172,12 +206,55 @@ fn get_version(stream: u32) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), block].concat()
 }
 
+/// WINDOW_UPDATE that opens the window of an HTTP/2 connection for all responses of a test.
+const WIDE_WINDOW: [u8; 13] = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0];
+
+/// Goal: a peer with waiting output has no more time for the body of a request than other peers. In HTTP/2, only the
+/// stream of the request ends.
+#[test]
+fn an_http2_stream_with_a_late_body_ends_while_output_waits() {
+    let mut world = World::new();
+    world.begin_http2();
+    world.peer.write_all(&WIDE_WINDOW).expect("room in the kernel");
+    let creation = create_lease(1);
+    let head_bytes = 9 + usize::from(creation[2]);
+    world.peer.write_all(&creation[..head_bytes]).expect("room in the kernel");
+    world.turn();
+    let began_ms = world.now.ms;
+    world.now.ms += 10_000;
+    let mut streams = (3..).step_by(2);
+    world.ask_until_output_waits(|| streams.by_ref().take(20).flat_map(get_version).collect());
+    assert_eq!(world.conn.deadline_ms(), began_ms + BODY_MS_MAX);
+    let on_timeout =
+        |world: &mut World| world.conn.on_timeout(&mut world.service, &mut world.pool, world.now) == Next::Close;
+    world.now.ms = began_ms + BODY_MS_MAX;
+    assert!(!on_timeout(&mut world), "only the stream is reset");
+    assert_eq!((world.conn.phase, world.conn.protocol.received_bytes()), (Phase::Open, 0));
+    assert_eq!(world.conn.deadline_ms(), began_ms + 10_000 + WRITE_STALL_MS_MAX);
+    world.now.ms += 10_000;
+    assert!(on_timeout(&mut world), "the peer has not read the output");
+}
+
+#[test]
+fn a_late_http1_body_ends_the_connection_while_output_waits() {
+    let mut world = World::new();
+    world.ask_until_output_waits(|| b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(20));
+    world.peer.write_all(&unfinished(10)).expect("room in the kernel");
+    world.turn();
+    let began_ms = world.now.ms;
+    world.now.ms += BODY_MS_MAX / 2;
+    // As if the peer had read enough of the output.
+    world.conn.note_owed(world.now);
+    assert_eq!(world.conn.deadline_ms(), began_ms + BODY_MS_MAX);
+    world.now.ms = began_ms + BODY_MS_MAX;
+    assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Close);
+}
+
 #[test]
 fn waiting_requests_are_answered_without_further_input() {
     let mut world = World::new();
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    // SETTINGS, and a WINDOW_UPDATE that is enough for all responses.
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
+    world.begin_http2();
+    world.peer.write_all(&WIDE_WINDOW).expect("room in the kernel");
     let (mut asked, mut rest) = (0, Vec::new());
     while world.conn.waiting_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
         if rest.is_empty() && world.conn.waiting_bytes() < QUEUED_BYTES_HIGH {
@@ -449,6 +526,26 @@ fn prefetched_requests_are_served_and_a_read_error_is_kept() {
     world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
     assert_eq!(world.conn.phase, Phase::Closed);
     assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
+}
+
+#[test]
+fn bytes_read_ahead_count_towards_the_limit_of_an_anonymous_peer() {
+    let mut world = World::new();
+    // The first request determines the protocol.
+    world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
+    world.turn();
+    world.conn.credentials = Credentials::unproven();
+    // A request line that does not end within one read.
+    let sent = [&b"GET /"[..], &[b'a'; BUFFER_BYTES + ANONYMOUS_READ_BYTES_PER_TURN]].concat();
+    world.peer.write_all(&sent).expect("room in the kernel");
+    world.read_ahead();
+    let ahead_bytes = world.conn.received_bytes();
+    assert!((ANONYMOUS_READ_BYTES_PER_TURN..sent.len()).contains(&ahead_bytes), "{ahead_bytes}");
+    world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+    assert_eq!(world.conn.received_bytes(), ahead_bytes, "this turn has read enough");
+    assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Again);
+    world.turn();
+    assert_eq!(world.conn.received_bytes(), sent.len());
 }
 
 #[test]

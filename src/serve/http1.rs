@@ -28,6 +28,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub struct Http1 {
     parser: RequestParser,
     in_progress: InProgress,
+    /// Start of the wait for the rest of a body, in ms; `None` if the server waits for no body.
+    body_since_ms: Option<u64>,
     /// Whether the current request is the last one that the connection serves.
     is_last: bool,
     /// Whether the server is stopping. Then only a request that has begun to arrive is still served.
@@ -78,6 +80,7 @@ impl Http1 {
         Self {
             parser: RequestParser::new(body_bytes_max),
             in_progress: InProgress::Nothing,
+            body_since_ms: None,
             is_last: false,
             is_draining: false,
         }
@@ -130,8 +133,14 @@ impl Http1 {
                 (in_progress, if is_kept { Bytes::Keep } else { Bytes::Consume })
             });
             match step {
-                Ok(Step::Served(result)) => self.in_progress = result,
+                Ok(Step::Served(result)) => {
+                    self.in_progress = result;
+                    self.body_since_ms = None;
+                }
                 Ok(Step::Incomplete { send_continue, .. }) => {
+                    if self.parser.is_body_awaited() {
+                        self.body_since_ms.get_or_insert(cx.now.ms);
+                    }
                     if input.len() > cx.service.received_bytes_max(cx.from.credentials) {
                         return self.refuse_body(&ApiError::TooManyRequests, input, cx);
                     }
@@ -308,18 +317,17 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
     }
 
-    /// Returns the deadline for the next input, in ms. The server has waited for this input since `since_ms`.
+    /// Returns the deadline for the next input, in ms. The deadlines of a partly received head and of an idle
+    /// connection count from `since_ms`. The deadline of a body counts from its own start.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         if self.is_streaming() {
             return u64::MAX;
         }
-        let patience_ms = if self.parser.is_body_awaited() {
-            BODY_MS_MAX
-        } else if self.parser.is_within_message(input) {
-            HEAD_MS_MAX
-        } else {
-            IDLE_MS_MAX
+        let (since_ms, patience_ms) = match self.body_since_ms {
+            Some(body_since_ms) => (body_since_ms, BODY_MS_MAX),
+            None if self.parser.is_within_message(input) => (since_ms, HEAD_MS_MAX),
+            None => (since_ms, IDLE_MS_MAX),
         };
         since_ms.saturating_add(patience_ms)
     }

@@ -18,7 +18,7 @@ pub enum Protocol {
     /// (RFC 9113 §3.3).
     Undecided,
     /// HTTP/1.1.
-    Http1(Http1),
+    Http1(Box<Http1>),
     /// HTTP/2.
     Http2(Box<Http2>),
 }
@@ -27,7 +27,7 @@ impl Protocol {
     /// Returns HTTP/1.1 for a peer with these credentials.
     #[must_use]
     pub fn http1(credentials: &Credentials) -> Self {
-        Self::Http1(Http1::new(body_bytes_max(credentials)))
+        Self::Http1(Box::new(Http1::new(body_bytes_max(credentials))))
     }
 
     /// Returns HTTP/2 for a peer with these credentials. Appends the server's first frames to `output`.
@@ -192,7 +192,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the deadline for the next input, in ms. The server has waited for this input since `since_ms`.
+    /// Returns the earliest deadline, in ms. The server has waited for the next input since `since_ms`. If `since_ms`
+    /// is `u64::MAX`, only those deadlines apply that count from their own start: the deadlines of bodies, and of the
+    /// streams of HTTP/2.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         match self {
