@@ -356,6 +356,10 @@ impl World {
         if !self.nodes[node].is_up() {
             return;
         }
+        if cut.is_none() {
+            self.sim.count("kills");
+            self.sim.say(&format!("server-{node}"), || "killed".to_owned());
+        }
         self.nodes[node].crash(&self.sim, cut);
         self.nodes[node].drop_links(&self.sim);
         self.start_later(node);

@@ -42,9 +42,6 @@ struct State {
     faults: Faults,
     /// Number of the server's start that may use the device. Earlier starts get errors.
     epoch: u64,
-    /// Number of operations of this start.
-    operations: u64,
-    syncs: u64,
 }
 
 /// The faults of a device: those to come, those of a deliberate bug, and those that have occurred.
@@ -108,7 +105,6 @@ impl Device {
     pub fn attach(&self) -> Backend {
         let mut state = self.state();
         state.epoch += 1;
-        state.operations = 0;
         // Faults to come remain, so that they can occur while the server recovers.
         let faults = &mut state.faults;
         (faults.has_crashed, faults.has_failed, faults.was_full) = (false, false, false);
@@ -208,7 +204,7 @@ impl Unsynced {
 }
 
 impl State {
-    /// Counts an operation. Returns whether the power fails during the operation.
+    /// Begins an operation. Returns whether the power fails during the operation.
     ///
     /// # Errors
     /// If the operation fails, the power has failed, or the device belongs to a later start.
@@ -216,7 +212,6 @@ impl State {
         if epoch != self.epoch || self.faults.has_crashed {
             return Err(io::Error::other("the process has ended"));
         }
-        self.operations += 1;
         if let Some((left, kind)) = &mut self.faults.error_in
             && *kind == operation
         {
@@ -317,7 +312,6 @@ impl StorageBackend for Backend {
         if is_crash {
             return Err(gone());
         }
-        state.syncs += 1;
         if !state.faults.syncs_lie {
             for change in state.unsynced.drain(..) {
                 change.apply(&mut state.durable);

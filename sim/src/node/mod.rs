@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// Ends the server at once, as a kill does. With `cut`, the power of the machine fails too.
+    /// Ends the server at once, as a kill or an error does. With `cut`, the power of the machine fails too.
     pub fn crash(&mut self, sim: &Sim, cut: Option<PowerCut>) {
         self.device.detach();
         self.count_end(sim);
@@ -143,16 +143,10 @@ impl Node {
         self.server = None;
         self.epoch += 1;
         self.is_closed = false;
-        match cut {
-            None => {
-                sim.count("kills");
-                sim.say(&self.name(), || "killed".to_owned());
-            }
-            Some(cut) => {
-                sim.count("power cuts");
-                sim.say(&self.name(), || format!("power cut: {cut:?}"));
-                sim.random(|random| self.device.cut_power(random, cut));
-            }
+        if let Some(cut) = cut {
+            sim.count("power cuts");
+            sim.say(&self.name(), || format!("power cut: {cut:?}"));
+            sim.random(|random| self.device.cut_power(random, cut));
         }
     }
 
