@@ -2,8 +2,8 @@
 //! member.
 //!
 //! A follower forwards a transaction to the leader. If the leader has died, the transaction gets no answer until the
-//! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, and the
-//! first definite answer counts. Each transaction is made so that a second copy does no harm.
+//! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, if there
+//! is one, and the first definite answer counts. Each transaction is made so that a second copy does no harm.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -59,6 +59,8 @@ pub(super) enum Failure {
     Compacted,
     /// The answer contradicts earlier answers: etcd lost data, or another etcd cluster answers.
     Lost(String),
+    /// The answer is longer than [`ANSWER_BYTES_MAX`] or etcd's limit, and another attempt would get the same answer.
+    TooLong(String),
     /// etcd refuses the request, and would refuse it again.
     Refused(Status),
 }
@@ -213,8 +215,8 @@ impl Client {
         unreachable!("attempts do not end")
     }
 
-    /// Sends a request to up to `copies_max` members, one after another, within `time`. Ends at the first definite
-    /// answer.
+    /// Sends up to `copies_max` copies of a request to one member after another, within `time`. Ends at the first
+    /// definite answer.
     async fn ask_members<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -224,14 +226,21 @@ impl Client {
     ) -> Result<A, Failure> {
         let mut unanswered = Status::deadline_exceeded("no answer");
         let mut copies = FuturesUnordered::new();
+        // Member of the last copy, until it answers.
+        let mut asked = None;
         for _ in 0..copies_max {
             let member = self.current.get();
-            copies.push(async move { (member, unary(self.channel_to(member), request, path).await) });
+            // Without another member, a second copy would only add to the load of a slow etcd.
+            if asked != Some(member) {
+                asked = Some(member);
+                copies.push(async move { (member, unary(self.channel_to(member), request, path).await) });
+            }
             let mut next = Instant::now() + time / copies_max;
             while let Ok(Some((member, answer))) = timeout_at(next, copies.next()).await {
                 match answer.map_err(|status| self.failed(status)) {
                     Err(Failure::Unknown(status)) => {
                         unanswered = status;
+                        asked = asked.filter(|other| *other != member);
                         self.turn_away_from(member);
                         next = next.min(Instant::now() + PAUSE_MIN);
                     }
@@ -323,6 +332,14 @@ impl Failure {
             Code::ResourceExhausted if status.message().contains("space exceeded") => {
                 Self::NoSpace(status.message().to_owned())
             }
+            // `tonic` limits a received message, and etcd's gRPC server limits a sent message.
+            Code::OutOfRange | Code::ResourceExhausted
+                if ["decoded message length too large", "trying to send message larger than max"]
+                    .iter()
+                    .any(|part| status.message().contains(part)) =>
+            {
+                Self::TooLong(status.message().to_owned())
+            }
             // etcd limits a request, and its gRPC server limits a message.
             Code::InvalidArgument | Code::ResourceExhausted
                 if ["request is too large", "message larger than max"]
@@ -358,6 +375,9 @@ impl Failure {
             }
             Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },
             Self::TooLarge(message) => EngineError::TooLarge { store, cause: io::Error::other(message) },
+            Self::TooLong(message) => {
+                EngineError::Io { what: format!("cannot read {store}"), cause: io::Error::other(message) }
+            }
             Self::Compacted => EngineError::Lost { store, what: "etcd has compacted a needed revision".to_owned() },
             Self::Lost(what) => EngineError::Lost { store, what },
             Self::Refused(status) => {
@@ -371,6 +391,44 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::background::LocalRuntime;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    /// Length of the text with which an HTTP/2 client begins a connection, in bytes.
+    const PREFACE_BYTES: usize = 24;
+    /// Type of the frame that begins a request.
+    const HEADERS: u8 = 1;
+
+    /// Counts the requests on the first connection until the client closes it. Answers none of them.
+    fn count_requests(listener: &TcpListener) -> usize {
+        let (mut connection, _) = listener.accept().expect("a connection");
+        let mut received = Vec::new();
+        connection.read_to_end(&mut received).expect("the client closes the connection");
+        let (mut frames, mut requests) = (&received[PREFACE_BYTES..], 0);
+        while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
+            requests += usize::from(*kind == HEADERS);
+            let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).expect("a short frame");
+            frames = rest.get(length..).unwrap_or_default();
+        }
+        requests
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_gets_one_copy() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let requests = thread::spawn(move || count_requests(&listener));
+        let runtime = LocalRuntime::new().expect("a runtime");
+        let answer = runtime.block_on(async {
+            let client = Client::new(Config { endpoints: vec![url], ..Config::default() }).expect("a client");
+            client.txn(&TxnRequest::default(), 0).await
+        });
+        assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
+        drop(runtime);
+        assert_eq!(requests.join().expect("the requests are counted"), 1);
+    }
 
     #[test]
     fn a_refusal_of_one_request_does_not_end_the_client() {
@@ -383,5 +441,9 @@ mod tests {
         assert!(matches!(old_rights, Failure::Unknown(_)), "another attempt may succeed");
         let no_rights = of(Code::PermissionDenied, "etcdserver: permission denied");
         assert!(matches!(no_rights, Failure::Refused(_)));
+        let received = "Error, decoded message length too large: found 268435457 bytes, the limit is: 268435456 bytes";
+        assert!(matches!(of(Code::OutOfRange, received), Failure::TooLong(_)));
+        let sent = "grpc: trying to send message larger than max (2200000000 vs. 2147483647)";
+        assert!(matches!(of(Code::ResourceExhausted, sent), Failure::TooLong(_)));
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that talks to etcd, and [`EtcdPort`], the event loop's connection to this thread.
 
-use super::background::{Background, runtime};
+use super::background::{Background, LocalRuntime};
 use super::client::{Client, Failure};
 use super::config::Config;
 use super::follow::follow;
@@ -61,7 +61,7 @@ impl EtcdPort {
     /// [`EngineError`] with the reason.
     pub fn check(config: &Config) -> Result<(), EngineError> {
         let keys = Keys::new(&config.prefix);
-        runtime()?.block_on(async {
+        LocalRuntime::new()?.block_on(async {
             let client = Client::new(config.clone())?;
             let checks = async {
                 release::check(&client).await?;

@@ -1,6 +1,6 @@
 //! A read-only engine over a store in etcd at one revision, for the inspection by an operator.
 
-use super::background::runtime;
+use super::background::LocalRuntime;
 use super::client::{Client, Failure};
 use super::config::Config;
 use super::keys::Keys;
@@ -10,7 +10,6 @@ use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, ent
 use std::future::Future;
 use std::io;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 /// A store in etcd at one revision.
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 pub struct EtcdReader {
     client: Client,
     keys: Keys,
-    runtime: Runtime,
+    runtime: LocalRuntime,
     /// Revision of all reads.
     revision: i64,
     /// Entries of the journal, in order; `None` before the entries are read.
@@ -34,7 +33,7 @@ impl EtcdReader {
     /// # Errors
     /// [`EngineError`] if etcd does not answer, or if the keys belong to another product.
     pub fn open(config: Config) -> Result<Self, EngineError> {
-        let runtime = runtime()?;
+        let runtime = LocalRuntime::new()?;
         let keys = Keys::new(&config.prefix);
         let opening = async {
             let client = Client::new(config.clone())?;
@@ -62,7 +61,7 @@ impl EtcdReader {
 
 /// Waits at most [`ANSWER_TIMEOUT`] for an answer.
 fn within<T>(
-    runtime: &Runtime,
+    runtime: &LocalRuntime,
     config: &Config,
     answer: impl Future<Output = Result<T, EngineError>>,
 ) -> Result<T, EngineError> {

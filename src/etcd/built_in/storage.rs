@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
-/// Maximum number of keys per range request.
+/// Maximum number of keys per range request. Pages of large Leases have fewer keys.
 const PAGE_KEYS: i64 = 2_000;
 /// Maximum number of Leases per transaction. etcd accepts 128 operations in a transaction.
 const BATCH_LEASES_MAX: usize = 100;
@@ -128,7 +128,13 @@ impl BuiltInStorage {
         };
         let mut found = Vec::new();
         loop {
-            let page = self.client.range(request.clone()).await?;
+            let page = match self.client.range(request.clone()).await {
+                Err(Failure::TooLong(_)) if request.limit > 1 => {
+                    request.limit /= 2;
+                    continue;
+                }
+                page => page?,
+            };
             if request.revision == 0 {
                 request.revision = page.header.map_or(0, |header| header.revision);
             }
