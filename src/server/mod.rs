@@ -98,6 +98,8 @@ pub struct Server {
     storage: StorageConfig,
     /// Whether this process has loaded the store once.
     has_loaded: bool,
+    /// Number of times that this process has lost track of the store since it was last [current](Server::is_current).
+    losses: u32,
     /// Version of the format in which the store is written.
     journal_format: u8,
     table_limits: TableLimits,
@@ -145,6 +147,10 @@ fn enqueue_work(queues: &mut Queues, entry: &mut ConnEntry) {
         queues.enqueue_long(place);
     }
 }
+
+/// Maximum number of reloads of the store after none of which the server became current. At the next loss the process
+/// ends, and its supervisor starts it again after a pause.
+const RELOADS_MAX: u32 = 5;
 
 /// First token of the listeners. The last token is the waker's.
 const LISTENER_TOKENS: usize = usize::MAX - 16;
@@ -469,8 +475,9 @@ impl Server {
         let wake = |token| enqueue(conns, queues, token);
         let has_loaded = match service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake) {
             Ok(has_loaded) => has_loaded,
-            Err(error @ EngineError::Lost { .. }) => {
+            Err(error @ EngineError::Lost { .. }) if self.losses < RELOADS_MAX => {
                 tracing::error!(%error, "loading all Leases again");
+                self.losses += 1;
                 self.service.api.metrics.count_reload();
                 return self.load_again().map_err(RunError::Journal);
             }
@@ -496,6 +503,9 @@ impl Server {
                 (false, true, true) => Ok(()),
             };
             api.health.set(check, health);
+        }
+        if self.losses > 0 && self.is_current() {
+            self.losses = 0;
         }
         Ok(())
     }

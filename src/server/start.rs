@@ -194,6 +194,7 @@ impl Server {
             awaited,
             table_limits,
             has_loaded: false,
+            losses: 0,
             journal_format: config.journal_format,
             stop_ms: None,
             stop_kind: match config.storage {
