@@ -52,7 +52,7 @@ impl Store {
             }
             Self::Etcd(config) => Box::new(EtcdReader::open(config.clone())?),
         };
-        let mut inspection = Inspection::begin(&mut *engine);
+        let mut inspection = Inspection::begin(&mut *engine, matches!(self, Self::Etcd(_)));
         if changes {
             for line in inspection.by_ref() {
                 if writeln!(out, "{line}").is_err() {

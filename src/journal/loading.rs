@@ -252,7 +252,7 @@ impl Loading {
                 }
                 // Entries that the base already contains are skipped. [`Upkeep`] deletes them later.
                 if entry.position > base {
-                    let expected = if config.is_shared { Expected::Stored } else { Expected::OneWriter };
+                    let expected = Expected::stored(config.is_shared);
                     let base = table.version();
                     entries.replaying = Replaying::begin(&config.store, entry, &mut self.applied, base, expected)?;
                 }

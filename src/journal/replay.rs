@@ -112,6 +112,14 @@ pub(super) enum Expected {
     Delivered,
 }
 
+impl Expected {
+    /// Returns the origin of the entries that are read at startup. `is_shared` is whether the store has several
+    /// writers.
+    pub(super) fn stored(is_shared: bool) -> Self {
+        if is_shared { Self::Stored } else { Self::OneWriter }
+    }
+}
+
 /// The decision whether an entry is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {

@@ -7,14 +7,14 @@
 mod known;
 mod line;
 
-use crate::engine::{Engine, Entry, Position};
-use crate::journal::applied::{Agreement, Applied, EntryName, Order, Rejections, Writers};
+use crate::engine::{Engine, EngineError, Entry, Position};
+use crate::journal::applied::{Applied, EntryName, Rejections, Writers};
 use crate::journal::chunk;
 use crate::journal::entry::{EntryReader, Header, StoredChange};
 use crate::journal::manifest::{Base, Manifest, SnapshotInfo};
 use crate::journal::port::End;
 use crate::journal::record::RecordReader;
-use crate::journal::replay::name;
+use crate::journal::replay::{Expected, Judgement, judge, name};
 use crate::journal::seal::{self, Kind};
 use crate::resource::ResourceVersion;
 use known::Known;
@@ -36,9 +36,6 @@ pub struct Summary {
     pub first_version: u64,
     /// Version of the table after the last change.
     pub last_version: u64,
-    /// Whether all values that were read are intact. If `complaints` is empty too, a server would load the Leases at
-    /// `last_version`.
-    pub is_exact: bool,
     /// Number of Leases in the table after the last change.
     pub leases: usize,
     /// Number of entries in the store, including the entries that the base already contains.
@@ -53,7 +50,8 @@ pub struct Summary {
     pub applied: u64,
     /// Number of changes in the entries after the base that were rejected.
     pub rejected: u64,
-    /// Descriptions of the damage in the store, each with its place.
+    /// Descriptions of the damage in the store, each with its place. Without damage, a server would load the Leases at
+    /// `last_version`.
     pub complaints: Vec<String>,
 }
 
@@ -107,6 +105,8 @@ pub struct SnapshotSummary {
 #[derive(Debug)]
 pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
+    /// Origin of the entries, as for a server that loads the store.
+    expected: Expected,
     summary: Summary,
     known: Known,
     /// Progress of the inspection in the journal. After damage, the progress is no longer kept up to date.
@@ -134,12 +134,13 @@ struct Reading {
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl<'e> Inspection<'e> {
-    /// Reads the manifest and the base of the store.
+    /// Reads the manifest and the base of the store. `is_shared` is whether the store may have several writers.
     #[must_use]
-    pub fn begin(engine: &'e mut dyn Engine) -> Self {
+    pub fn begin(engine: &'e mut dyn Engine, is_shared: bool) -> Self {
         let mut inspection = Self {
             engine,
-            summary: Summary { is_exact: true, ..Summary::default() },
+            expected: Expected::stored(is_shared),
+            summary: Summary::default(),
             known: Known::default(),
             applied: Applied::default(),
             version: ResourceVersion::default(),
@@ -162,8 +163,12 @@ impl<'e> Inspection<'e> {
         self.summary
     }
 
+    /// Whether all values that were read are intact.
+    fn is_exact(&self) -> bool {
+        self.summary.complaints.is_empty()
+    }
+
     fn complain(&mut self, place: &str, what: &dyn Display) {
-        self.summary.is_exact = false;
         self.summary.complaints.push(format!("{place}: {what}"));
     }
 
@@ -304,22 +309,15 @@ impl<'e> Inspection<'e> {
 
     /// Handles the header of an entry. Returns whether a server would apply the entry.
     fn on_entry(&mut self, position: Position, header: &Header) -> bool {
-        if self.summary.is_exact {
-            match (self.applied.order(header), self.applied.agreement(header)) {
-                (Order::Duplicate | Order::Stale, _) => {
+        if self.is_exact() {
+            match judge("", position, header, &self.applied, self.version, self.expected) {
+                Ok(Judgement::Apply) => return true,
+                Ok(Judgement::PassOver | Judgement::Reject) => {
                     self.applied.skip(position, self.version);
                     return false;
                 }
-                (Order::Next, Agreement::Agrees) => return true,
-                (Order::Gap { expected }, _) => {
-                    let what = format!("it has sequence {} of its writer instead of {expected}", header.sequence);
-                    self.complain(&name(position), &what);
-                }
-                (Order::Next, Agreement::Differs) => {
-                    let (base, version) = (header.base, self.version);
-                    let what = format!("it was made at version {base}, and the changes before it lead to {version}");
-                    self.complain(&name(position), &what);
-                }
+                Err(EngineError::Damaged { what, .. }) => self.complain(&name(position), &what),
+                Err(error) => self.complain(&name(position), &error),
             }
         }
         self.version = header.base;
@@ -329,7 +327,8 @@ impl<'e> Inspection<'e> {
     fn on_change(&mut self, reading: &mut Reading, change: &StoredChange, wants_line: bool) -> String {
         let next = ResourceVersion(self.version.0.wrapping_add(1));
         let key = self.known.key_of(change);
-        let is_applied = self.known.apply(change, next, self.summary.is_exact);
+        let is_exact = self.is_exact();
+        let is_applied = self.known.apply(change, next, is_exact);
         if is_applied {
             self.version = next;
             self.summary.applied += 1;
@@ -343,7 +342,7 @@ impl<'e> Inspection<'e> {
 
     /// Handles the end of an entry, after its last change.
     fn on_end(&mut self, reading: &Reading) {
-        if self.summary.is_exact {
+        if self.is_exact() {
             let Reading { line, reader, rejections, .. } = reading;
             let Header { writer, sequence, .. } = reader.header;
             let entry = EntryName { writer, sequence, checksum: reader.checksum };
