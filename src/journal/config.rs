@@ -49,8 +49,8 @@ pub struct Limits {
     pub store_bytes_max: Option<u64>,
     /// Approximate maximum number of entries that one commit deletes.
     pub truncated_entries_max: u64,
-    /// Maximum number of chunks of a former base snapshot that one commit deletes. The chunks of any other unneeded
-    /// snapshot are deleted in one commit.
+    /// Maximum number of chunks that one commit deletes. If the number of a snapshot's chunks is unknown, one commit
+    /// deletes all of them. It is unknown for a snapshot that another process has begun.
     pub dropped_chunks_max: u32,
     /// Pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms: u64,

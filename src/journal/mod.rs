@@ -150,6 +150,8 @@ struct UnderWay {
     /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store has no space for this commit, the
     /// batch is sent again alone.
     batch_again: Option<Vec<u8>>,
+    /// Whether the commit puts a value. etcd without space still accepts a commit that only deletes.
+    puts: bool,
 }
 
 /// Divisor for the share of clients that a batch does not wait for. The batch waits for the next changes of all but one
@@ -349,7 +351,7 @@ impl Journal {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         match event {
             Event::Committed { entries, revision, chunk_bytes, took_us } => {
-                let UnderWay { changes, bytes, .. } = self.under_way.take().unwrap_or_default();
+                let UnderWay { changes, bytes, puts, .. } = self.under_way.take().unwrap_or_default();
                 let is_delivered = !entries.is_empty() || self.config.is_shared;
                 assert!(changes == 0 || is_delivered, "a batch is durable that the engine does not deliver");
                 if changes > 0 {
@@ -359,7 +361,7 @@ impl Journal {
                         until_ms: now_ms.saturating_add(self.config.limits.gather_ms_max),
                     });
                 }
-                if self.no_space_until_ms.take().is_some() {
+                if puts && self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has space again");
                 }
                 upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
@@ -440,15 +442,12 @@ impl Journal {
     /// Handles a commit that the store refused. The store remains usable.
     fn on_refused(&mut self, error: &EngineError, now_ms: u64) {
         let Phase::Ready(upkeep) = &mut self.phase else { return };
-        let UnderWay { changes, bytes, batch_again } = self.under_way.take().unwrap_or_default();
+        let UnderWay { changes, bytes, batch_again, .. } = self.under_way.take().unwrap_or_default();
         self.counts.storage_errors += u64::from(matches!(error, EngineError::NoSpace { .. }));
         let was_upkeep = upkeep.on_refused(&self.config, now_ms);
         if let Some(payload) = batch_again {
-            self.send_commit(
-                Commit { append: Some(payload), ..Commit::default() },
-                UnderWay { changes, bytes, batch_again: None },
-            );
-            return;
+            let under_way = UnderWay { changes, bytes, ..UnderWay::default() };
+            return self.send_commit(Commit { append: Some(payload), ..Commit::default() }, under_way);
         }
         if matches!(error, EngineError::TooLarge { .. }) {
             warn!(%error, changes, bytes, "a commit is refused");
@@ -667,7 +666,8 @@ impl Journal {
 
     fn send_commit(&mut self, commit: Commit, under_way: UnderWay) {
         assert!(self.under_way.is_none(), "one commit at a time");
-        self.under_way = Some(under_way);
+        let puts = commit.append.is_some() || commit.piece.is_some() || commit.manifest.is_some();
+        self.under_way = Some(UnderWay { puts, ..under_way });
         self.port.send(Command::Commit(commit));
     }
 

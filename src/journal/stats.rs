@@ -37,9 +37,9 @@ pub struct Stats {
 pub struct SnapshotStats {
     /// Time since the snapshot was begun, in ms.
     pub age_ms: u64,
-    /// Time from the beginning until the durable end of the last snapshot that this process has finished, in ms. 0
-    /// before the first. Another process may have finished a newer snapshot.
-    pub duration_ms: u64,
+    /// Time from the snapshot's beginning until its durable end, in ms; `None` if another process has taken it, or this
+    /// process before a restart.
+    pub duration_ms: Option<u64>,
     /// Bytes of the snapshot's chunks.
     pub bytes: u64,
     /// Number of Leases in the snapshot.

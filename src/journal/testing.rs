@@ -29,7 +29,7 @@ struct State {
     /// Content of the store after each commit, if it is recorded.
     history: Option<Vec<Stored>>,
     commits: Vec<Vec<Write>>,
-    /// Number of further commits for which the store has no space.
+    /// Number of further commits for which the store has no space. Commits that only delete do not count.
     no_space: u32,
     /// Whether the store has no space for commits with a chunk.
     no_space_for_chunks: bool,
@@ -72,7 +72,7 @@ impl Store {
         self.state().commits.len()
     }
 
-    /// Makes the store have no space for the next `commits` commits.
+    /// Makes the store have no space for the next `commits` commits that put a value.
     pub(crate) fn fill(&self, commits: u32) {
         self.state().no_space = commits;
     }
@@ -119,7 +119,8 @@ impl Engine for Store {
             return Err(EngineError::Io { what: "sync".to_owned(), cause: io::Error::other("EIO") });
         }
         let has_chunk = writes.iter().any(|write| matches!(write, Write::PutChunk { .. }));
-        if state.no_space > 0 || has_chunk && state.no_space_for_chunks {
+        let puts = !writes.iter().all(|write| matches!(write, Write::Truncate(_) | Write::DropChunks { .. }));
+        if puts && state.no_space > 0 || has_chunk && state.no_space_for_chunks {
             state.no_space = state.no_space.saturating_sub(1);
             return Err(EngineError::NoSpace { store: "memory".to_owned(), cause: io::Error::other("ENOSPC") });
         }

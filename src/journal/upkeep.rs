@@ -61,8 +61,8 @@ pub(super) struct Upkeep {
     pause_ms: Option<u64>,
     /// Number of snapshots that this process has finished.
     snapshots: u64,
-    /// Duration of the last of these snapshots, in ms.
-    duration_ms: u64,
+    /// Duration of the newest snapshot, in ms; `None` if this process has not taken it.
+    duration_ms: Option<u64>,
 }
 
 /// A snapshot whose chunks are no longer needed, and are deleted in steps.
@@ -71,16 +71,19 @@ struct Drop {
     snapshot: SnapshotId,
     /// Number of chunks that were deleted so far.
     done: u32,
-    /// Number of chunks of the snapshot; `u32::MAX` if unknown.
-    chunks: u32,
-    /// Maximum number of chunks that one commit deletes.
-    step: u32,
+    /// Number of chunks of the snapshot. If it is unknown, one commit deletes all chunks.
+    chunks: Option<u32>,
 }
 
 impl Drop {
+    fn new(snapshot: SnapshotId, chunks: Option<u32>) -> Self {
+        Self { snapshot, done: 0, chunks }
+    }
+
     /// Returns the index below which the next commit deletes the chunks.
-    fn below(self) -> u32 {
-        self.done.saturating_add(self.step).min(self.chunks)
+    fn below(self, config: &Config) -> u32 {
+        let next = self.done.saturating_add(config.limits.dropped_chunks_max);
+        self.chunks.map_or(u32::MAX, |chunks| chunks.min(next))
     }
 }
 
@@ -118,8 +121,7 @@ impl Upkeep {
             is_claimed || manifest.snapshots().any(|info| info.id == *id)
         };
         let stale = stored.iter().filter(|id| !is_wanted(id));
-        // The number of chunks is unknown, so one step deletes all of them.
-        let drops = stale.map(|id| Drop { snapshot: *id, done: 0, chunks: u32::MAX, step: u32::MAX }).collect();
+        let drops = stale.map(|id| Drop::new(*id, None)).collect();
         Self {
             manifest,
             revision,
@@ -137,7 +139,7 @@ impl Upkeep {
             snapshot_retry_ms: None,
             pause_ms: None,
             snapshots: 0,
-            duration_ms: 0,
+            duration_ms: None,
         }
     }
 
@@ -203,7 +205,7 @@ impl Upkeep {
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
             self.under_way = Some(Task::Drop);
-            return Some(beside(Write::DropChunks { snapshot: drop.snapshot, below: drop.below() }));
+            return Some(beside(Write::DropChunks { snapshot: drop.snapshot, below: drop.below(config) }));
         }
         if self.truncates
             && let Base::Snapshot(base) = &self.manifest.base
@@ -294,15 +296,15 @@ impl Upkeep {
             }
             Some(Task::Drop) => {
                 if let Some(drop) = self.drops.front_mut() {
-                    drop.done = drop.below();
-                    if drop.done == drop.chunks {
+                    drop.done = drop.below(config);
+                    if drop.chunks.is_none_or(|chunks| drop.done == chunks) {
                         info!(snapshot = drop.snapshot.0, "chunks of a snapshot deleted");
                         self.drops.pop_front();
                     }
                 }
             }
             Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
-            Some(Task::Manifest(manifest)) => self.on_manifest(config, *manifest, now_ms),
+            Some(Task::Manifest(manifest)) => self.on_manifest(*manifest, now_ms),
         }
     }
 
@@ -316,7 +318,7 @@ impl Upkeep {
         }
     }
 
-    fn on_manifest(&mut self, config: &Config, manifest: Manifest, now_ms: u64) {
+    fn on_manifest(&mut self, manifest: Manifest, now_ms: u64) {
         let old = std::mem::replace(&mut self.manifest, manifest);
         self.put_ms = now_ms;
         self.wanted_ms = None;
@@ -324,7 +326,7 @@ impl Upkeep {
             self.claimed = Some(self.manifest.last_claimed);
             // The previous taker can no longer finish its snapshot, so its chunks are not needed.
             if old.taker.is_some() && old.taker != self.manifest.taker {
-                self.drops.push_back(Drop { snapshot: old.last_claimed, done: 0, chunks: u32::MAX, step: u32::MAX });
+                self.drops.push_back(Drop::new(old.last_claimed, None));
             }
             return;
         }
@@ -334,7 +336,8 @@ impl Upkeep {
         if let Some(taking) = self.taking.take() {
             self.since = taking.since;
             self.snapshots += 1;
-            self.duration_ms = now_ms.saturating_sub(taking.begun_ms);
+            let duration_ms = now_ms.saturating_sub(taking.begun_ms);
+            self.duration_ms = Some(duration_ms);
             if let Some(info) = self.manifest.newest() {
                 let (leases, bytes, chunks) = (info.records, info.bytes, info.chunks);
                 info!(
@@ -343,7 +346,7 @@ impl Upkeep {
                     leases,
                     bytes,
                     chunks,
-                    ms = self.duration_ms,
+                    ms = duration_ms,
                     "snapshot finished"
                 );
             }
@@ -354,8 +357,7 @@ impl Upkeep {
         }
         self.truncates = true;
         if let Base::Snapshot(old) = old.base {
-            let step = config.limits.dropped_chunks_max;
-            self.drops.push_back(Drop { snapshot: old.id, done: 0, chunks: old.chunks, step });
+            self.drops.push_back(Drop::new(old.id, Some(old.chunks)));
         }
     }
 
@@ -387,6 +389,7 @@ impl Upkeep {
             && newest != newest_before
         {
             self.since = self.retained.since(position);
+            self.duration_ms = None;
         }
         if let Base::Snapshot(base) = &self.manifest.base
             && self.manifest.base != old.base
@@ -420,8 +423,7 @@ impl Upkeep {
         if let Some(taking) = self.taking.take()
             && taking.pieces() > 0
         {
-            let (snapshot, chunks) = (taking.id(), taking.pieces());
-            self.drops.push_back(Drop { snapshot, done: 0, chunks, step: chunks });
+            self.drops.push_back(Drop::new(taking.id(), Some(taking.pieces())));
         }
     }
 

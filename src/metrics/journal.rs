@@ -79,11 +79,13 @@ impl JournalCounts {
                 "Time since the start of the newest snapshot.",
                 seconds(snapshot.age_ms),
             );
-            out.single_gauge(
-                "coordination_journal_snapshot_duration_seconds",
-                "Duration of the newest snapshot.",
-                seconds(snapshot.duration_ms),
-            );
+            if let Some(duration_ms) = snapshot.duration_ms {
+                out.single_gauge(
+                    "coordination_journal_snapshot_duration_seconds",
+                    "Duration of the newest snapshot.",
+                    seconds(duration_ms),
+                );
+            }
             out.single_gauge("coordination_journal_snapshot_bytes", "Bytes of the newest snapshot.", snapshot.bytes);
             out.single_gauge("coordination_journal_snapshot_leases", "Leases in the newest snapshot.", snapshot.leases);
         }

@@ -56,13 +56,11 @@ impl Past {
         let rig = load(stored, window).unwrap_or_else(|error| panic!("{error}"));
         let version = rig.table.version().0;
         assert!(version >= acknowledged, "version {acknowledged} was acknowledged, and there is {version}");
-        if let Some(dump) = self.dumps.get(&version) {
-            let found = rig.dump();
-            for (key, lease) in dump {
-                assert_eq!(found.get(key), Some(lease), "{key} at version {version}");
-            }
-            assert_eq!(found.len(), dump.len(), "version {version}");
+        let (found, dump) = (rig.dump(), self.dumps.get(&version).expect("a version that the writes have made"));
+        for (key, lease) in dump {
+            assert_eq!(found.get(key), Some(lease), "{key} at version {version}");
         }
+        assert_eq!(found.len(), dump.len(), "version {version}");
         // The watch window has the same events as before.
         let log = rig.table.log();
         for event in log.since(log.floor()).expect("from the floor") {

@@ -3,7 +3,7 @@
 use super::super::manifest::{Base, Manifest};
 use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
-use super::super::{Limits, Outcome};
+use super::super::{Failure, Limits, Outcome};
 use super::rig::{self, Rig, create, load, small_limits};
 use crate::engine::{SnapshotId, Write};
 use crate::table::change::Change;
@@ -18,6 +18,18 @@ fn filled(limits: Limits, window: usize) -> Rig {
         rig.write(create("n", &format!("{n}")));
     }
     rig
+}
+
+/// Opens a store whose next snapshot has several pieces and begins in the first turn.
+fn filled_with_large_leases(limits: Limits) -> Rig {
+    let without_snapshots = Limits { snapshot_bytes_min: u64::MAX, ..limits };
+    let mut rig = Rig::open(&Store::default(), without_snapshots, 100, 1);
+    for n in 0..30 {
+        let mut lease = rig::lease("n", &format!("{n}"));
+        lease.spec.holder_identity = Some("x".repeat(8 * 1024).into());
+        rig.write(Change::Create(Box::new(lease)));
+    }
+    rig.restart(limits, 2)
 }
 
 fn renew_all(rig: &mut Rig, micros: i64) {
@@ -94,7 +106,7 @@ fn a_commit_deletes_few_entries_and_a_manifest_is_alone() {
     for micros in 0..100 {
         renew_all(&mut rig, micros);
     }
-    let mut entries = std::collections::VecDeque::new();
+    let (mut entries, mut stored) = (std::collections::VecDeque::new(), std::collections::BTreeSet::new());
     let mut next = 1;
     let (mut truncations, mut drops) = (0, 0);
     for commit in rig.store.commits() {
@@ -115,8 +127,14 @@ fn a_commit_deletes_few_entries_and_a_manifest_is_alone() {
                     assert!((1..=4).contains(&(before - entries.len())));
                     truncations += 1;
                 }
-                Write::DropChunks { .. } => drops += 1,
-                Write::PutChunk { .. } | Write::PutManifest(_) => {}
+                Write::PutChunk { snapshot, index, .. } => _ = stored.insert((snapshot, index)),
+                Write::DropChunks { snapshot, below } => {
+                    let before = stored.len();
+                    stored.retain(|(id, index)| *id != snapshot || *index >= below);
+                    assert_eq!(before - stored.len(), 1);
+                    drops += 1;
+                }
+                Write::PutManifest(_) => {}
             }
         }
     }
@@ -204,6 +222,25 @@ fn a_snapshot_without_room_fails_no_write_and_is_tried_again() {
     assert!(rig.journal.due_ms().is_none());
 }
 
+/// etcd without space refuses puts, but accepts deletions.
+#[test]
+fn a_deletion_does_not_show_that_the_store_has_space() {
+    let mut rig = Rig::open(&Store::default(), Limits::default(), 100, 1);
+    let chunk = super::super::chunk::encode(SnapshotId(41), 0, FORMAT, b"of a process that crashed");
+    rig.store.change(|stored| _ = stored.chunks.insert((SnapshotId(41), 0), chunk));
+    rig = rig.restart(Limits::default(), 2);
+    // The store refuses the batch with the deletion, the batch alone, and the first probe.
+    rig.store.fill(3);
+    assert!(matches!(rig.write(create("n", "a")), Outcome::Failed(Failure::NoSpace)));
+    rig.now_ms = rig.journal.due_ms().expect("it tries again");
+    rig.settle();
+    assert!(rig.store.stored().chunks.is_empty(), "the chunk is not deleted");
+    assert!(!rig.journal.is_writable());
+    rig.now_ms = rig.journal.due_ms().expect("it tries again");
+    rig.settle();
+    assert!(rig.journal.is_writable());
+}
+
 #[test]
 fn an_empty_table_has_a_snapshot_too() {
     let limits = small_limits();
@@ -229,22 +266,45 @@ fn the_statistics_show_age_and_size_of_a_snapshot() {
     rig.turn();
     let snapshot = rig.journal.stats().snapshot.expect("a snapshot");
     assert!((60_000..61_000).contains(&snapshot.age_ms) && snapshot.bytes > 0, "{snapshot:?}");
-    assert!((1..=30).contains(&snapshot.leases), "{snapshot:?}");
+    assert!((1..=30).contains(&snapshot.leases) && snapshot.duration_ms.is_some(), "{snapshot:?}");
+    let snapshot = rig.restart(small_limits(), 2).journal.stats().snapshot.expect("a snapshot");
+    assert_eq!(snapshot.duration_ms, None, "another process has taken the snapshot");
 }
 
 #[test]
 fn a_snapshot_pauses_after_each_piece() {
-    let mut rig = filled(Limits { snapshot_bytes_min: u64::MAX, ..small_limits() }, 100);
-    rig = rig.restart(Limits { piece_pause_ms: 50, ..small_limits() }, 2);
-    let mut pieces = 0;
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    let (mut pieces, mut rounds) = (0, 0);
     while rig.journal.stats().snapshots == 0 {
         let before = rig.store.stored().chunks.len();
         rig.settle();
         let after = rig.store.stored().chunks.len();
         assert!(after <= before + 1, "{} pieces without a pause", after - before);
-        pieces += usize::from(after > before);
-        rig.now_ms = rig.journal.due_ms().expect("the snapshot goes on").max(rig.now_ms);
-        assert!(pieces < 100, "the snapshot does not end");
+        pieces += after - before;
+        rig.now_ms = rig.journal.due_ms().map_or(rig.now_ms, |due_ms| due_ms.max(rig.now_ms));
+        rounds += 1;
+        assert!(rounds < 100, "the snapshot does not end");
     }
-    assert!(pieces > 0);
+    assert!(pieces > 2, "{pieces}");
+}
+
+#[test]
+fn chunks_of_a_snapshot_that_is_given_up_are_deleted_in_steps() {
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    while rig.store.stored().chunks.len() < 3 {
+        rig.settle();
+        rig.now_ms = rig.journal.due_ms().expect("the snapshot goes on");
+    }
+    rig.store.fill_for_chunks(true);
+    rig.settle();
+    rig.now_ms = rig.journal.due_ms().expect("upkeep goes on");
+    rig.settle();
+    assert!(rig.store.stored().chunks.is_empty());
+    let commits = rig.store.commits();
+    let drops = commits.iter().flatten().filter_map(|write| match write {
+        Write::DropChunks { below, .. } => Some(*below),
+        _ => None,
+    });
+    // The store has refused the fourth piece.
+    assert_eq!(drops.collect::<Vec<_>>(), [1, 2, 3, 4]);
 }

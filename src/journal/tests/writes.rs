@@ -1,8 +1,8 @@
 //! The outcome of changes, with and without a working store.
 
 use super::super::testing::Store;
-use super::super::{Failure, Limits, Outcome, Refusal};
-use super::rig::{Rig, create, lease, small_limits};
+use super::super::{CommitStats, Failure, Limits, Outcome, Refusal};
+use super::rig::{Rig, create, lease};
 use crate::engine::{EngineError, Write};
 use crate::table::Reserved;
 use crate::table::change::Change;
@@ -109,12 +109,21 @@ fn renewals_are_delayed_but_leave_with_any_other_change() {
 
 #[test]
 fn a_batch_stays_below_its_maximum_size() {
-    let mut rig = Rig::open(&Store::default(), small_limits(), 1_000, 1);
-    let tickets: Vec<_> = (0..40).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
-    rig.settle();
-    assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
-    let changes: Vec<_> = rig.journal.take_commits().iter().map(|commit| commit.changes).collect();
-    assert_eq!(changes, [7, 7, 7, 7, 7, 5]);
+    for (batch_changes_max, batch_bytes_max) in [(7, 1_000), (100, 300)] {
+        let limits = Limits { batch_changes_max, batch_bytes_max, ..Limits::default() };
+        let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
+        let tickets: Vec<_> = (0..40).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
+        rig.settle();
+        assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
+        let commits = rig.journal.take_commits();
+        for (at, CommitStats { changes, bytes, .. }) in commits.iter().copied().enumerate() {
+            assert!(changes <= batch_changes_max && bytes <= batch_bytes_max, "{commits:?}");
+            // No other change fits in the batch.
+            let is_full = changes == batch_changes_max || bytes > batch_bytes_max * 3 / 4;
+            assert!(is_full || at + 1 == commits.len(), "{commits:?}");
+        }
+        assert!(commits.len() > 2, "{commits:?}");
+    }
 }
 
 #[test]
