@@ -18,7 +18,8 @@ pub(crate) struct Rota {
     order: Order,
     is_max: bool,
     period_ns: u64,
-    /// Time between two reads of a node, in nanoseconds; `None` without reads.
+    /// Time between two reads of the same node's Lease, without the jitter, in nanoseconds; `None` if the run has no
+    /// reads. Not used with `--max`.
     read_period_ns: Option<u64>,
     /// Number of reads for each renewal, with `--max`.
     reads: f64,

@@ -167,8 +167,14 @@ impl Watcher {
         }
     }
 
-    /// Appends events, and a bookmark if it is due, until nothing remains or `out` holds about `bytes_max` bytes.
-    /// `recent` is `None` if there is no other watcher.
+    /// Appends events to `out`, and a bookmark if it is due. `recent` has the bytes of events written recently for
+    /// other watchers, so that several watchers share one encoding. It is `None` if there is no other watcher. The
+    /// function ends in one of three ways:
+    ///
+    /// - [`Fill::More`]: events remain, since `out` has about `bytes_max` bytes, or enough events were examined;
+    /// - [`Fill::Idle`]: nothing remains until the next change;
+    /// - [`Fill::Ended`]: the watch is over. Its timeout has passed, or it has failed with an ERROR event. A watch in a
+    ///   form of lists ends instead of its first event or bookmark, and nothing is appended.
     pub(super) fn write_events(
         &mut self,
         source: Source<'_>,

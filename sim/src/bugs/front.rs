@@ -27,7 +27,9 @@ impl Front {
         Self { bug, requests: BTreeMap::new(), answers: BTreeMap::new(), count: 0 }
     }
 
-    /// Returns a request as the server receives it.
+    /// Returns the request that the server receives in place of `bytes`, changed so that the server seems to have the
+    /// bug. Most requests are unchanged. For the bugs that change responses and need the request, stores a copy for
+    /// [`response`](Self::response).
     pub fn request(&mut self, link: LinkId, mut bytes: Vec<u8>, table: &Table) -> Vec<u8> {
         match self.bug {
             Some(Bug::DryRunDone) => replace(&mut bytes, b"?dryRun=All", b""),

@@ -119,8 +119,9 @@ impl Type {
             }
             schema
         };
-        // In OpenAPI 2.0, `$ref` may have sibling fields. In OpenAPI 3.0, siblings of `$ref` are ignored, so `allOf`
-        // must enclose the `$ref`.
+        // The caller adds a `description` beside the `$ref`. OpenAPI 2.0 documents may have such siblings of `$ref`. In
+        // OpenAPI 3.0 they are ignored, so there the `$ref` is enclosed in `allOf`, also without a default. Only the
+        // 3.0 document has defaults.
         let other = |name: &str, has_default: bool| match (dialect, has_default) {
             (Dialect::V2, _) => reference(name, version, dialect),
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),

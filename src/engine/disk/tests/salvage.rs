@@ -67,7 +67,8 @@ fn one_damaged_page_loses_few_entries() {
     let expected = fill(&mut disk, 3);
     drop(disk);
     let bytes = std::fs::read(&path).unwrap();
-    // A page of entries, found by its content.
+    // `fill` wrote entries whose payload is a number, 100 times. Find the payload of number 1000, and overwrite with
+    // zeros the 4 KiB page in which the payload begins.
     let needle = 1000u32.to_le_bytes().repeat(100);
     let place = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
     let mut damaged = bytes;
