@@ -307,13 +307,16 @@ impl Etcd {
         }
         let Some(mut request) = self.requests.remove(&id) else { return };
         let (node, epoch) = (request.node, request.epoch);
-        let before = self.puts.len();
+        let (before, revision_before) = (self.puts.len(), self.revision);
         let answer = match &request.what {
             What::Commit(commit) => self.commit(sim, &request, commit),
             What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
             what @ (What::Open | What::ReadChunk(..) | What::ReadEntries) => self.read(node, epoch, what),
         };
-        request.effect = self.revision;
+        // A repeated request may change nothing. Then its first effect still counts.
+        if self.revision > revision_before {
+            request.effect = self.revision;
+        }
         self.requests.insert(id, request);
         if self.puts.len() > before {
             self.watch(sim);
