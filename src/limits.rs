@@ -9,7 +9,7 @@
 // ---- Requests: what a peer sends, and what the server holds of a request until it is served ----
 
 /// Maximum bytes of an HTTP/1.1 request head (request line and header fields); a longer head gets 431. Go's default is
-/// 1 MiB. 64 KiB is enough for a very long selector and a thousand groups.
+/// 1 MiB. 64 KiB is enough for a target of [`TARGET_BYTES_MAX`] bytes and [`HEAD_FIELDS_MAX`] field lines of 250 bytes.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum number of field lines of a request head; a head with more field lines gets 431.

@@ -399,7 +399,7 @@ pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
 /// an apply (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether `managedFields` were removed.
 ///
 /// # Errors
-/// 500 if the Lease is too large even without `managedFields`.
+/// 500 if the Lease is too large: in an apply with its `managedFields`, otherwise even without them.
 fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     match check_size(lease) {
         Ok(()) => Ok(false),

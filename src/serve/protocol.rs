@@ -41,8 +41,9 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
-    /// Serves the requests in `input` until the output is full or `budget` is used up. Lists and collection deletions
-    /// only begin in [`Protocol::step_job`].
+    /// Serves the requests in `input` until the output is full or `budget` is used up. A list or a collection deletion
+    /// is only accepted here; [`Protocol::step_job`] runs every step of it, also the first. In HTTP/2, a long request
+    /// is only queued here, for [`Protocol::serve_long_request`].
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {

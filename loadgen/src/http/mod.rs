@@ -118,8 +118,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Whether the server has shown that it speaks this version of HTTP. In HTTP/1.1 only a response shows that, so the
-    /// result is true at once.
+    /// Whether requests may be sent. HTTP/2 waits until the server's SETTINGS have shown that the server speaks HTTP/2.
+    /// HTTP/1.1 does not wait: only a response could show the server's version, and a response needs a request.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Self::Http1(_) => true,

@@ -98,7 +98,8 @@ impl Guard {
         self.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the recorded failure: the first failed sync, or the last failure if no sync failed.
+    /// Takes the recorded failure: the first failed sync, since the store cannot continue after a failed sync. If no
+    /// sync failed, this is the last failure.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -54,8 +54,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether perf(1) can record the measured server. perf(1) records the first replica under a load of the load
-    /// generator. [`Self::Applied`] measures another replica, and the other three kinds have no such load.
+    /// Whether perf(1) can record the measured server. perf(1) records the first replica while the load generator
+    /// (`loadgen`) sends requests to it. [`Self::Applied`] measures another replica. The load of [`Self::Nghttpd`]
+    /// comes from h2load. [`Self::Sleep`] and [`Self::Sync`] have no server.
     pub(crate) fn can_be_recorded(&self) -> bool {
         !matches!(self, Self::Applied { .. } | Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }
