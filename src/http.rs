@@ -26,7 +26,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// Parses the first token of a request line. Methods are case-sensitive (RFC 9110 §9.1).
+    /// Parses a method: the first token of a request line in HTTP/1.1, or `:method` in HTTP/2. Methods are
+    /// case-sensitive (RFC 9110 §9.1).
     #[must_use]
     pub fn from_bytes(token: &[u8]) -> Self {
         match token {

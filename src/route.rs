@@ -145,7 +145,8 @@ impl<'a> Route<'a> {
     }
 
     /// Whether this route allows HEAD like GET. For resources and some documents, kube-apiserver registers GET but not
-    /// HEAD, so HEAD gets 405. The handlers of the routes below ignore the method, so HEAD gets the response to a GET.
+    /// HEAD, so HEAD gets 405. The handlers of the routes in this list ignore the method, so HEAD gets the response to
+    /// a GET.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(

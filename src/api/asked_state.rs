@@ -22,7 +22,7 @@ impl AskedState {
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
             // A list of the newest state does not depend on the event log: the table's history retains the old states
-            // that the list needs.
+            // that the list needs. So this case does not occur.
             Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();

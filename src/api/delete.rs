@@ -83,17 +83,18 @@ impl Api {
         let mut list = ListOptions::parse(&call.query)?;
         let options = merge_delete_collection_options(&call.query, self.delete_options(call)?)?;
         // kube-apiserver deletes all Leases of a list with these options. If the client sets no limit, kube-apiserver
-        // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So a `resourceVersion`
-        // always means the state at exactly that version, as in a list with a limit. Leases created after that version
-        // are not deleted. A negative limit means no limit and no pages.
+        // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So even without a
+        // limit, a `resourceVersion` means the state at exactly that version, as in a list with a limit. Leases created
+        // after that version are not deleted. With a negative limit, kube-apiserver lists without a limit and without
+        // pages, so then this does not apply.
         select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;
         }
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
-        // All pages show the state at the `resourceVersion` of the first page. So this server needs only one snapshot
-        // and no pages.
+        // All pages of kube-apiserver's list show the state at the `resourceVersion` of the first page. So this server
+        // needs only one snapshot and no pages.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         // A request that awaits a barrier is decided again after the barrier. The server logs only the last decision.

@@ -8,15 +8,17 @@
 //!   every write that any replica acknowledged before the request.
 //! - A read at a `resourceVersion` waits up to three seconds until the table has that version. A watch and the next
 //!   page of a list wait for their version in the same way. If the version has not come by then, the request waits for
-//!   a barrier. After the barrier, a version that the table still lacks was issued by no replica.
+//!   a barrier. After the barrier, the table has every version that any replica has issued. So if the version is still
+//!   missing, the request fails.
 //! - A read at `resourceVersion` 0 is served at once.
 //! - A write that makes a change needs no barrier. Every replica applies the change only if the current Lease is still
 //!   the one that the change was made from.
-//! - The server may base any other write, such as one with 404, on an old state of the Lease. Such a write waits for a
-//!   barrier. The server then decides the write again.
+//! - Any other write fails or changes nothing, such as a deletion that gets 404. The server may have decided this from
+//!   an old state of the Lease. So the write waits for a barrier, and the server then decides it again.
 //!
-//! With one writer to the store, only the rule for a read at a `resourceVersion` applies. kube-apiserver also waits for
-//! a `resourceVersion`, since its cache may be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//! With one writer to the store, the table is never behind the store. Only the wait of a get or a list for its
+//! `resourceVersion` remains, without a barrier. kube-apiserver also waits for a `resourceVersion`, since its cache may
+//! be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 //!
 //! During a takeover, the table may also be behind built-in storage, where kube-apiserver itself stores Leases
 //! ([`super::handover`]). Then the request also waits for a [round](Until::RoundIsComplete) after each barrier. A round
@@ -34,7 +36,7 @@ use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
-/// Whether a request may contain a `resourceVersion` that the table does not have yet.
+/// Whether a request is a read with a query, which may contain a `resourceVersion` that the table does not have yet.
 #[inline]
 pub(super) fn names_version(call: &Call<'_>) -> bool {
     !call.query.is_empty() && !is_write(call)
@@ -116,8 +118,8 @@ impl Api {
         Ok(awaits_round.then(|| Until::RoundIsComplete(self.handover.round_after_now())))
     }
 
-    /// Returns the reply to a decided request. Returns a wait instead if the decision may be based on an old state of
-    /// the Lease.
+    /// Returns the reply to a decided request. Returns a wait instead if a write may have been decided from an old
+    /// state of the Lease, or if a read names a `resourceVersion` that the table lacks.
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
@@ -320,7 +322,7 @@ mod tests {
         one.ask(Method::Delete, "/a", "", "");
         assert_eq!(other.create("a"), (201, true));
         one.turn();
-        // The body of an update with a `resourceVersion` that this replica's table does not have yet.
+        // Returns the body of an update of Lease `b` that was made from the state at `version`.
         let body = |version: u64, holder: &str| {
             let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
             format!(r#"{{"metadata":{{"name":"b","resourceVersion":"{version}"}},"spec":{spec}}}"#)

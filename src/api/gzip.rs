@@ -53,12 +53,12 @@ pub(super) struct Gzip {
 
 #[derive(Default)]
 enum GzipState {
-    /// The body so far is not longer than the minimum, and more of it may follow.
+    /// The body so far is not longer than [`GZIP_BYTES_MIN`], and more of it may follow.
     #[default]
     Waiting,
-    /// The whole body is not longer than the minimum, so it is sent uncompressed.
+    /// The whole body is not longer than [`GZIP_BYTES_MIN`], so it is sent uncompressed.
     Plain,
-    /// The body is longer than the minimum, and is being compressed.
+    /// The body is longer than [`GZIP_BYTES_MIN`], and is being compressed.
     Packing(Box<GzEncoder<Vec<u8>>>),
     /// The whole body is compressed.
     Done,

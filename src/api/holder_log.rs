@@ -19,7 +19,7 @@ pub(super) struct HolderLog {
 impl HolderLog {
     /// Logs an applied change of a holder, unless the limit for this second is reached.
     pub(super) fn log(&mut self, change: &HolderChange, now_ms: u64) {
-        // The holder of a node's Lease is always the node.
+        // Only the node itself holds a node's Lease, so a line about its holder would tell nothing.
         if change.namespace == NODE_LEASE_NAMESPACE {
             return;
         }

@@ -54,8 +54,9 @@ const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
 /// The duration must be short. After a replica dies, its identity Lease expires only after this time. Until then,
-/// kube-proxy may still route the kube-apiserver on the same node to the dead replica. If the dead replica was copying
-/// Leases in a hand-over, all clients wait until then. Leaders that use client-go resign after 10 s.
+/// kube-proxy may still route requests of the kube-apiserver on the same node to the dead replica. If the dead replica
+/// was copying Leases in a hand-over, all clients wait until then. Leaders that use client-go resign after 10 s without
+/// a renewal, so the wait must be shorter.
 ///
 /// The duration must also be long enough: a pause of etcd must not look like the death of a replica. A replica asks
 /// etcd at least once a second. If a request gets no answer for 2 s, the replica treats etcd as unreachable
@@ -82,7 +83,8 @@ pub struct ReplicaIdentity {
     leaving: Option<Leaving>,
     /// Identity Leases of all replicas by name, as this replica last saw them.
     seen: BTreeMap<CompactString, Seen>,
-    /// Id of the command's request for the hand-over phase that this replica follows.
+    /// Id of the request for the hand-over phase that this replica follows. The commands `takeover` and `rollback` make
+    /// such requests.
     keeps_to: Option<CompactString>,
 }
 
@@ -104,7 +106,8 @@ struct Seen {
     /// Duration of the identity Lease, in ms.
     duration_ms: u64,
     endpoint: Option<ReplicaEndpoint>,
-    /// Id of the command's request for the hand-over phase that the other replica follows.
+    /// Id of the request for the hand-over phase that the replica of this Lease follows. The commands `takeover` and
+    /// `rollback` make such requests.
     keeps_to: Option<CompactString>,
 }
 
@@ -163,7 +166,7 @@ impl ReplicaIdentity {
         endpoints
     }
 
-    /// Reads all identity Leases from the table. Returns the names of the expired identity Leases.
+    /// Reads all identity Leases from the table. Returns the names of the expired ones, without that of this replica.
     fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
         for object in leases(table).filter(|object| is_identity(object.metadata())) {
@@ -210,9 +213,10 @@ impl ReplicaIdentity {
 
     /// Whether this replica's identity Lease is the first by name in the table.
     ///
-    /// The identity Lease of a dead replica counts until it is deleted. So in the journal, this deletion comes before
-    /// all changes that the next active replica makes. A replica that was only paused applies the deletion to its table
-    /// before it continues.
+    /// The first replica copies Leases in a hand-over. The identity Lease of a dead replica counts until another
+    /// replica deletes it. So in the journal, this deletion comes before every copy by the next first replica. A
+    /// replica that was not dead but only paused first catches up with the journal. It then finds the deletion, and
+    /// stops copying.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
         let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
@@ -399,7 +403,7 @@ impl Api {
         let is_in_flight = self.storage.in_flight(NAMESPACE, &identity.name).is_some();
         let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
         if now.ms >= leaving.end_ms {
-            // The wait is over. With this deadline, no further turn of the event loop is due.
+            // The wait is over. The deadline `u64::MAX` makes no further turn of the event loop due.
             *leaving = Leaving { ticket: Some(0), end_ms: u64::MAX };
         }
         if leaving.ticket.is_some() {
@@ -409,7 +413,7 @@ impl Api {
         leaving.ticket = match deleted {
             Some(Ok(Written::Submitted(ticket))) => Some(ticket.number()),
             Some(Ok(Written::Busy(_)) | Err(_)) => None,
-            // The creation of the Lease is in flight.
+            // The creation of the Lease is in flight. A later call of this function deletes the Lease.
             None if is_in_flight => None,
             // There is nothing to wait for.
             Some(Ok(Written::Applied(_))) | None => Some(0),

@@ -76,7 +76,8 @@ use warnings::Warnings;
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
-    /// Whether the server also generates UIDs from `rng`. Then a simulation depends only on its seed.
+    /// Whether the server generates not only names but also UIDs from `rng`. In a simulation this is true, so that the
+    /// simulation depends only on its seed.
     has_seed: bool,
     /// Permits of the responses that are compressed.
     gzip_permits: Permits,
@@ -88,7 +89,8 @@ pub struct Api {
     freshness_permits: Permits,
     /// Permits of the creations that wait for their namespace.
     namespace_permits: Permits,
-    /// Whether renewals skip the fast path. Only the test that compares both paths sets this field.
+    /// Whether renewals skip the fast path. Only the test that compares the fast path with the general path sets this
+    /// field.
     #[cfg(test)]
     long_way_only: bool,
     /// Number of renewals that took the fast path, in JSON and in protobuf.
@@ -173,7 +175,8 @@ impl Reply {
         object_response(status, state, form, now).map(Self::Response)
     }
 
-    /// Adds the `Warning` header fields. Most requests have no warnings.
+    /// Adds the `Warning` header fields. Most requests have no warnings, so the addition itself is in a separate cold
+    /// function.
     #[inline]
     fn warn(&mut self, warnings: Warnings) {
         if !warnings.is_empty() {
@@ -372,8 +375,8 @@ impl Api {
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => {
-                // A write that waits only for the journal needs no permit, since the journal limits the changes in
-                // flight.
+                // During a takeover, a write also waits until built-in storage has its change, so it needs a permit.
+                // Any other write waits only for the journal, which limits the changes in flight.
                 let permit = match self.handover.follows_built_in() {
                     true => Some(self.take_freshness_permit(call)?),
                     false => None,
@@ -473,12 +476,14 @@ impl Api {
         response
     }
 
-    /// Takes a permit for `reply` if it is a long list, a long deletion of a collection, or a long watch.
+    /// Takes a permit for `reply` if it is a long list, a long deletion of a collection, or a watch with many initial
+    /// events.
     ///
     /// # Errors
-    /// 429 if too many long responses are in progress, for this caller or for all callers.
+    /// 429 if too many long responses are in progress, for this caller or for all callers. 429 also if the table has
+    /// too many old states of Leases to free, and `reply` would hold more of them.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // Ended lists and watches have left too many old states of Leases, which the server has not freed yet.
+        // Whether ended lists and watches have left too many old states of Leases, which the server has not freed yet.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {

@@ -12,7 +12,8 @@ use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wan
 use crate::options::Query;
 
 impl Call<'_> {
-    /// Negotiates the form of the response. With `streaming`, the streaming forms of a watch are allowed too.
+    /// Negotiates the form of the response. `streaming` is true if the path allows a watch, which changes only the
+    /// message of the error.
     ///
     /// # Errors
     /// 406 if the server can generate no form that the client accepts.
@@ -67,7 +68,7 @@ pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
 /// Decodes a YAML body.
 ///
 /// # Errors
-/// 413 if the document contains too many values. The error that `malformed` returns if the body is not YAML.
+/// 413 if the body is too long or contains too many values. The error that `malformed` returns if the body is not YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),

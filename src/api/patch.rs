@@ -101,7 +101,8 @@ impl Api {
     ) -> Result<Verdict, ApiError> {
         let (options, body) = (write.options, call.body);
         let decoded = self.decode_configuration(body, options);
-        // If a body begins like JSON, kube-apiserver reports a syntax error only after the checks that follow here.
+        // If a body begins like JSON, kube-apiserver reports a syntax error only after it has checked the namespace and
+        // the name in the path.
         if !begins_as_json(body) {
             decoded.as_ref().map_err(ApiError::clone)?;
         }
@@ -261,8 +262,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// Returns 422 for a patch whose result is not a Lease. Like kube-apiserver, the error shows the strategic merge patch
-/// itself, but the result of any other patch. `shown` is this text.
+/// Returns 422 for a patch whose result is not a Lease. `shown` is the text that the message quotes. As in
+/// kube-apiserver, this is a strategic merge patch itself, but the result of a JSON patch or a merge patch.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

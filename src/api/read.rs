@@ -126,8 +126,8 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
 pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
-        // A page always belongs to a list of the whole namespace. The field selector then selects by name within the
-        // page.
+        // With a `continue` token, kube-apiserver lists the whole namespace even if the field selector names one Lease
+        // (apiserver `storage`, `MatchesSingle`). The field selector then selects by name within the page.
         let range = match range {
             Range::Name(key) => Range::Namespace(key.parts().0.into()),
             other => other,
@@ -144,7 +144,8 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     }
     let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version).map_err(|error| match (error, &range) {
-        // kube-apiserver reads these lists from etcd and not from its cache. So the error has no `retryAfterSeconds`.
+        // kube-apiserver reads a list of one name from etcd and not from its cache if the list has a limit or names an
+        // exact version. So the error has no `retryAfterSeconds`.
         (ApiError::TooLargeResourceVersion { requested, current, .. }, Range::Name(_))
             if limit != 0 && options.resource_version_match == ResourceVersionMatch::None
                 || options.resource_version_match == ResourceVersionMatch::Exact =>
@@ -155,7 +156,8 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     })?;
     let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        // If 0 is spelled differently, such as `00`, etcd treats it as no version.
+        // An exact version 0 is refused earlier, unless it is spelled differently, such as `00`. etcd treats this as no
+        // version, so the list shows the newest state.
         ResourceVersionMatch::Exact if version != 0 => at(table, range, version, limit),
         // With a limit, the list shows the state at exactly this version. So all pages of the list show the same state.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
@@ -182,8 +184,9 @@ fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snaps
     let remaining = token.remaining_in(&range);
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
-        // The table has not issued this version. Another server, whose clock was ahead, issued it. So the table does
-        // not have the state at this version.
+        // This server has not issued this version. The first version of a new store is a time by the server's clock. So
+        // another server, whose clock was ahead, issued the version for another table. This table does not have that
+        // state.
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
     };
@@ -201,8 +204,9 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
 }
 
 /// Returns the error for a watch from a `resourceVersion` that this server has not issued yet. kube-apiserver waits for
-/// such a version, since one kube-apiserver may be behind another. Here, another server issued the version, and the
-/// clock of that server was ahead. Until this server reaches the version, the watch would show no change.
+/// such a version, since one kube-apiserver may be behind another. Here, the first version of a new store is a time by
+/// the server's clock. So another server, whose clock was ahead, issued the version for another table. Until this
+/// server reaches the version, the watch would show no change.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
@@ -327,7 +331,8 @@ mod tests {
         let remaining = |range| next_page(&table, &token, range).expect("a page").remaining();
         assert_eq!((remaining(range), remaining(Range::All)), (Some(2), None));
 
-        // client-go lists again only after a 410. So the error must be a 410.
+        // The table `younger` has not reached the version of the token. client-go lists again only after a 410, so the
+        // error must be a 410.
         let younger = Table::new(ResourceVersion(7), 10, usize::MAX);
         let status = next_page(&younger, &token, Range::All).expect_err("of the future").status();
         assert_eq!((status.code, status.next.is_some()), (410, true));

@@ -36,7 +36,8 @@ enum Phase {
     Awaited,
     /// Since `began_ms`, only a holder with a claim may acquire a lock. A claim is a hash of a Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
-    /// All locks that clients held before the period have expired.
+    /// No lock is reserved. Either the period is over, so all locks that clients held before it have expired, or the
+    /// server needs no reservations.
     Over,
 }
 

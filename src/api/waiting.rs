@@ -133,8 +133,9 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // The journal rejects a change only after another process has written the Lease. The reason is that this
-            // process has at most one change of a Lease in flight.
+            // Once a change is in flight, only its rejection makes the server serve the request again. The journal
+            // rejects a change only if another process has written the Lease, since this process has at most one change
+            // of a Lease in flight.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -202,7 +203,8 @@ impl Retry {
 }
 
 impl Api {
-    /// Resumes a waiting request if its condition is met or its deadline has passed.
+    /// Resumes a waiting request if its condition is met or its deadline has passed. A request that waits for a barrier
+    /// also resumes, with an error, once the store is unreachable.
     pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
         let is_met = waiting.is_met(self);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();

@@ -171,8 +171,8 @@ impl Api {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                // A client may set both `name` and `generateName`. If a Lease already has that name, the client gets
-                // the same error (apiserver `registry/rest/create.go`, `CheckGeneratedNameError`).
+                // If the client sets `generateName`, the error is that of a generated name, even if the client also
+                // sets `name` (apiserver `registry/rest/create.go`, `CheckGeneratedNameError`).
                 return Err(ApiError::AlreadyExists {
                     name: lease.metadata.name.to_string(),
                     being_deleted,
@@ -254,8 +254,9 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Checks that the holder in `lease` may acquire the lock. `live` is the current Lease. If the current Lease has a
-    /// `renewTime`, this server knows the last holder, who may have released the lock. So the lock is not reserved.
+    /// Checks that the holder in `lease` may acquire the lock. `live` is the current Lease. If `live` has a holder or a
+    /// `renewTime`, this server has the state that the last holder wrote: the holder has the lock, or has released it.
+    /// So the lock is not reserved.
     fn check_reservation(&mut self, live: Option<&Lease>, lease: &Lease, write: &Write<'_>) -> Result<(), ApiError> {
         if live.is_some_and(|live| is_lock(live) || live.spec.renew_time.is_some()) {
             return Ok(());
@@ -521,8 +522,8 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// Goal: a client rewrites a long Lease while many unread lists each hold another state of that Lease. The states
-    /// use no more memory than planned, and only writers of long Leases are delayed.
+    /// A client rewrites a long Lease while many lists, which their clients do not read, each hold another state of
+    /// that Lease. Goal: the server limits the memory of these states, and refuses only writes of long Leases.
     #[test]
     fn a_large_lease_is_not_rewritten_while_lists_hold_many_states() {
         const REWRITES_MAX: usize = 1000;

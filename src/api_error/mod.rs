@@ -174,7 +174,8 @@ pub enum ApiError {
         /// The message, in kube-apiserver's words if kube-apiserver has the same error.
         message: String,
     },
-    /// The Lease is reserved for its former holder, who has not tried to renew the Lease since this server started.
+    /// The Lease is reserved for its former holder. The holder in the request has not shown that it is the former
+    /// holder: it has not tried to renew the Lease since this server started.
     Unclaimed {
         /// Name of the Lease.
         name: String,
@@ -201,7 +202,8 @@ pub enum ApiError {
         /// Whether the request is a dry run. kube-apiserver checks dry runs in another place, with another message.
         dry_run: bool,
     },
-    /// kube-apiserver's router accepts the `Content-Type` of the patch, but the handler behind the router does not.
+    /// kube-apiserver's router accepts the `Content-Type` of the patch, but the handler behind the router does not. An
+    /// example is a list of media types.
     UnknownPatchFormat,
     /// The server does not support the `Content-Type` of the body.
     UnsupportedMediaType,
@@ -271,7 +273,8 @@ impl ApiError {
             code,
             ..Status::default()
         };
-        // This error is `InvalidObjError` of kube-apiserver's store. The keys in that store begin with `prefix`.
+        // This error is `InvalidObjError` of kube-apiserver's store. Its message contains the key of the Lease in that
+        // store, which begins with `prefix`.
         let invalid_object = |prefix: &str, namespace: &str, name: &str, words: &str| {
             let message = format!(
                 "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: {words}",
@@ -405,7 +408,7 @@ impl ApiError {
                 failure(503, "ServiceUnavailable", "the store cannot be reached".into(), retry_after(1))
             }
             Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
-            // apiserver `endpoints/handlers/finisher`.
+            // kube-apiserver sends this message too (apiserver `endpoints/handlers/finisher`).
             Self::Timeout => {
                 let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
                 failure(504, "Timeout", message.into(), nothing())

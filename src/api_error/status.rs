@@ -98,7 +98,8 @@ mod tests {
     fn long_texts_and_causes_are_cut_to_the_size_limit() {
         let long = "é".repeat(STATUS_TEXT_BYTES_MAX);
         let cause = |message: &str| StatusCause { message: message.into(), field: "f".into(), ..Default::default() };
-        // The limit cuts a multi-byte character of this text.
+        // The room for each `long`, less the three dots, is an odd number of bytes. So the cut would fall inside a
+        // two-byte `é`.
         let causes = vec![cause("odd"), cause("even"), cause(&long), cause(&long), cause("short")];
         let details = StatusDetails { name: long.clone(), causes, ..Default::default() };
         let status = Status { message: long, details: Some(details), ..Default::default() }.cut();

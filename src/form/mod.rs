@@ -1,6 +1,6 @@
 //! Writes responses in the form that the client has negotiated. A response contains an object, a list or an event. Its
 //! form is JSON, YAML or protobuf, and the whole object, partial metadata or a Table. See Kubernetes API concepts,
-//! "Resource versions" and "Receiving resources as Tables".
+//! "Metadata-only fetches" and "Receiving resources as Tables".
 //!
 //! The common forms are plain encodings: the whole object in JSON or protobuf. An [`Object`] of the table contains one
 //! of these encodings. The server generates all other forms on demand.
@@ -55,7 +55,7 @@ impl LeaseState<'_> {
         }
     }
 
-    /// Returns the Lease. Its renewal times may be those of an earlier state.
+    /// Returns the Lease without a copy. Its `renewTime` and its times in `managedFields` may be outdated.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),

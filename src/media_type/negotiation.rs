@@ -4,7 +4,7 @@
 //! types or `*/*` in `Accept`, and ignores parameters. Second, the ranges are sorted by preference
 //! (`endpoints/handlers/negotiation`). The first range that the server can generate with all its parameters is chosen.
 //! Both stages depart from RFC 9110. The router refuses `application/*`. In the second stage, a quality of 0 does not
-//! exclude a media type, but only makes it the least preferred.
+//! exclude a media type, but is only the lowest quality.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;
@@ -197,7 +197,8 @@ mod tests {
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router accepts this value because of the YAML media type. The second stage then chooses YAML.
+            // The router accepts this value because of the YAML media type. The second stage then prefers YAML, since
+            // its range is more specific than `application/*`.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");

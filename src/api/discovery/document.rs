@@ -1,4 +1,4 @@
-//! Documents that do not change while the process runs. The entity tag of each document is a hash of its bytes.
+//! Documents that do not change while the process runs. The entity tag of each document is a hash of its JSON text.
 
 use super::Reply;
 use crate::codec::Format;

@@ -1,5 +1,5 @@
-//! Discovery documents of the API group: one document each for the group, the version and the resource, and the
-//! aggregated document (Kubernetes, "API discovery").
+//! Discovery documents: the list of API groups, the group `coordination.k8s.io`, the resources of each API version, and
+//! the aggregated document of all these (Kubernetes, "API discovery").
 
 use super::document::Discovery;
 use crate::codec::discovery::{
@@ -44,7 +44,8 @@ pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     Discovery::new("v1", "APIResourceList", &list)
 }
 
-/// Returns the document of the canary, which has no resources.
+/// Returns the document of the canary, an API without resources. The command `takeover` reads this document through
+/// each kube-apiserver, to check that kube-apiserver can forward requests to this server.
 pub(super) fn canary() -> Discovery {
     Discovery::new("v1", "APIResourceList", &ResourceList { group_version: CANARY_API_VERSION, resources: Vec::new() })
 }

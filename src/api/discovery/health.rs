@@ -80,8 +80,8 @@ impl HealthChecks {
         self.is_stopping = true;
     }
 
-    /// Returns the report of all checks of `probe`. The report is only `ok` if all checks pass. If a check fails or the
-    /// client sets `verbose`, the report has one line for each check. The report omits the reasons of failures.
+    /// Returns the report of all checks of `probe`. If all checks pass and the client does not set `verbose`, the
+    /// report is the word `ok`. Otherwise the report has one line for each check, without the reasons of failures.
     #[must_use]
     pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
         let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);

@@ -175,9 +175,9 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
 /// a client may cache the response.
 ///
 /// A request with another hash is redirected to the URL with the correct hash (kube-openapi `handler3`). For some
-/// seconds after a takeover or rollback, kube-apiserver's index still has the hash of the other server's document.
-/// kube-apiserver does not forward a redirect to the client. So a client behind kube-apiserver gets the document
-/// instead of a redirect.
+/// seconds after a takeover or rollback, kube-apiserver's index still has the hash of the document that was served
+/// before. kube-apiserver does not forward a redirect to the client. So a client behind kube-apiserver gets the
+/// document instead of a redirect.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();

@@ -9,11 +9,11 @@
 //!
 //! In both phases, the copier reports its step only after every replica has confirmed the phase.
 //!
-//! The watch begins right after the list, before a command replaces the APIService. So the watch stays connected to
-//! built-in storage. While the kube-apiservers switch to this server, the watch shows the renewals of clients whose
-//! kube-apiserver has not switched yet. If the watch fails in that time, the table lacks these renewals: the next
-//! update of such a client gets 409. No other change is lost, since the command's admission policy permits only
-//! renewals.
+//! The watch begins right after the list, before the command `takeover` replaces the APIService. So the watch stays
+//! connected to built-in storage. While the kube-apiservers switch to this server, the watch shows the renewals of
+//! clients whose kube-apiserver has not switched yet. If the watch fails in that time, the table lacks these renewals:
+//! the next update of such a client gets 409. No other change is lost, since the command's admission policy permits
+//! only renewals.
 
 use super::imports::{Imports, leases};
 use super::state::{HandoverState, say};
@@ -38,7 +38,7 @@ pub(super) struct Copier {
     asked: Option<CompactString>,
     /// Whether a list of all built-in Leases has arrived in this phase.
     has_listed: bool,
-    /// Time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
+    /// Time of the copier's next work, in ms; `None` while the copier is inactive or waits for events of the watch.
     due_ms: Option<u64>,
     /// Number of failures of the list and the watch since the start.
     errors: u64,
@@ -54,7 +54,8 @@ impl Copier {
         self.errors
     }
 
-    /// Returns the time of the copier's next work, in ms; `None` while the copier waits for events of the watch.
+    /// Returns the time of the copier's next work, in ms; `None` while the copier is inactive or waits for events of
+    /// the watch.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.due_ms
     }
@@ -110,7 +111,7 @@ impl Copier {
         }
     }
 
-    /// Stops the work, since another replica is now the active one, or since no phase needs a copier.
+    /// Stops the work. Call this function while another replica is the active one, or while the phase needs no copier.
     pub(super) fn stand_by(&mut self) {
         if self.asked.take().is_some() {
             self.changes.end();

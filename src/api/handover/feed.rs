@@ -9,8 +9,9 @@
 //! must see a renewal of each node's Lease every 40 s, or every 50 s in newer versions (`--node-monitor-grace-period`).
 //! Otherwise it marks the node as not ready.
 //!
-//! The server feeds each change of a holder, each creation and each deletion at once, without a time limit. So built-in
-//! storage has the current holder of each lock, even if an administrator restores the APIService by hand.
+//! The server feeds each change of a holder, each creation and each deletion at once, and continues after all such
+//! watches have ended. So built-in storage has the current holder of each lock, even if an administrator restores the
+//! APIService by hand.
 
 use crate::clock::Now;
 use crate::resource::ResourceVersion;
@@ -32,7 +33,8 @@ pub(super) struct Feed {
     /// `resourceVersion` up to which changes of the table are queued; `None` before the first call of
     /// [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
-    /// Key of the first Lease that [`Feed::take_in`] has yet to make due; `None` if it has made every Lease due.
+    /// Key of the first Lease that [`Feed::take_in`] has yet to queue, although the Lease has not changed; `None` if no
+    /// such Lease remains.
     unqueued: Option<String>,
     /// Time at which each Lease is due to be written to built-in storage, in ms.
     due: HashMap<Key, u64>,
@@ -44,8 +46,9 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
-    /// with `None`, a renewal queues nothing. Any other change is due at once. The first calls also make all Leases
-    /// due, at most [`UNCHANGED_PER_CALL`] in each call.
+    /// with `None`, a renewal queues nothing. Any other change is due at once. At the first call, and after the event
+    /// log has dropped a change since the last call, built-in storage may lack the state of any Lease. This call and
+    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. They are due at once.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
@@ -66,7 +69,7 @@ impl Feed {
         }
     }
 
-    /// Whether [`Feed::take_in`] has yet to make some Leases due.
+    /// Whether [`Feed::take_in`] has yet to queue some Leases that have not changed.
     pub(super) fn is_filling(&self) -> bool {
         self.unqueued.is_some()
     }
@@ -93,7 +96,7 @@ impl Feed {
         }
     }
 
-    /// Whether any Lease is due to be written to built-in storage.
+    /// Whether any Lease is due to be written to built-in storage. May also be true for an outdated entry of the queue.
     pub(super) fn is_due(&self, now: Now) -> bool {
         self.queue.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now.ms)
     }

@@ -39,8 +39,9 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
 
 /// Returns the change that imports a Lease from built-in storage; `None` if the table already has the same content.
 ///
-/// The Lease from built-in storage replaces the Lease in the table, except for `renewTime`. Clients also renew the
-/// Lease at this server, so the merged Lease has the later of both times.
+/// The Lease from built-in storage replaces the Lease in the table. But clients also renew Leases at this server. If
+/// both Leases have the same UID and holder, the merged Lease has the later `renewTime`, with the `managedFields` of
+/// that renewal.
 pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
     let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };

@@ -154,7 +154,8 @@ impl Handover {
         self.mode == Mode::Following
     }
 
-    /// Whether built-in storage may have changes that this server will import.
+    /// Whether clients may renew Leases at this server, and the server also imports changes from built-in storage. So
+    /// the table may lack a change that a client already knows.
     #[inline]
     pub(super) fn imports_built_in(&self) -> bool {
         matches!(self.mode, Mode::Following | Mode::Renewals)
@@ -169,7 +170,7 @@ impl Handover {
     }
 
     /// Returns the number of the first round that certainly begins after this call. After the last complete round N,
-    /// round N + 1 may already have begun.
+    /// round N + 1 may already have begun. So this is round N + 2.
     pub(super) fn round_after_now(&self) -> u64 {
         self.state.progress.round + 2
     }
@@ -281,7 +282,7 @@ impl Handover {
     }
 
     /// Reads the state of the hand-over from its Leases. Call this function before the server responds to applied
-    /// writes.
+    /// writes, since the new state decides whether it may acknowledge them.
     pub fn read_state(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
@@ -351,12 +352,14 @@ impl Api {
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
-            // After a pause, the table may be behind the store, and another replica may be the active one.
+            // After a pause of this process, its table may be behind the store, and another replica may be the active
+            // one. So a replica whose table is behind is not active.
             let is_current = self.storage.journal().is_none_or(|journal| journal.is_current(now.ms));
             let is_confirmed = self.is_confirmed(table, now);
             let is_first = |identity: &ReplicaIdentity| match self.handover.mode {
                 Mode::Open => identity.is_first(now),
                 // If two replicas copied at the same time, one could import an older state of a Lease than the other.
+                // So the identity Leases in the table decide, and not this replica's view of which replicas are alive.
                 Mode::Following | Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
             };
             let is_active = is_current && self.identity.as_ref().is_none_or(is_first);

@@ -34,8 +34,8 @@ pub(super) struct HandoverState {
 pub(super) struct Progress {
     /// Number of the last round whose imported changes are in the table.
     pub(super) round: u64,
-    /// `resourceVersion` of the table up to which this server's writes are in built-in storage. Writes that a write in
-    /// built-in storage has superseded do not count.
+    /// `resourceVersion` of the table up to which this server's writes are in built-in storage. The exceptions are
+    /// writes that a write in built-in storage has superseded: these are not there.
     pub(super) written: ResourceVersion,
 }
 

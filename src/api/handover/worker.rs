@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   import   read, import, report `imported`; then rounds: read, import, write the renewals made here, publish
-//!   serve    read, import, write every lock, report `serving`; then write each change of a Lease to built-in storage
+//!   serve    read, import, write all Leases but those of nodes, report `serving`; then write each change of a Lease
 //!   undo     read, import, write every Lease, report `written-back`; then check whether the APIService is local
 //!   freeze   read, write every Lease, report `written-back`; then check whether the APIService is local
 //! ```
@@ -40,7 +40,7 @@ const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
 /// Time after the last write of the hand-over's Lease for which a command probably still runs, in seconds.
 const SWITCH_SECONDS: i64 = 60;
-/// Time from a failure of a command to the next attempt, in ms.
+/// Pause after a failed command to the thread of built-in storage, before the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
 /// Interval of the worker's checks in the stage [`Stage::Rest`], in ms.
 const REST_MS: u64 = 1_000;
@@ -49,7 +49,7 @@ const FEED_MS: u64 = 200;
 /// Maximum duration of a watch that a client opened at built-in storage before a takeover, in seconds. kube-apiserver
 /// ends a watch after at most an hour, unless its `--min-request-timeout` exceeds the default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
-/// Maximum number of due Leases that one command to the thread writes to built-in storage.
+/// Maximum number of due Leases that one command to the thread of built-in storage writes.
 const FEED_LEASES_MAX: usize = 2_000;
 /// Copies Leases between the table and built-in storage at this replica, during a hand-over.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Whether this replica's worker is the active one.
     is_working: bool,
-    /// Number of failed commands since the start.
+    /// Number of failed commands to the thread of built-in storage since the start.
     errors: u64,
 }
 
@@ -136,7 +136,7 @@ impl Worker {
         }
     }
 
-    /// Returns the number of failed commands since the start.
+    /// Returns the number of failed commands to the thread of built-in storage since the start.
     pub(super) fn errors(&self) -> u64 {
         self.errors
     }
@@ -171,7 +171,8 @@ impl Worker {
             self.imports.report(table, storage, now);
         }
         self.feed(state, table, now);
-        // Another replica may have published the round with this number. This worker then begins the next round.
+        // The table now shows that this round is complete. This worker has published it, or another replica has
+        // published a round with the same number. So the next round begins.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
@@ -204,8 +205,9 @@ impl Worker {
         let is_given_back =
             matches!(state.phase, Some(Phase::Undo | Phase::Freeze)) && state.step == Some(Step::NotOurs);
         self.stage = if is_given_back { Stage::Rest } else { Stage::Read };
-        // An incremental read returns only changes in built-in storage. It would miss Leases that only the table has
-        // changed.
+        // An incremental read returns only the Leases that have changed in built-in storage since the last read. It
+        // would miss Leases that only the table has changed since then, by writes of clients or by imports of another
+        // replica.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
         self.imports.retry_unreadable();
@@ -292,8 +294,8 @@ impl Worker {
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
             BuiltInEvent::Ours => {}
-            // The APIService does not name this server's Service yet, so built-in storage lacks the renewals of this
-            // round.
+            // While the APIService names no Service, the thread writes no Leases. So built-in storage lacks the
+            // renewals of this round, and the next round writes them.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;

@@ -62,8 +62,9 @@ impl CollectionDeletion {
     /// deletions of one step are in flight together. The next step waits for these deletions.
     ///
     /// # Errors
-    /// 409 if a precondition fails for a Lease. The Leases before that Lease are already deleted.
-    /// [`JobError::Forgotten`] if the event log no longer has the states of the remaining Leases.
+    /// 409 if a precondition fails for a Lease. The errors of [`Storage::write`], or the error of a deletion that the
+    /// journal could not make durable. [`JobError::Forgotten`] if the event log no longer has the states of the
+    /// remaining Leases. In each case, other Leases of the collection may already be deleted.
     pub(super) fn step(
         &mut self,
         found: &mut Found,
@@ -102,8 +103,8 @@ impl CollectionDeletion {
 
     /// Finds the next Leases to delete, as many as one step may delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
-        // Each step deletes at least one Lease. So the deletion of the collection ends even if other writes fill the
-        // event log.
+        // A step may delete one Lease even if other writes have used up the headroom of the event log. So the deletion
+        // of the collection always ends.
         let Headroom { events, bytes: mut bytes_left } = table.log().headroom();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;

@@ -39,7 +39,7 @@ pub struct Job {
     stage: Stage,
     /// State of the Leases that the request asks for, which determines the error if the event log has lost that state.
     state: AskedState,
-    /// Data of the request for the metrics.
+    /// Data of the request, for the metrics and for an error response.
     request: Option<PendingRequest>,
     /// Compression of the body; `None` if the client does not accept gzip.
     gzip: Option<Gzip>,
@@ -47,7 +47,8 @@ pub struct Job {
     since_ms: Option<u64>,
     /// Permit of a long job: its place among the concurrent long responses.
     permit: Option<Permit>,
-    /// Whether the next step must wait until the job's own changes are applied, rejected or failed.
+    /// Whether the next step must wait for changes in flight: the job's own deletions, and other clients' changes of
+    /// the Leases that the job must delete.
     is_waiting: bool,
 }
 
@@ -98,12 +99,12 @@ impl Printer {
 /// [`Stage::GivenUp`] follows any stage. Any other stage lasts until the job is complete.
 #[derive(Debug)]
 enum Stage {
-    /// Collects the items of a list with a limit. In the response, the metadata come before the items, and depend on
-    /// how many items there are.
+    /// Collects the items of a list with a limit, or of any list in protobuf. In the response, the start of the list
+    /// depends on all items: with a limit, on whether more Leases follow; in protobuf, on the length of the items.
     Collect { found: Found },
     /// Deletes the Leases of a collection, and collects the deleted Leases.
     Delete { found: Found, deletion: CollectionDeletion },
-    /// Sends the items of a list without a limit, while the job finds them.
+    /// Sends the items of a JSON or YAML list without a limit, while the job finds them.
     Stream(StreamedList),
     /// Sends a complete response whose body is too long to compress in one step.
     Body { head: Response, body: Bytes },
@@ -232,14 +233,14 @@ impl Job {
         }
     }
 
-    /// Whether the next step must wait until the job's own changes are applied, rejected or failed. A step before that
-    /// has no effect.
+    /// Whether the next step must wait for changes in flight: the job's own deletions, and other clients' changes of
+    /// the Leases that the job must delete. A step before these changes are settled has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Ends the wait for the job's own changes, so that the next step has an effect.
+    /// Ends the wait for changes in flight. Call this function once some of them may be settled.
     pub fn end_waiting(&mut self) {
         self.is_waiting = false;
     }
@@ -250,8 +251,8 @@ impl Job {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether the job takes more than one step. Such a job needs a permit, since it may use much memory, and since all
-    /// such jobs share one core.
+    /// Whether the search for the items takes more than one step. Such a job needs a permit, since it may use much
+    /// memory, and since all jobs share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
@@ -287,7 +288,7 @@ impl Job {
         Self { gzip: Some(gzip), ..self }
     }
 
-    /// Sets the data of the request for the metrics.
+    /// Sets the data of the request, for the metrics and for an error response.
     pub(super) fn set_request(&mut self, request: PendingRequest) {
         self.request = Some(request);
     }
@@ -324,8 +325,8 @@ impl Job {
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            // Until the first item is sent, the event log may still drop states that the list needs. The list then gets
-            // an error.
+            // In these stages, the response may still become an error. For example, the event log may drop states that
+            // the snapshot has not read yet.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
             (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),

@@ -84,12 +84,14 @@ fn the_states_of_a_dropped_job_are_freed_in_steps() {
     for _ in 0..2 {
         assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
-    // A change after the list began. The rest of the list must not show it.
+    // The job has collected two steps of Leases, and has yet to read `l999`, the last Lease. So the table retains the
+    // state of `l999` for the job, and must free it too.
     let (slot, _) = table.find("n", "l999").expect("there");
     table.remove(slot);
     drop(job);
     assert_eq!(table.discarded_len(), 2 * JOB_KEYS_PER_STEP + 1);
-    // Once the client has read a list to its end, the table retains no states for that list.
+    // A job drops the state of each item once it has sent the item. So a job that has sent its whole list leaves no
+    // states to free.
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
@@ -266,7 +268,8 @@ fn a_page_of_the_newest_state_counts_the_remaining_items() {
     }
 }
 
-/// Goal: a step takes no longer with a selector of thousands of terms than with an empty selector.
+/// Goal: a step takes no longer with a selector of 1,000 terms than with an empty selector, since it examines fewer
+/// Leases.
 #[test]
 fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
     let labels = vec!["!absent"; 1000].join(",");

@@ -1,7 +1,7 @@
 //! Compares the fast path of a renewal with the general path. Goal: a client cannot tell which path a request took.
 //! Method: two APIs, each with its own table, get the same random requests. One of the APIs always takes the general
-//! path. Replies, tables, event logs and watch events of both APIs must have the same bytes. The requests are renewals
-//! as clients send them, and variants of these renewals.
+//! path. Replies and watch events of both APIs must have the same bytes, and both tables must have the same Leases and
+//! versions. The requests are renewals as clients send them, variants of these renewals, and other writes.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
@@ -24,7 +24,7 @@ struct Sent {
     body: Vec<u8>,
 }
 
-/// The data of a reply. For a list or a watch, this is only the kind of the reply.
+/// Status, `Content-Type`, warnings and body of a reply. A list or a watch counts as status 200 with an empty body.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
 /// An API, its table, and its watchers.
@@ -267,7 +267,7 @@ impl World {
     fn change_text(&mut self, sent: &mut Sent) {
         let Ok(mut lease) = serde_json::from_slice::<serde_json::Value>(&sent.body) else { return };
         match self.rng.u8(..10) {
-            // serde_json has already sorted the fields by name.
+            // The body changes all the same, since serde_json has sorted its fields by name.
             0 => {}
             1 => _ = lease["metadata"].as_object_mut().and_then(|meta| meta.remove("managedFields")),
             2 => _ = lease["metadata"].as_object_mut().and_then(|meta| meta.remove("resourceVersion")),
@@ -345,7 +345,7 @@ impl World {
         if self.short.table.find("n", name).is_none() {
             self.create(name);
         }
-        // The next renewal starts from the body of this read.
+        // In one of four steps, a client reads the Lease. Later renewals start from the body that it received.
         if self.rng.u8(..4) == 0 {
             let accept = if is_protobuf { PROTOBUF } else { JSON };
             let bodies = [self.short.body_of(name, accept), self.long.body_of(name, accept)];
@@ -395,7 +395,8 @@ impl World {
         }
         let now = self.now;
         assert_eq!(self.short.seen(now), self.long.seen(now), "{sent:?}");
-        // The server generates other forms from the decoded object, not from the bytes that the client sent.
+        // A body in the template's format is a copy of the template. A body in the other format is encoded from the
+        // Lease. So both formats are compared, in one of eight steps.
         if self.rng.u8(..8) == 0 {
             for name in NAMES {
                 for accept in [JSON, PROTOBUF] {

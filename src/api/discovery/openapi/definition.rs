@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Own,
     /// Top-level objects of the core group, version `v1`.
     Meta,
-    /// Top-level objects of both groups, `coordination.k8s.io` and core, such as `DeleteOptions`.
+    /// Top-level objects of the groups `coordination.k8s.io` and core, such as `DeleteOptions`.
     Both,
 }
 

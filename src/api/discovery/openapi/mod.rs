@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Returns whether `value` or a value in it is null.
+    /// Whether `value` or a value in it is null.
     fn has_null(value: &Value) -> bool {
         match value {
             Value::Null => true,

@@ -110,8 +110,8 @@ impl Property {
 }
 
 impl Type {
-    /// Returns the schema of a value of this type. In OpenAPI 3.0, a required value has a default, unless the value is
-    /// in a list or a map.
+    /// Returns the schema of a value of this type. In OpenAPI 3.0, a required scalar has a default such as 0, and
+    /// [`Self::Value`] always has the default `{}`.
     fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
@@ -120,8 +120,8 @@ impl Type {
             schema
         };
         // The caller adds a `description` beside the `$ref`. OpenAPI 2.0 documents may have such siblings of `$ref`. In
-        // OpenAPI 3.0 they are ignored, so there the `$ref` is enclosed in `allOf`, also without a default. Only the
-        // 3.0 document has defaults.
+        // OpenAPI 3.0, siblings of `$ref` are ignored. So there the `$ref` is enclosed in `allOf`, and the
+        // `description` and the default are siblings of `allOf`.
         let other = |name: &str, has_default: bool| match (dialect, has_default) {
             (Dialect::V2, _) => reference(name, version, dialect),
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),
