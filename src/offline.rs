@@ -1,5 +1,5 @@
-//! Commands that work on a store while no server runs. They print the content of a store, or copy its Leases to another
-//! store.
+//! Commands that work on a store without a server. `inspect` prints the content of a store. `migrate-storage` copies
+//! its Leases to another store, while no server uses either store.
 
 use crate::clock::wall_micros;
 use crate::engine::disk::{Disk, FILE, salvage};

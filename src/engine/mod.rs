@@ -3,8 +3,8 @@
 //!
 //! An engine does not depend on Leases. It stores bytes that the journal has sealed with a checksum. [`disk::Disk`] is
 //! the engine of a server whose store is on disk. [`disk::Salvage`] and `etcd::EtcdReader` only read, for the
-//! inspection of a store. The simulator has an engine that injects faults. A server whose store is in etcd uses no
-//! engine; see the module `etcd`.
+//! inspection of a store. The simulator wraps an engine to inject deliberate bugs. A server whose store is in etcd uses
+//! no engine; see the module `etcd`.
 
 pub mod disk;
 
@@ -100,7 +100,7 @@ pub trait Engine: fmt::Debug + Send {
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError>;
 
     /// Makes all of `writes` durable, or none of them. Passes each new entry of the journal to `deliver`, in order.
-    /// Once this function has returned, no crash of the process or the machine loses the writes.
+    /// Once this function has succeeded, no crash of the process or the machine loses the writes.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error, the
@@ -122,7 +122,7 @@ pub enum EngineError {
         /// Process id of the other process, if known.
         holder: Option<u32>,
     },
-    /// A value in the store is missing, or holds bytes that were never written.
+    /// A value in the store is missing, or its bytes are not those that were written.
     #[error(
         "{place} is damaged: {what}; `coordination-apiserver inspect` shows what is left; to start with a new store, \
          move the data folder away, or delete the prefix in etcd"
@@ -182,7 +182,7 @@ pub enum EngineError {
         #[source]
         cause: io::Error,
     },
-    /// A commit is larger than the store allows. The commit had no effect.
+    /// A commit is larger than the store allows. In etcd, a copy of the commit may have taken effect nevertheless.
     #[error("{store} refuses a large commit: {cause}")]
     TooLarge {
         /// Name of the store.

@@ -55,7 +55,7 @@ pub(super) enum Failure {
     NoSpace(String),
     /// The request is larger than a member allows. Another member may have carried out a copy of the request.
     TooLarge(String),
-    /// etcd has compacted the revision.
+    /// etcd has compacted the revision that the request names.
     Compacted,
     /// The answer contradicts earlier answers: etcd lost data, or another etcd cluster answers.
     Lost(String),
@@ -308,7 +308,7 @@ async fn unary<Q: Message + Clone + 'static, A: Message + Default + 'static>(
     Ok(answer.into_inner())
 }
 
-/// Returns an error and its root cause in one line.
+/// Returns `what` and the root cause of `error` in one line. Omits `what` if the root cause contains it.
 pub(super) fn in_words(what: &str, error: &dyn Error) -> String {
     let mut root = error;
     while let Some(cause) = root.source() {

@@ -23,8 +23,8 @@ pub struct Config {
     pub prefix: String,
     /// Size of the journal above which its oldest entries are deleted, in bytes.
     pub journal_bytes_max: u64,
-    /// Size of etcd's pages in use above which the server refuses to create Leases, in bytes; `None` for a share of
-    /// etcd's quota.
+    /// Maximum size of etcd's pages in use, in bytes; `None` for 80 percent of etcd's quota. Above the maximum, the
+    /// server refuses to create Leases.
     pub store_bytes_max: Option<u64>,
     /// Interval of compactions; `None` if something else compacts etcd.
     pub compaction_interval: Option<Duration>,

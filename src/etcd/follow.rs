@@ -17,7 +17,7 @@ const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
 /// Kind of a put event.
 const PUT: i32 = 0;
 
-/// Keeps a watch open until the thread must end.
+/// Keeps the watches of the store open until the thread must end.
 pub(super) async fn follow(state: Rc<SharedState>) {
     state.begin(Wait::Watch);
     let mut attempt = 0;
@@ -73,7 +73,7 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
             return Ok(());
         }
         created += u32::from(answer.created);
-        // Both watches are open.
+        // Both watches are open: the watch of `head` and the journal, and the watch of the manifest.
         if created == 2 {
             state.end(Wait::Watch);
         }
@@ -82,7 +82,8 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
 }
 
 /// Delivers the events of a watch. The event of each entry comes with an event of the key `head`, written at the same
-/// revision. The `version` of `head` is the number of its writes. So this `version` is the entry's number.
+/// revision. The `version` of `head` is the number of its writes. So this `version` is the entry's number, counted from
+/// the creation of the store.
 ///
 /// # Errors
 /// An entry is missing.

@@ -107,7 +107,8 @@ pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<
     }
 }
 
-/// Returns the position of an entry of the journal: the revision of the only write of its key.
+/// Returns the position of an entry, which is the revision of the only write of the entry's key. For the key `head`,
+/// returns the position of the last entry.
 pub(super) fn position(kv: &KeyValue) -> Position {
     Position(kv.mod_revision.cast_unsigned())
 }

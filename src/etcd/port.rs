@@ -228,7 +228,8 @@ async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
                 let mut found = answer.responses.into_iter().map(first_key);
                 let (head, manifest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
                 let position = Position(head.mod_revision.cast_unsigned());
-                // A linearizable read shows every entry that was delivered before the read.
+                // A linearizable read shows every entry that was delivered before the read. So an earlier position
+                // means that etcd was restored.
                 if position < delivered {
                     let (old, new) = (delivered.0, position.0);
                     let why = format!("the last entry went back from revision {old} to {new}: etcd was restored");
@@ -250,12 +251,14 @@ fn first_key(answer: ResponseOp) -> KeyValue {
     answer.range.unwrap_or_default().kvs.into_iter().next().unwrap_or_default()
 }
 
-/// Compares the end of the journal in etcd, at `revision`, with the last delivered entry.
+/// Compares the state of etcd at `revision` with what the watch has delivered. `end` is the position of the last entry
+/// in etcd, and `manifest` the revision of the manifest. Fails if the watch has not delivered an entry for too long.
 fn look_behind(state: &SharedState, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {
-            // So a reopened watch starts at a later revision. etcd is less likely to have compacted this revision.
+            // The watch has delivered everything up to `revision`. So a reopened watch can start after `revision`,
+            // which etcd is less likely to have compacted than an earlier revision.
             state.followed.set(state.followed.get().max(revision));
         }
         return;

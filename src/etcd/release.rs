@@ -1,8 +1,7 @@
 //! The supported releases of etcd.
 //!
-//! kube-apiserver requires etcd 3.5.13 for consistent reads from its cache, and this server requires the same release.
-//! Older releases could send a progress notification of a watch before they had sent all earlier events (etcd issue
-//! 15220).
+//! This server requires the release that kube-apiserver requires for consistent reads from its cache: etcd 3.5.13. In
+//! older releases, a progress notification of a watch could precede earlier events (etcd issue 15220).
 
 use super::client::{Client, Failure};
 use super::messages::StatusResponse;

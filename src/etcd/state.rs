@@ -19,13 +19,13 @@ pub(super) struct SharedState {
     pub(super) entries: RefCell<Entries>,
     /// Position of the last entry that was delivered or loaded.
     pub(super) delivered: Cell<Position>,
-    /// Number of the last entry that was delivered or loaded.
+    /// Number of entries from the creation of the store up to `delivered`.
     pub(super) numbered: Cell<u64>,
-    /// Revision of the last manifest that the watch delivered or that this process put.
+    /// Revision of the last manifest that was delivered, loaded or put.
     pub(super) manifest_revision: Cell<u64>,
     /// Position of the base in the last manifest that was delivered, loaded or put; 0 for an empty base.
     base: Cell<Position>,
-    /// Last chunk of a snapshot that this process has put since its last manifest; `None` without one.
+    /// Last chunk of a snapshot that this process has put, as in [`Known::chunk`].
     pub(super) chunk: Cell<Option<PutChunk>>,
     /// Revision up to which the watch has delivered all entries and manifests.
     pub(super) followed: Cell<u64>,

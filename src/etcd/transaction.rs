@@ -29,9 +29,9 @@ pub(super) struct Transaction {
     pub(super) entry: Option<(Vec<u8>, Vec<u8>)>,
     /// The commit's manifest, with the revision that it replaces; `None` without a manifest.
     manifest: Option<StoredManifest>,
-    /// Entries that the transaction deletes: for some writers, the sequence of the last deleted entry.
+    /// Entries that the transaction deletes: pairs of a writer and the sequence of this writer's last deleted entry.
     pub(super) truncated: Vec<(u64, u64)>,
-    /// Size of the chunk, in bytes.
+    /// Size of the commit's chunk, in bytes; 0 without a chunk.
     pub(super) chunk_bytes: usize,
     /// Snapshot and index of the commit's chunk; `None` without a chunk.
     chunk: Option<(SnapshotId, u32)>,
@@ -74,7 +74,8 @@ pub(super) enum Done {
     Overtaken,
     /// The key of the commit's entry exists with another value.
     Taken,
-    /// A delivered entry is missing: etcd was restored, or the writer has been away for too long.
+    /// A required value is not in etcd: the last delivered entry, the last chunk, or the known manifest. Either etcd
+    /// was restored, or this process was paused for so long that other writers have deleted or replaced the value.
     Behind,
 }
 
@@ -104,6 +105,7 @@ impl Transaction {
         };
         transaction.require(known, keys);
         // These writes delete entries and chunks. A restored etcd may have an older manifest, which still needs them.
+        // So the transaction requires the known manifest or a later one.
         if let Some(before) = known.manifest_revision.checked_sub(1).filter(|_| !writes.is_empty()) {
             transaction.compare(keys.manifest(), GREATER, before);
         }
@@ -150,7 +152,8 @@ impl Transaction {
             Some((writer, sequence, position)) => self.compare(keys.entry(writer, sequence), EQUAL, position.0),
             None => {
                 self.compare(keys.manifest(), EQUAL, known.manifest_revision);
-                // A missing key has revision 0.
+                // The revision of a missing key is 0, so the comparison fails if `head` is missing. Before the first
+                // delivered entry, `head` may be missing.
                 if let Some(before) = known.delivered.0.checked_sub(1) {
                     self.compare(keys.head(), GREATER, before);
                 }
@@ -175,7 +178,8 @@ impl Transaction {
         let revision = manifest.revision;
         self.compare(keys.manifest(), EQUAL, revision);
         if let Some(PutChunk { snapshot, index, revision }) = chunk {
-            // A second copy of the transaction with the chunk may have put the chunk again, at a later revision.
+            // A second copy of the transaction with the chunk may have put the chunk again. So the chunk may also have
+            // a later revision.
             self.compare(keys.chunk(snapshot, index), GREATER, revision.saturating_sub(1));
         }
         self.request.failure.push(get(keys.manifest()));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// The progress of a table in the journal: the entries that it has applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Position of the last applied entry; 0 before the first entry.
+    /// Position of the last entry that was applied or skipped; 0 before the first entry.
     pub(super) position: Position,
     /// Number of entries from the creation of the store up to `position`.
     pub(super) entries: u64,

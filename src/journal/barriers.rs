@@ -57,7 +57,7 @@ impl Barriers {
     /// Passes the barriers that the table has reached.
     ///
     /// # Errors
-    /// The table has not applied an entry before the end that a query found.
+    /// The table lacks an entry at or before the end that a query found.
     pub(super) fn on_applied(&mut self, applied: &Applied) -> Result<(), String> {
         while let Some((number, end)) = self.found.pop_front_if(|(_, end)| end.position <= applied.position) {
             match applied.entries_at(end.position) {

@@ -34,7 +34,7 @@ struct Submitted {
     ticket: Settle,
     /// Hash of the Lease's namespace and name.
     key: u64,
-    /// Bytes of the quota that are reserved for the change.
+    /// Bytes of the quota `--lease-quota-bytes` that are reserved for the change.
     reserved: usize,
 }
 
@@ -49,7 +49,8 @@ impl Submitted {
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
-    /// The name that this writer had when a batch last failed. The failed batch may still arrive as an entry.
+    /// The name that this writer had when a batch last failed. The failed batch may still arrive as an entry, so no
+    /// later batch may have this name.
     failed_writer: Option<u64>,
     /// Sequence number of this writer's last durable batch.
     sequence: u64,
@@ -107,7 +108,7 @@ pub(super) struct Sealed {
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// Creates a value without changes, for a writer that has not written yet.
+    /// Creates an empty set of changes in flight, for a writer that has not written yet.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
@@ -134,7 +135,7 @@ impl Batches {
     }
 
     /// Changes this writer's name if `applied` remembers a writer of the same name, or if a batch under this name has
-    /// failed. `applied` remembers no writer with the new name.
+    /// failed. The next batch then has the sequence 1. It would be skipped under a name that `applied` remembers.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -158,7 +159,7 @@ impl Batches {
         self.sent.is_none() && !self.waiting.is_empty()
     }
 
-    /// Whether the next batch has one change that is larger than a batch of several changes may be.
+    /// Whether the first waiting change alone exceeds `batch_bytes_max`. The next batch then consists of this change.
     pub(super) fn begins_large(&self, limits: &Limits) -> bool {
         self.waiting.front().is_some_and(|first| estimate(&first.change) > limits.batch_bytes_max)
     }
@@ -182,7 +183,8 @@ impl Batches {
         self.settled
     }
 
-    /// Returns the bytes of the quota that are reserved for changes in flight, in all namespaces and in `namespace`.
+    /// Returns the bytes of the quota `--lease-quota-bytes` that are reserved for changes in flight, in all namespaces
+    /// and in `namespace`.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.reservations.of(namespace)
     }
@@ -242,7 +244,7 @@ impl Batches {
     /// Makes a batch of as many waiting changes as a batch may contain. Returns `None` if no batch can be made now.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
-        // A batch may still be in flight: it may be durable, but not delivered yet.
+        // The last batch may be durable, but not delivered yet. Until it is delivered, no other batch can be made.
         if !self.can_seal() {
             return None;
         }

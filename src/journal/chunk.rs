@@ -4,7 +4,7 @@
 //!   0    start of a sealed value, kind `C`
 //!   2    u64     number of the snapshot
 //!   10   u32     index of the chunk
-//!   14   u32     bytes of the piece
+//!   14   u32     length of the piece before compression, in bytes
 //!   18   piece, as raw deflate (RFC 1951)
 //!        checksum
 //! ```

@@ -25,8 +25,8 @@ pub struct Limits {
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Minimum number of changes in a batch that may be held back. The batch waits for the next changes of the clients
-    /// that the last batch has answered.
+    /// Minimum number of changes in a batch that may be held back. The last batch must have had as many changes. The
+    /// held batch waits for the next changes of the last batch's clients.
     pub gathered_changes_min: usize,
     /// Maximum time for which a batch of `gathered_changes_min` changes or more is held back, in ms.
     pub gather_ms_max: u64,
@@ -44,8 +44,8 @@ pub struct Limits {
     /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are then
     /// deleted even if the watch window needs them.
     pub journal_bytes_max: u64,
-    /// Size of the store's pages in use above which the server refuses to create Leases, in bytes; `None` for
-    /// [`QUOTA_SHARE`] percent of the store's quota.
+    /// Maximum size of the store's pages in use, in bytes; `None` for [`QUOTA_SHARE`] percent of the store's quota.
+    /// Above the maximum, the server refuses to create Leases.
     pub store_bytes_max: Option<u64>,
     /// Approximate maximum number of entries that one commit deletes.
     pub truncated_entries_max: u64,
@@ -56,13 +56,14 @@ pub struct Limits {
     pub piece_pause_ms: u64,
     /// Pause of writes after a commit for which the store had no space, in ms.
     pub no_space_ms: u64,
-    /// Pause of snapshots after a snapshot's commit for which the store had no space, in ms.
+    /// Pause of snapshots after the store has refused a piece of a snapshot, in ms.
     pub snapshot_retry_ms: u64,
     /// Interval at which a process that shares a store checks whether its table is current, in ms.
     pub look_ms: u64,
     /// Time without a passed barrier after which a process's table no longer counts as current, in ms.
     pub behind_ms_max: u64,
-    /// Time over which the writers of a shared store spread their attempts to claim a snapshot, in ms.
+    /// Time over which the writers of a shared store spread their attempts to replace the manifest, in ms. So two
+    /// writers rarely claim the same snapshot at once.
     pub claim_spread_ms: u64,
     /// Time without renewal after which another writer may take over the claim of a snapshot, in ms.
     pub claim_ms_max: u64,

@@ -19,8 +19,8 @@
 //! ```text
 //!   renewal      base - number, base - from, renewTime - time; if bit 2 of the kind is set, also the time of the last
 //!                managedFields entry minus `time`, in seconds
-//!   replacement  base - number, base - from, bytes of the Lease, Lease
-//!   creation     bytes of the Lease, Lease
+//!   replacement  base - number, base - from, length of the Lease in bytes, Lease
+//!   creation     length of the Lease in bytes, Lease
 //!   deletion     base - number, base - from
 //! ```
 //!
@@ -137,7 +137,8 @@ impl EntryWriter {
 }
 
 fn put_sized_lease(out: &mut Vec<u8>, lease: &Lease) {
-    // The length precedes the Lease, but is known only after the Lease is encoded.
+    // The length precedes the Lease, but is known only after the Lease is encoded. So the length is appended and then
+    // moved before the Lease.
     let start = out.len();
     put_lease(out, lease);
     let end = out.len();
@@ -261,8 +262,9 @@ pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
     peek(payload).map(|name| (name.writer, name.sequence))
 }
 
-/// Returns the name of a sealed entry, if the entry is long enough. Does not verify the checksum. So a caller must have
-/// sealed the entry itself, or compare the name with the name of such an entry.
+/// Returns the writer, sequence and checksum of a sealed entry, if the entry is long enough. Does not verify the
+/// checksum. So the caller must have sealed the entry itself, or must compare the name with the name of an entry that
+/// it has sealed.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);
     let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);

@@ -27,7 +27,8 @@ use compact_str::CompactString;
 /// Values that are encoded instead of the Lease's own values.
 #[derive(Clone, Copy, Debug)]
 struct Times<'l> {
-    /// Version of the Lease in built-in storage. A renewal removes it.
+    /// Version of the Lease in built-in storage; empty without one. A renewal of the Lease at this server removes the
+    /// version.
     resource_version: &'l str,
     renew_time: Option<MicroTime>,
     /// Time of the last entry of `managedFields`; `None` to keep the time in the Lease.

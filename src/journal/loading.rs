@@ -108,7 +108,7 @@ impl Loading {
     /// records and changes from `budget`. Returns whether the table is completely loaded.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read, or holds bytes that were never written.
+    /// [`EngineError`] if the store cannot be read, is damaged, or is missing although it must exist.
     pub(super) fn advance(
         &mut self,
         port: &mut dyn Port,
@@ -163,8 +163,8 @@ impl Loading {
                     }
                     Base::Snapshot(info) => {
                         table.start_at(info.version);
-                        // The manifest may name too many Leases. A snapshot has no more Leases than bytes, so its size
-                        // limits the reserved memory.
+                        // The number of Leases in the manifest may be too high. A snapshot has no more Leases than
+                        // bytes, so its size limits the reserved memory.
                         self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
                         self.step = Step::Records(Records::begin(info.clone(), port));
                     }

@@ -9,7 +9,7 @@
 //!
 //! The event loop owns a [`Journal`], which sends commits through a [`Port`] to a [`Worker`]. The worker owns the
 //! [`Engine`](crate::engine::Engine) and may block. While the worker makes one batch durable, new changes wait in the
-//! next batch. This module reads no clock and no random number. Only [`ThreadPort`] has a thread.
+//! next batch. This module uses no random number. Only [`ThreadPort`] has a thread and reads a clock.
 //!
 //! The store holds entries, chunks and one manifest. An entry (module `entry`) is one batch of changes. A chunk
 //! (`chunk`) is a piece of a snapshot, which is a stream of records (`record`). Module `seal` defines the first and
@@ -105,7 +105,8 @@ pub struct Journal {
     delivered: VecDeque<Entry>,
     /// Another writer's entry that is being applied.
     replaying: Option<Replaying>,
-    /// Slot of each Lease, needed to apply the changes of other writers; `None` in a store with one writer.
+    /// Slot of each Lease by its number. The entries of other writers name a Lease by its number, not by its slot.
+    /// `None` in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
     /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
@@ -147,15 +148,15 @@ struct UnderWay {
     /// Number of changes and of bytes in the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
-    /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store has no space for this commit, the
-    /// batch is sent again alone.
+    /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store refuses the commit, the journal
+    /// sends the batch again alone.
     batch_again: Option<Vec<u8>>,
     /// Whether the commit puts a value. etcd without space still accepts a commit that only deletes.
     puts: bool,
 }
 
-/// Divisor for the share of clients that a batch does not wait for. The batch waits for the next changes of all but one
-/// in eight clients that the last batch has answered.
+/// Divisor for the share of clients that a batch does not wait for. For example, after a batch of 80 changes, the next
+/// batch waits until 70 more changes have been submitted.
 const ABSENT_SHARE: usize = 8;
 
 /// A wait for further changes from the clients whose changes were in the last batch.
@@ -227,7 +228,8 @@ impl Journal {
         matches!(self.phase, Phase::Loading(_))
     }
 
-    /// Whether a change submitted now can become durable.
+    /// Whether the journal can make changes durable. False while the table is loaded, while the store is unreachable or
+    /// has no space, and after [`Journal::stop`] or an error.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         let is_ready = matches!(self.phase, Phase::Ready(_));
@@ -296,7 +298,8 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.take_entry(entry, table)?;
-                // A skipped entry takes time too, so it counts against the budget.
+                // An entry takes time even if it is skipped. So it counts against the budget, unless it is an own
+                // batch, whose changes count.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.take_event(event, now_ms)?;
@@ -375,8 +378,9 @@ impl Journal {
             Event::Failed(error) => Err(error),
             Event::Overtaken => {
                 self.under_way = None;
-                // Another writer has replaced the manifest first. Until the port delivers the other writer's manifest,
-                // every attempt of this writer fails. Without a pause, this writer would try again at once.
+                // Another writer has replaced the manifest first. While the store has no space, such a commit tests
+                // whether it has space again. Until the port delivers the other writer's manifest, every further test
+                // fails too. So the journal pauses before the next test.
                 let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
                 self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
                 upkeep.on_overtaken(&self.config, now_ms);
@@ -425,8 +429,8 @@ impl Journal {
         }
     }
 
-    /// Returns the size of the store's pages in use above which the server refuses to create Leases, in bytes, if there
-    /// is a limit.
+    /// Returns the maximum size of the store's pages in use, in bytes; `None` without a maximum. Above the maximum, the
+    /// server refuses to create Leases.
     fn store_bytes_max(&self) -> Option<u64> {
         let share = |quota: u64| quota / 100 * config::QUOTA_SHARE;
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
@@ -579,15 +583,16 @@ impl Journal {
         self.config.is_shared
     }
 
-    /// Returns the bytes of the quota that are reserved for creations and replacements in flight, in all namespaces and
-    /// in `namespace`.
+    /// Returns the bytes of the quota `--lease-quota-bytes` that are reserved for creations and replacements in flight,
+    /// in all namespaces and in `namespace`.
     #[must_use]
     pub fn reserved(&self, namespace: &str) -> Reserved {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn of the event loop. If the worker is idle, sends the worker the waiting changes and at most one task
-    /// of upkeep. A task is a part of a snapshot, or a deletion of unneeded values.
+    /// Ends a turn of the event loop. Begins the query of a barrier that was asked for. If the worker has no commit,
+    /// sends it a batch of the waiting changes and at most one task of upkeep. A task is a piece of a snapshot, a new
+    /// manifest, or a deletion of unneeded values. The batch may be held back until it has more changes.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
@@ -620,7 +625,8 @@ impl Journal {
         };
         let has_upkeep = commit != Commit::default();
         let mut under_way = UnderWay::default();
-        // etcd limits the size of a commit. A piece of a snapshot and a large change together may exceed this limit.
+        // etcd limits the size of a commit. A piece of a snapshot and a large change together may exceed this limit. So
+        // the large change waits for a later commit.
         let is_full = commit.piece.is_some() && self.batches.begins_large(&self.config.limits);
         if self.held.is_none()
             && !is_full
@@ -683,7 +689,8 @@ impl Journal {
             Phase::Ready(upkeep) => {
                 let look_ms = self.config.is_shared.then_some(self.look_ms);
                 let upkeep_ms = if self.under_way.is_none() && !self.holds_upkeep() { upkeep.due_ms() } else { None };
-                // The commit of the held renewals will show whether the store has space again.
+                // If a batch is held, its commit will show whether the store has space again. So no other test is due
+                // at `no_space_until_ms`.
                 let batch_ms =
                     self.held.map(|held| held.until_ms).or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
                 [look_ms, upkeep_ms, batch_ms].into_iter().flatten().min()

@@ -1,5 +1,5 @@
-//! [`Port`]: the event loop's connection to the worker. Defines the commands to the worker, the worker's events, and
-//! the worker's thread.
+//! [`Port`]: the event loop's connection to the worker. This module also defines the commands to the worker, the
+//! worker's events, and the worker's thread.
 //!
 //! A port to a store with several writers follows these additional rules:
 //!
@@ -123,7 +123,7 @@ pub enum Event {
         entries: Vec<Entry>,
         /// Revision of the new manifest; 0 without a manifest, or in a store with one writer.
         revision: u64,
-        /// Size of the chunk that the commit's piece became, in bytes.
+        /// Size of the chunk made from the commit's piece, in bytes; 0 without a piece.
         chunk_bytes: usize,
         /// Duration of the commit, in microseconds; 0 if not measured.
         took_us: u64,
@@ -137,7 +137,7 @@ pub enum Event {
     Delivered(Vec<Entry>),
     /// A writer has written a manifest.
     Replaced(StoredManifest),
-    /// Whether the store is reachable. The port sends the first such event when the store becomes unreachable.
+    /// Whether the store is reachable. Before the first such event, the store counts as reachable.
     Reachable(bool),
     /// Size of the store, reported from time to time.
     Size(StoreSize),
@@ -196,7 +196,8 @@ impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
         assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "too many commands in flight");
-        // Only a panic ends the thread early. In a release build, the panic also ends the process.
+        // If the thread has ended, the command is dropped. Only a panic ends the thread early. In a release build, the
+        // panic also ends the process.
     }
 
     fn next(&mut self) -> Option<Event> {

@@ -2,7 +2,7 @@
 //! pieces, and a piece may end inside a record.
 //!
 //! ```text
-//!   number   bytes of the record
+//!   number   length of the rest of the record, in bytes
 //!   number   version of the Lease's creation
 //!   number   version of the Lease's last change minus the version of its creation
 //!            Lease, with the times of its last renewal
@@ -39,11 +39,11 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
 /// Reads records from the pieces of a snapshot.
 #[derive(Debug, Default)]
 pub(super) struct RecordReader {
-    /// Bytes of the added pieces that were not dropped yet.
+    /// Bytes of the added pieces. [`RecordReader::push`] drops the bytes that have been read.
     bytes: Vec<u8>,
     /// Number of bytes in `bytes` that have been read.
     at: usize,
-    /// Number of dropped bytes. All of them were read.
+    /// Number of dropped bytes: the offset in the stream at which `bytes` begins.
     offset: usize,
 }
 

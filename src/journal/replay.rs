@@ -36,7 +36,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Applies a change that this process made, as [`Table::apply`] does.
+    /// Applies a change as [`Table::apply`] does, and updates the slots.
     ///
     /// # Errors
     /// [`Rejected`]
@@ -136,7 +136,7 @@ pub(super) enum Judgement {
 ///
 /// # Errors
 /// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at
-/// `version`.
+/// `version`. For [`Expected::Stored`], a different table causes only a warning.
 pub(super) fn judge(
     store: &str,
     position: Position,
@@ -231,7 +231,7 @@ impl Replaying {
         Ok(count)
     }
 
-    /// Whether all changes of the entry are applied.
+    /// Whether all changes of the entry were applied or rejected.
     pub(super) fn is_done(&self) -> bool {
         self.reader.remaining() == 0
     }

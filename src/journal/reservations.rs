@@ -1,4 +1,4 @@
-//! Bytes of the Leases' memory quota that are reserved for changes in flight.
+//! Bytes of the quota `--lease-quota-bytes` that are reserved for changes in flight.
 
 use crate::table::Reserved;
 use crate::table::change::Change;
@@ -23,7 +23,7 @@ impl Reservations {
         Reserved { bytes: self.bytes, in_namespace: self.by_namespace.get(namespace).copied().unwrap_or(0) }
     }
 
-    /// Reserves `bytes` for a change. Most changes need no bytes of the quota.
+    /// Reserves `bytes` for a change. Most changes are renewals, for which `bytes` is 0.
     #[inline]
     pub(super) fn add(&mut self, change: &Change, bytes: usize) {
         if bytes > 0

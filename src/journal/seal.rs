@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Stores outlive releases, so the hash of these bytes must never change.
+    /// Stores outlive releases, so every release must compute the same checksum for the same bytes.
     #[test]
     fn the_checksum_is_xxh3() {
         assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);

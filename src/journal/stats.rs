@@ -6,7 +6,7 @@ use crate::resource::ResourceVersion;
 /// Statistics of the whole journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Whether a change submitted now can become durable.
+    /// Whether the journal can make changes durable at present.
     pub is_writable: bool,
     /// Version of the table after the last applied change.
     pub applied_version: ResourceVersion,
@@ -26,7 +26,8 @@ pub struct Stats {
     pub snapshot: Option<SnapshotStats>,
     /// Size of the store, if the store reports it.
     pub store: Option<StoreSize>,
-    /// Size of the store's pages in use above which the server refuses to create Leases, in bytes, if there is a limit.
+    /// Maximum size of the store's pages in use, in bytes; `None` without a maximum. Above the maximum, the server
+    /// refuses to create Leases.
     pub store_bytes_max: Option<u64>,
     /// Number of commits since startup for which the store had no space.
     pub storage_errors: u64,
@@ -37,8 +38,8 @@ pub struct Stats {
 pub struct SnapshotStats {
     /// Time since the snapshot was begun, in ms.
     pub age_ms: u64,
-    /// Time from the snapshot's beginning until its durable end, in ms; `None` if another process has taken it, or this
-    /// process before a restart.
+    /// Time from the snapshot's beginning until its durable end, in ms; `None` if this process has not taken the
+    /// snapshot.
     pub duration_ms: Option<u64>,
     /// Bytes of the snapshot's chunks.
     pub bytes: u64,

@@ -178,7 +178,8 @@ struct Shared {
 pub(crate) struct SharedPort {
     store: SharedStore,
     answers: VecDeque<Event>,
-    /// Number of delivered entries, and number of delivered manifests; `None` before [`Command::Open`].
+    /// Indexes in `appended` and `manifests` of the next entry and the next manifest to deliver; `None` before
+    /// [`Command::Open`].
     delivered: Option<(usize, usize)>,
     /// Content of the store at [`Command::Open`].
     opened: Stored,

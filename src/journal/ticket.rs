@@ -14,7 +14,7 @@ pub struct Ticket(Rc<Shared>);
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
-    /// Whether [`Tickets::kept`] contains this value, for reuse.
+    /// Whether [`Tickets::kept`] contains this ticket too, to reuse its memory.
     is_kept: bool,
 }
 
@@ -33,9 +33,10 @@ pub enum Outcome {
     /// The change is durable and applied to the table. Contains the new state of the Lease. For a deletion, contains
     /// the last state, but with the version of the deletion.
     Applied(Object),
-    /// Another write changed the Lease first. The table has the state after this other write.
+    /// The change had no effect. Usually another write has changed the Lease first, and the table has the state after
+    /// this other write. In rare cases, every replica skips the whole batch.
     Rejected,
-    /// The change did not happen.
+    /// The store refused the change's batch. In etcd, an earlier attempt of the batch may still take effect.
     Failed(Failure),
 }
 

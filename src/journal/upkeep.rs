@@ -46,14 +46,15 @@ pub(super) struct Upkeep {
     under_way: Option<Task>,
     /// Snapshot that this writer has claimed but not begun.
     claimed: Option<SnapshotId>,
-    /// Whether this writer deletes the entries that precede the base.
+    /// Whether this writer deletes the entries that precede the base. False if another writer has put the base, and
+    /// therefore deletes them.
     truncates: bool,
     /// Time at which this writer found that some writer must replace the manifest, in ms.
     wanted_ms: Option<u64>,
     /// Time after `wanted_ms` for which this writer waits for another writer to replace the manifest, in ms.
     patience_ms: u64,
-    /// Time before which no task of upkeep is started, in ms. Set when the store had no space for a commit, or when
-    /// another writer replaced the manifest first.
+    /// Time before which no task of upkeep is started, in ms. Set when the store refused a commit with a task of
+    /// upkeep, or when another writer replaced the manifest first.
     retry_ms: Option<u64>,
     /// Time before which no snapshot is begun, in ms.
     snapshot_retry_ms: Option<u64>,

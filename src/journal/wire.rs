@@ -70,7 +70,7 @@ impl<'b> Reader<'b> {
         Self { bytes, at: at.min(bytes.len()) }
     }
 
-    /// Returns the number of read bytes.
+    /// Returns the offset of the next unread byte.
     pub(super) fn offset(&self) -> usize {
         self.at
     }
@@ -139,20 +139,20 @@ impl<'b> Reader<'b> {
         Ok((n >> 1).cast_signed() ^ -(n & 1).cast_signed())
     }
 
-    /// Reads an unsigned number of 32 bits.
+    /// Reads a varint that must fit into 32 bits.
     pub(super) fn narrow(&mut self) -> Result<u32, FormError> {
         let error = self.damaged("a number of more than 32 bits");
         u32::try_from(self.varint()?).map_err(|_| error)
     }
 
-    /// Reads a signed number of 32 bits.
+    /// Reads a signed varint that must fit into 32 bits.
     pub(super) fn narrow_signed(&mut self) -> Result<i32, FormError> {
         let error = self.damaged("a number of more than 32 bits");
         i32::try_from(self.signed()?).map_err(|_| error)
     }
 
-    /// Reads a length or a count. Refuses a number above that of the unread bytes, since each item takes at least one
-    /// byte.
+    /// Reads a length, or a count of items. Refuses a value greater than the number of unread bytes, since each item
+    /// takes at least one byte.
     pub(super) fn length(&mut self) -> Result<usize, FormError> {
         let error = self.damaged("a length beyond the end");
         let length = usize::try_from(self.varint()?).map_err(|_| error)?;

@@ -65,7 +65,8 @@ impl Failure {
         Self { operation, kind: cause.kind(), code: cause.raw_os_error(), text: cause.to_string() }
     }
 
-    /// Whether a write failed because the disk was full or a quota was exhausted. A sync that fails so does not count.
+    /// Whether a write failed because the disk was full or a quota was exhausted. A sync that fails for this reason
+    /// does not count, since it may have lost pages.
     pub(super) fn is_no_space(&self) -> bool {
         self.operation == Operation::Write
             && matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -98,8 +99,8 @@ impl Guard {
         self.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the recorded failure: the first failed sync, since the store cannot continue after a failed sync. If no
-    /// sync failed, this is the last failure.
+    /// Takes the recorded failure. A later failure replaces an earlier one, but nothing replaces a failed sync, after
+    /// which the store cannot continue.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -111,7 +112,8 @@ impl Guard {
         let result = run();
         if let Err(cause) = &result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            // A failed sync is never replaced by a later failure, since the store cannot continue after it.
+            // A later failure never replaces a failed sync. Otherwise a full disk could hide the failed sync, and the
+            // store would continue.
             if failure.as_ref().is_none_or(|earlier| earlier.operation != Operation::Sync) {
                 *failure = Some(Failure::new(operation, cause));
             }

@@ -6,7 +6,8 @@
 //! previous generation are then invalid, and new records overwrite them.
 //!
 //! ```text
-//! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
+//! record   checksum, position, generation, marks: u64; length of the payload: u32; kind: 4 bytes; payload;
+//!          zeros up to the next multiple of 8 bytes
 //! ```
 //!
 //! Numbers are little-endian. The checksum is XXH3 of the rest of the record, without padding. Its seed is a random
@@ -15,8 +16,8 @@
 //!
 //! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
 //! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.
-//! A clean stop moves the log's entries to the database. If the disk is full, it writes an end record to the log
-//! instead. The next open then also notices damage of the last entry.
+//! A clean stop moves the log's entries to the database. If the disk is full, the stop writes an end record to the log
+//! instead. A valid end record after a damaged last entry shows the damage to the next open.
 
 use std::io;
 use std::ops::Range;
@@ -235,8 +236,8 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Size of the log at the start of the file, in bytes. A commit that moves the entries of a full log to the database
-/// takes some milliseconds longer.
+/// Size of the log at the start of the file, in bytes. A commit that moves the entries of a full log of this size to
+/// the database takes some milliseconds longer than another commit.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Size of a record's header, in bytes.

@@ -175,8 +175,9 @@ impl Disk {
         Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
     }
 
-    /// Whether a commit must move the log's entries to the database, because the log is full or the commit deletes
-    /// entries of the log.
+    /// Whether a commit to the database must also move the log's entries there. That is so if the commit deletes
+    /// entries of the log, or if the log is full. A commit that only appends one entry comes to the database only
+    /// because the log has no space for it.
     fn must_take_log(&self, writes: &[Write]) -> bool {
         let Some(first) = self.log.records().first() else { return false };
         matches!(writes, [Write::Append(_)])
@@ -308,8 +309,8 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Moves the log's entries to the database, so that the next open notices any damage. If the disk is full, writes
-    /// an end record to the log instead.
+    /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
+    /// writes an end record to the log instead.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;

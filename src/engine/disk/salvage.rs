@@ -21,10 +21,10 @@ pub struct Salvage {
     pub chunks: Vec<Chunk>,
     /// Entries, ordered by position.
     pub entries: Vec<Entry>,
-    /// Descriptions of the damage. Empty if every page is intact.
+    /// Descriptions of the damage. Empty if the file is intact.
     ///
-    /// If there are any, the other fields may hold outdated bytes, or bytes that were never written. The checksums in
-    /// the sealed bytes reveal bytes that were never written.
+    /// If the file is damaged, the other fields may hold outdated bytes, or bytes that were never written. The
+    /// checksums in the sealed bytes reveal bytes that were never written.
     pub complaints: Vec<String>,
 }
 

@@ -281,7 +281,7 @@ pub(super) const LOG_SEED: &str = "log-seed";
 /// Key of the log's generation; 0 if absent.
 pub(super) const LOG_GENERATION: &str = "log-generation";
 
-/// Number of the format that this release writes. It is also the newest format that this release reads.
+/// Number of the only format that this release reads and writes.
 pub(super) const FORMAT_NUMBER: u64 = 2;
 
 /// Size of redb's page cache, in bytes. A commit keeps its new pages in the cache until they are written. At most half

@@ -1,5 +1,6 @@
 //! Built-in storage: kube-apiserver's own Leases in the cluster's etcd. During a takeover, this server reads these
-//! Leases. It also writes them while it serves the Leases and clients still have watches of built-in storage.
+//! Leases, and writes the renewals that it receives to them. After the takeover, it still writes changes to them, since
+//! clients may have old watches of built-in storage. A rollback writes all Leases back.
 //!
 //! ```text
 //!   loop ── Command ──► BuiltInPort ──► thread: read    changes since the previous read
@@ -131,8 +132,8 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, 
             Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
                 Ok(Ok(event)) => event,
                 Ok(Err(failure)) => {
-                    // etcd was restored from a backup. So everything that this process knows about built-in storage is
-                    // discarded.
+                    // After [`Failure::Lost`], for example because etcd was restored from a backup, everything that
+                    // this process knows about built-in storage is discarded.
                     let is_lost = matches!(failure, Failure::Lost(_));
                     let event = BuiltInEvent::Failed(failure.into_error(&config).to_string());
                     if is_lost {

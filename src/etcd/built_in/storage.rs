@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
-/// Maximum number of keys per range request. Pages of large Leases have fewer keys.
+/// Maximum number of keys per range request. If the answer would be too long, the request is repeated with half as many
+/// keys.
 const PAGE_KEYS: i64 = 2_000;
 /// Maximum number of Leases per transaction. etcd accepts 128 operations in a transaction.
 const BATCH_LEASES_MAX: usize = 100;

@@ -1,4 +1,5 @@
-//! Inspects a store for an operator while no server runs. The inspection reads as much of the store as it can.
+//! Inspects a store for an operator. The store is in etcd, where replicas may use it meanwhile, or in a file to which
+//! no server writes. The inspection reads as much of the store as it can.
 //!
 //! The inspection never writes. It records damage as a complaint and continues to read. After damage, it is unknown
 //! which changes were applied. So every later change counts as applied. The header of the next entry corrects the
@@ -246,7 +247,8 @@ impl<'e> Inspection<'e> {
         }
     }
 
-    /// Reads the next change. The line is empty unless `wants_line`.
+    /// Reads the next change or damage, and returns it as a line of JSON. For a change, the line is empty unless
+    /// `wants_line`.
     fn next_change(&mut self, wants_line: bool) -> Option<String> {
         loop {
             if let Some(mut reading) = self.reading.take() {

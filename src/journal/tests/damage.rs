@@ -59,7 +59,8 @@ fn a_flipped_bit_anywhere_is_found() {
         flip(changed.entries.get_mut(position).expect("an entry"));
         match load(&changed, 50) {
             Err(EngineError::Damaged { place, .. }) => assert_eq!(place, format!("memory: entry {}", position.0)),
-            // Entries that the base already contains are not decoded.
+            // Entries that the base already contains are not decoded, so their damage is not noticed. At most the first
+            // four are such entries.
             Ok(rig) => assert!(
                 position.0 < whole.entries.keys().next().expect("entries").0 + 4 && rig.table.version() == version
             ),
@@ -87,7 +88,7 @@ fn a_missing_chunk_or_manifest_is_damage() {
     assert!(damage(&changed).1.contains("another chunk"));
 }
 
-/// Creates a store with the entries of one writer only.
+/// Creates a store with six entries of one writer: a creation and five renewals. The store has no snapshot.
 fn entries() -> Stored {
     let mut rig = Rig::open(&Store::default(), Limits::default(), 50, 1);
     rig.write(create("n", "a"));
@@ -121,13 +122,14 @@ fn an_entry_that_was_appended_twice_is_applied_once() {
     changed.entries.insert(Position(9), again);
     let mut rig = load(&changed, 50).expect("a store");
     assert_eq!(rig.dump(), dump);
-    // Loading continues after the duplicate.
+    // The journal writes the next entry after the duplicate, and a restart loads this entry.
     rig.write(rig.renewal("n", "a", 77));
     let dump = rig.dump();
     assert_eq!(rig.restart(Limits::default(), 100).dump(), dump);
 }
 
-/// Entries with changed content and a valid checksum, as a bug in an earlier process might write them.
+/// Entries with changed content and a valid checksum, as a bug in an earlier process might write them. The offsets 18,
+/// 26 and 34 are those of `after`, `base` and `chain` in the header.
 #[test]
 fn entries_with_a_broken_chain_are_detected() {
     let whole = entries();

@@ -30,8 +30,8 @@ fn every_lease_round_trips() {
         let mut reader = Reader::new(&bytes, 0);
         assert_eq!(read_lease(&mut reader).as_ref(), Ok(&lease), "round {round}");
         assert_eq!(reader.finish(), Ok(()), "round {round}");
-        // The comparison of Leases ignores the cached fields of the spec in `managedFields`. So the test compares these
-        // fields.
+        // The comparison of Leases ignores `spec_bits`, which `managedFields` caches. So the test compares them
+        // separately.
         let read = read_lease(&mut Reader::new(&bytes, 0)).expect("a Lease");
         assert_eq!(spec_bits(&read), spec_bits(&lease), "round {round}");
         for end in [bytes.len() / 2, bytes.len() - 1] {
@@ -57,7 +57,7 @@ fn a_renewed_object_is_encoded_like_its_whole_lease() {
         (named.metadata.namespace, named.metadata.name) = (namespace.into(), name.into());
         table.apply(Change::Create(Box::new(named))).expect("created");
         let (slot, _) = table.find(namespace, name).expect("there");
-        // A renewal of a Lease with entries sets the time of the last entry.
+        // A renewal of a Lease with entries in `managedFields` always sets the time of the last entry.
         let managed_time = (has_entry || random.bool()).then(|| Time(generate::number(&mut random)));
         let renewed = RenewedTimes { renew_time: MicroTime(generate::number(&mut random)), managed_time };
         let object = table.apply(Change::Renew(table.target(slot), renewed)).expect("renewed");
@@ -160,6 +160,7 @@ fn mutated_values_are_read_without_a_panic() {
             }
         }
     }
+    // An entry is neither a manifest nor a chunk, so all 20,000 entries are refused. The rest are manifests and chunks.
     assert!(refused > 20_000, "{refused}");
 }
 
@@ -167,7 +168,7 @@ fn mutated_values_are_read_without_a_panic() {
 fn a_renewal_takes_few_bytes() {
     const RENEWALS: u64 = 10_000;
     let (slot, mut random) = (slot(), Rng::with_seed(5));
-    // A million nodes that renew every ten seconds, in the third hour of the table.
+    // A million nodes renew every ten seconds, that is, 100,000 times a second. The table is three hours old.
     let base = 1_700_000_000_000_000 + 1_000_000 + 3 * 3_600 * 100_000;
     let now = 1_700_000_000_000_000;
     let mut writer = EntryWriter::new(

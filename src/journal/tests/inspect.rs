@@ -65,7 +65,8 @@ fn an_intact_store_is_reported_as_it_would_be_loaded() {
     assert!(renewal["number"].as_u64() < renewal["from"].as_u64());
 }
 
-/// Two writers that had applied the same entries append at the same time. One entry stands in the store twice.
+/// Writers 2 and 3 had applied the same entries and append at the same time. Both create `x`, so the second creation is
+/// rejected. The entry of writer 2 is in the store twice, and the second copy is skipped.
 #[test]
 fn a_store_of_several_writers_is_reported_as_loaded() {
     let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);
@@ -139,7 +140,7 @@ fn entries_behind_damage_are_reported() {
     );
     assert!(lines.iter().any(|line| line["position"] == damaged && line["damage"].is_string()));
     assert_eq!(lines.last().expect("lines")["kind"], "delete");
-    // First the base is missing, then the manifest.
+    // In the next store the base is missing, and in the last store the manifest.
     changed = whole.clone();
     changed.chunks.clear();
     let (summary, lines) = look(&changed, false);

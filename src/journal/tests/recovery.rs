@@ -34,7 +34,7 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Highest acknowledged version, by number of commits.
+    /// Highest version acknowledged so far, for each number of commits.
     acknowledged: Vec<u64>,
 }
 
@@ -106,7 +106,8 @@ fn a_crash_loses_no_acknowledged_change_or_watch_window() {
         }
         let history = store.history();
         for (index, stored) in history.iter().enumerate() {
-            // The changes of the earlier commits may have been acknowledged.
+            // `stored` is the content after `index + 1` commits. When the last of them became durable, changes of the
+            // first `index` commits may have been acknowledged.
             let acknowledged = past.acknowledged.get(index).copied().unwrap_or(rig::FIRST_VERSION);
             past.check(stored, acknowledged, window);
         }
@@ -148,7 +149,7 @@ fn a_large_store_is_loaded_from_many_chunks() {
         let tickets: Vec<_> = (0..1_000)
             .map(|n| {
                 let mut lease = rig::lease("n", &format!("{round}-{n}"));
-                // Random bytes do not compress well. So the chunks have some size.
+                // Random text does not compress well. So the chunks are not tiny.
                 lease.spec.strategy = Some(format!("{:x}", Rng::with_seed(round * 1_000 + n).u128(..)).into());
                 rig.submit(Change::Create(Box::new(lease)))
             })

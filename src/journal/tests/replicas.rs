@@ -101,7 +101,8 @@ fn the_second_of_two_conflicting_changes_is_rejected_everywhere() {
     assert_eq!(applied, [true, false]);
     assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
     assert_eq!(replicas[1].table.len(), 1);
-    // The Lease was deleted and created again since the change was made.
+    // Replica 1 makes a renewal before it knows that replica 0 has deleted the Lease. Replica 0 creates the Lease
+    // again, with another number. So the renewal matches no Lease.
     let renewal = replicas[1].renewal("a", 6);
     let deletion = replicas[0].deletion("a");
     drop(replicas[0].submit(deletion));
@@ -138,8 +139,8 @@ fn a_batch_that_is_repeated_is_applied_once() {
     let deletion = replicas[1].deletion("a");
     drop(replicas[1].submit(deletion));
     settle(&mut replicas);
-    // The first attempt of the commit arrives late. Its entry has been deleted, so nothing in the store refuses the
-    // attempt.
+    // A second copy of the first entry, the creation of `a`, arrives late. The store accepts it, as if the first copy
+    // had been truncated. The replicas must skip it.
     store.append_again(Position(1));
     settle(&mut replicas);
     drop(replicas[1].submit(create("n", "b")));
@@ -238,7 +239,7 @@ fn a_replica_stops_with_an_error_at_a_newer_format() {
     );
     replicas[1].turn();
     assert_eq!(replicas[1].table.len(), 2);
-    // Both replicas continue while the limits name the older format.
+    // While the newer release still writes the older format, both replicas continue.
     let store = SharedStore::default();
     let mut replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
     drop(replicas[1].submit(create("n", "b")));

@@ -26,7 +26,7 @@ pub(super) struct Rig {
     window: usize,
 }
 
-/// Limits that are small enough for snapshots and truncations in tests.
+/// Limits so small that the few changes of a test cause snapshots and truncations.
 pub(super) fn small_limits() -> Limits {
     Limits {
         snapshot_bytes_min: 2_000,

@@ -20,7 +20,7 @@ fn filled(limits: Limits, window: usize) -> Rig {
     rig
 }
 
-/// Opens a store whose next snapshot has several pieces and begins in the first turn.
+/// Opens a store with 30 Leases of 8 KiB. Its next snapshot has several pieces of 64 KiB, and begins in the first turn.
 fn filled_with_large_leases(limits: Limits) -> Rig {
     let without_snapshots = Limits { snapshot_bytes_min: u64::MAX, ..limits };
     let mut rig = Rig::open(&Store::default(), without_snapshots, 100, 1);
@@ -92,7 +92,8 @@ fn a_journal_over_its_size_limit_is_truncated_early() {
         renew_all(&mut rig, micros);
         largest = largest.max(rig.journal.stats().journal_bytes);
     }
-    // A check comes only after the entries of a round are appended. So the size may exceed its limit by one round.
+    // Only a size above the limit makes the journal replace the base and delete entries. So the size exceeds the limit
+    // for a while.
     assert!(largest < 40 * 1024, "{largest} bytes");
     let dump = rig.dump();
     let rig = rig.restart(limits, 2);
@@ -305,6 +306,7 @@ fn chunks_of_a_snapshot_that_is_given_up_are_deleted_in_steps() {
         Write::DropChunks { below, .. } => Some(*below),
         _ => None,
     });
-    // The store has refused the fourth piece.
+    // Each commit deletes one chunk (`dropped_chunks_max`). The fourth deletion is for the fourth piece, which the
+    // store has refused.
     assert_eq!(drops.collect::<Vec<_>>(), [1, 2, 3, 4]);
 }

@@ -118,7 +118,8 @@ fn a_batch_stays_below_its_maximum_size() {
         let commits = rig.journal.take_commits();
         for (at, CommitStats { changes, bytes, .. }) in commits.iter().copied().enumerate() {
             assert!(changes <= batch_changes_max && bytes <= batch_bytes_max, "{commits:?}");
-            // No other change fits in the batch.
+            // A change takes less than a quarter of `batch_bytes_max`. So a batch with more space than that could have
+            // taken another change.
             let is_full = changes == batch_changes_max || bytes > batch_bytes_max * 3 / 4;
             assert!(is_full || at + 1 == commits.len(), "{commits:?}");
         }

@@ -59,10 +59,11 @@ fn run(seed: u64, commits: usize, images: usize) {
                 let found = Content::of(&mut disk).unwrap();
                 let is_old = is_open && found == before;
                 assert!(is_old || found == content, "{context}: neither the state before nor the one after");
-                // The store continues after the commits that it has.
+                // The next entry gets the position after the last entry of the commits that the store has.
                 let position = append(&mut disk, &[b"next"])[0];
                 let expected = if is_old { before_next } else { next };
-                // The stores before and after the commit may have equal content, and differ only in the next position.
+                // A commit can leave the content as it was, for example if it appends entries and deletes them again.
+                // Then only the next position shows whether the store has the commit.
                 assert!(position == expected || (before == content && position == next), "{context}");
                 if survivor.is_none() && random.u8(..100) == 0 {
                     let mut content = found;

@@ -37,7 +37,8 @@ impl Sample {
             Err(error) => panic!("{context}: {error:?}"),
         };
         let found = Content::of(&mut disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-        // After a crash, a damaged page of the last commit looks like a page that did not reach the disk.
+        // After a crash, a damaged page of the last commit looks like a page that did not reach the disk. The open then
+        // returns to the previous commit.
         assert!(found == self.last || (!self.is_clean && found == self.previous), "{context}: other content");
         append(&mut disk, &[b"more"]);
         false
@@ -52,12 +53,13 @@ fn a_flipped_bit_is_detected_or_harmless() {
         let mut refused = 0;
         for number in 0..600 {
             let mut bytes = sample.bytes.clone();
-            // The database's header is small and has most of the fields.
+            // The database's header is small, but has most of the fields. So every fourth flipped bit is in the header.
             let at = if number % 4 == 0 { LOG_BYTES + random.usize(..320) } else { random.usize(..bytes.len()) };
             bytes[at] ^= 1 << random.u8(..8);
             refused += u32::from(sample.is_refused(bytes, &format!("seed {seed}, byte {at}")));
         }
-        // After a crash, most damage in the header belongs to the last commit.
+        // After a crash, most damage in the header belongs to the last commit. The open drops this commit and returns
+        // no error, so it refuses fewer files.
         assert!(refused > if is_clean { 50 } else { 10 }, "seed {seed}: {refused}");
     }
 }

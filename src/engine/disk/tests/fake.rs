@@ -24,9 +24,9 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Faults {
-    /// Number of further writes that succeed before all writes fail.
+    /// Number of further writes that succeed, and the error of the writes after them.
     write: Option<(u64, io::ErrorKind)>,
-    /// Whether a failing write still takes effect.
+    /// Whether the first failing write takes effect nevertheless.
     is_done: bool,
     sync: Option<io::ErrorKind>,
     failed: bool,
@@ -49,7 +49,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Applies the change to `bytes`. A power failure may leave only some of its bytes.
+    /// Applies the change to `bytes`.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => bytes.resize(usize::try_from(*length).expect("tests are small"), 0),
@@ -96,7 +96,8 @@ impl Fake {
         self.state().syncs
     }
 
-    /// Makes all writes after the next `allowed` fail.
+    /// Makes the writes after the next `allowed` fail. After the first failure, writes to the log and to the database's
+    /// header succeed, since their places on the disk are already allocated.
     pub(super) fn fail_write(&self, allowed: u64, kind: io::ErrorKind) {
         self.state().faults = Faults { write: Some((allowed, kind)), ..Faults::default() };
     }
@@ -114,9 +115,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Ends all faults. A test calls this function after the disk engine has handled a full disk, that is, after it has
-    /// erased a record and reopened the database. This work only writes to the log and to the database's header, and
-    /// these writes never fail. Their places on the disk are already allocated.
+    /// Ends all faults. A test calls this function after the disk engine has handled the failure. To handle a full
+    /// disk, the engine erases the log's record or reopens the database. This work writes only to places at which
+    /// writes still succeed; see [`Fake::fail_write`].
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }
@@ -163,7 +164,7 @@ impl StorageBackend for Fake {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        // A smaller file needs no space.
+        // A smaller file needs no space, so this change succeeds on a full disk too.
         if len <= self.state().bytes.len() as u64 {
             let mut state = self.state();
             let change = Change::Length(len);

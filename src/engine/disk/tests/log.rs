@@ -102,7 +102,9 @@ fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
     assert_eq!(error.to_string(), "cannot use fake: an earlier operation failed");
 }
 
-/// Damages each bit of each record after a crash, and some bits of the database's last commit.
+/// Opens a log of five records after a crash, each time with another bit flipped in the records or in the 64 bytes
+/// after them. Each record takes 64 bytes: 40 of header, 20 of payload and 4 of padding. A flipped bit in the last
+/// record looks like an incomplete write, so the open drops only this record.
 #[test]
 fn a_flipped_bit_before_the_last_log_record_is_detected() {
     let fake = Fake::default();
@@ -185,7 +187,7 @@ fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
 }
 
 /// After a crash, a page that only the database's last commit uses may be damaged. redb then returns to the previous
-/// commit.
+/// commit. The test puts the database from before the last commit behind the present log.
 #[test]
 fn a_lost_commit_of_the_database_is_detected_by_the_log() {
     let fake = Fake::default();

@@ -64,7 +64,7 @@ impl Content {
     }
 }
 
-/// Returns a commit of some random writes.
+/// Returns the random writes of one commit. `next` is the position of the next entry.
 fn random_writes(random: &mut fastrand::Rng, next: u64) -> Vec<Write> {
     let mut bytes = |max: usize| -> Vec<u8> {
         let length = if random.u8(..4) == 0 { random.usize(..max) } else { random.usize(..100) };
