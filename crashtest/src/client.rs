@@ -14,7 +14,7 @@ pub(crate) struct Client {
     /// Number of the server to which the client connected last.
     server: u32,
     rng: fastrand::Rng,
-    /// What the client knows of the nodes' Leases that only this client renews.
+    /// What the client knows of its own nodes' Leases. No other client renews them.
     own: Vec<Known>,
     locks: Vec<Known>,
     shared: Vec<Known>,
@@ -103,7 +103,7 @@ impl Client {
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
-                // The replica is loading, busy or full. A load balancer would choose another replica.
+                // The replica is loading, busy or full. Like a load balancer, the client then chooses another replica.
                 connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }

@@ -68,7 +68,7 @@ impl Etcd {
         &self.certs
     }
 
-    /// Starts a dead member again, with its old data folder.
+    /// Starts a member with its data folder, unless the member runs.
     pub(crate) fn revive(&mut self, member: usize) -> Result<(), String> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let cluster: Vec<_> =
@@ -186,7 +186,8 @@ fn certificates(folder: &Path) -> Result<CertDir, PkiError> {
     Ok(certs)
 }
 
-/// Sends a request to the gRPC gateway of a member (etcd's API in JSON), and returns the response.
+/// Sends a request to the gRPC gateway of a member (etcd's API in JSON), and returns the response. `None` if there is
+/// no response, or the response is an error.
 fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
     ask_within(Duration::from_secs(2), port, path, body)
 }

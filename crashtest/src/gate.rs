@@ -36,8 +36,8 @@ struct State {
     /// Number of clients that have entered the gate and not parked since.
     working: u32,
     ops: Vec<Op>,
-    /// Times of taking over after the kill of a replica. Each is from the moment when a client noticed the kill until
-    /// the next acknowledged write of this client.
+    /// Times for which clients could not write after kills of replicas. Each is from when a client noticed the kill of
+    /// its replica until the next acknowledged write of this client.
     takeovers: Vec<Duration>,
 }
 
@@ -134,8 +134,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the gate is open in a later generation than `last`, and returns this generation. `None` ends the
-    /// client.
+    /// Waits until the gate is open in a later generation than `last`, and returns this generation. Each opening of the
+    /// gate begins a generation. Returns `None` if the client must end.
     pub(crate) fn enter(&self, last: u64) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -150,7 +150,7 @@ impl Gate {
         }
     }
 
-    /// Leaves the gate until the next generation, and moves the client's records to the shared ones.
+    /// Ends the client's work in this generation, and moves the client's records to those of the gate.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();
         state.ops.append(ops);
@@ -182,7 +182,7 @@ impl Gate {
         std::mem::take(&mut state.ops)
     }
 
-    /// Ends all clients when they next wait at the gate.
+    /// Ends each client as soon as it waits at the gate.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();

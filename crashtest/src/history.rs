@@ -30,7 +30,8 @@ impl Space {
     /// All namespaces.
     pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Locks, Self::Shared, Self::Sweep];
 
-    /// Returns the namespace's name on the server. In the namespace of the nodes, the server applies no quota.
+    /// Returns the namespace's name on the server. In `kube-node-lease`, short Leases do not count towards the server's
+    /// quota. So any number of nodes' Leases can be created.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodes => "kube-node-lease",
@@ -184,7 +185,7 @@ pub(crate) struct Event {
 pub(crate) enum Watched {
     Event(Event),
     /// A list: the watcher's first list, or a list after a 410 (`is_gone`). `last` is the version that the watcher had
-    /// before.
+    /// before; 0 before the first list.
     Listed {
         last: u64,
         version: u64,

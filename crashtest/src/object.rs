@@ -139,7 +139,7 @@ fn version(meta: &Meta<'_>) -> Result<u64, String> {
     meta.resource_version.parse().map_err(|_| format!("resourceVersion {:?}", meta.resource_version))
 }
 
-/// The `renewTime` of operation 0: the start of 2030. Each operation adds a microsecond.
+/// The `renewTime` of operation 0, in microseconds since 1970: the start of 2030. Each operation adds a microsecond.
 const RENEW_TIME_0: i64 = 1_893_456_000_000_000;
 
 /// Formats the `renewTime` of an operation.

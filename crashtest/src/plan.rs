@@ -17,7 +17,8 @@ pub(crate) enum Moment {
     Stop,
 }
 
-/// Draws the moment of the next kill. Before the first kill, some load must have run.
+/// Draws the moment of the next kill. `is_first` excludes [`Moment::Start`], since some load must have run before the
+/// first kill. `with_stops` permits [`Moment::Stop`].
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -28,7 +29,7 @@ pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) ->
 }
 
 /// Waits for the moment of the kill. `kills_left` kills share the remaining operations. If the server takes no
-/// snapshot, [`Moment::Snapshot`] waits for twice its share of the operations.
+/// snapshot, [`Moment::Snapshot`] ends its wait after twice its share of the operations.
 pub(crate) fn wait(
     moment: Moment,
     gate: &Gate,
@@ -58,10 +59,10 @@ pub(crate) fn wait(
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
 }
 
-/// Maximum time from a start of the server to the kill, in µs. With few Leases the start takes less time.
+/// Maximum time from a start of the server to the kill, in µs. With few Leases, the server may be ready by then.
 const START_US_MAX: u64 = 80_000;
 /// Maximum time from the beginning of a snapshot to the kill, in µs. A snapshot of 20,000 Leases takes ten times this
-/// long on a busy machine. A snapshot of a thousand Leases takes a tenth of this time.
+/// long on a busy machine. A snapshot of a thousand Leases takes a tenth of this time, so the kill may come after it.
 const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
 /// Interval between two checks of the number of operations and of the server's log.

@@ -191,5 +191,5 @@ const READY_EVERY: Duration = Duration::from_millis(1);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Maximum time from SIGTERM until a server has ended.
 const TERM_MAX: Duration = Duration::from_secs(30);
-/// Words in the log lines that a start writes about its store.
+/// Words in the log lines about the store. Each start writes at least one such line while it loads its store.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

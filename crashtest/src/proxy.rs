@@ -24,7 +24,7 @@ struct Shared {
     swallows_answers: AtomicBool,
     /// Number of the next socket in `open`.
     next: AtomicU64,
-    /// Sockets at both ends of each open connection, by number.
+    /// The sockets of all open connections, by number. Each connection has two: one to the replica and one to etcd.
     open: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
@@ -41,7 +41,7 @@ impl Network {
         let shared = self.0.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A dead member refuses the connection, and then the client's connection is closed.
+                // A dead member refuses the connection. Then `client` is dropped, which closes it.
                 if let Ok(server) = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, target))) {
                     _ = shared.connect(&client, &server);
                 }
@@ -65,7 +65,7 @@ impl Network {
         }
     }
 
-    /// Ends all faults of the network. If bytes may have been dropped, the connections are cut.
+    /// Ends all network faults. Cuts the connections if bytes may be lost, since TLS cannot continue after a gap.
     pub(crate) fn heal(&self) {
         let was_hurt =
             self.0.swallows_requests.load(Ordering::Relaxed) || self.0.swallows_answers.load(Ordering::Relaxed);

@@ -83,7 +83,7 @@ impl Replicas {
             }
         }
         // Only the first start of each replica is measured. A replica that was started again during a fault may have
-        // been ready before this wait.
+        // been ready before this wait, so the measured time would be too long.
         let is_first = self.starts.is_empty();
         for server in self.replicas.iter_mut().filter_map(|replica| replica.server.as_mut()) {
             let ready = server.wait_ready()?;
@@ -145,7 +145,7 @@ impl Replicas {
                 if let Some(server) = server {
                     signal(server.id(), Signal::STOP)?;
                 }
-                // Most pauses are short. Some pauses are longer than any client waits.
+                // Most pauses are short. Some pauses are longer than the 3 s that a client waits for a response.
                 if rng.u8(..4) == 0 { rng.u64(5_000..20_000) } else { rng.u64(1_000..4_000) }
             }
             Fault::ReplicaStopped => {
@@ -227,7 +227,8 @@ fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
             etcd.await_write(WRITES_MAX);
             begun.elapsed()
         });
-        // Before an election, a replica may still acknowledge a write that the dead leader had committed.
+        // Before an election, a replica may still acknowledge a write that the dead leader had committed. So
+        // acknowledgements in the first `ELECTION_MIN` do not count.
         thread::sleep(ELECTION_MIN);
         let late = begun_nanos + u64::try_from(ELECTION_MIN.as_nanos()).unwrap_or_default();
         while gate.last_write() < late && begun.elapsed() < WRITES_MAX {
@@ -237,7 +238,7 @@ fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
     })
 }
 
-/// Maximum wait until writes succeed.
+/// Maximum wait after a kill of etcd's leader until writes succeed.
 const WRITES_MAX: Duration = Duration::from_secs(15);
 /// Minimum duration of an election in etcd.
 const ELECTION_MIN: Duration = Duration::from_millis(300);

@@ -40,7 +40,10 @@ pub(crate) fn leases(space: Option<Space>) -> String {
     }
 }
 
-/// Interprets a response. The error describes a response that no correct server sends.
+/// Interprets a response.
+///
+/// # Errors
+/// A description of the response, if no correct server sends it.
 fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
     let wrong = || format!("{action:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(match answer.status {

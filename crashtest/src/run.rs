@@ -28,7 +28,7 @@ struct Run {
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
     complaints: Receiver<String>,
-    /// Operations of all clients since the last epoch.
+    /// Operations of all clients in the present epoch.
     ops: Vec<Op>,
     summary: Summary,
     progress: Progress,
@@ -143,14 +143,16 @@ fn await_lists(system: &mut System, watchers: &[Arc<Watcher>], interrupted: &Ato
 impl Run {
     /// Kills the server as often as `--kills` requires, and then lets the clients finish their operations.
     fn drive(&mut self, one: &mut One) -> Result<(), String> {
-        // Each copy is made while the gate is closed. Writes during the copy could damage it.
+        // The older copy of the store (`--cheat=lose-journal`) is made only while the gate is closed. Writes during the
+        // copy could damage it.
         one.copy.iter().for_each(Copy::keep);
         self.gate.open();
         let (mut kills, mut is_first) = (0, true);
         while kills < self.args.kills && !self.is_over() {
             let moment = plan::draw(&mut self.rng, is_first, self.args.faults);
             if !is_first {
-                // Before a kill soon after a start, clients send requests while the server loads its store.
+                // Before [`Moment::Start`], the run does not wait until the server is ready. So clients send requests
+                // while the server loads its store, until the kill.
                 if moment != Moment::Start {
                     self.summary.starts.push(one.server.wait_ready()?);
                     self.end_epoch(one.server.store_line())?;
@@ -198,8 +200,8 @@ impl Run {
             }
             replicas.await_all()?;
             self.gate.close();
-            // A request without a response may still take effect in etcd. So the list of all Leases waits until no
-            // request is pending.
+            // A request without a response may still take effect in etcd. So the list of all Leases waits for
+            // [`SETTLE`], until no request is pending.
             let mut ops = self.gate.wait_parked();
             thread::sleep(SETTLE);
             let settled = self.gate.now();
@@ -242,14 +244,15 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the records of all clients. An operation that got no response ends at `dead`, when the server was already
-    /// dead.
+    /// Takes the records of all clients, after all clients have parked. `dead` is a time at which the server was
+    /// already dead. An operation that got no response ends at `dead`.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);
     }
 
-    /// Moves these operations to the epoch's operations. `dead` is the end of operations without a response.
+    /// Moves operations from `ops` to those of the epoch, and counts their outcomes. `dead` is the end of operations
+    /// without a response.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
@@ -273,13 +276,14 @@ impl Run {
         let Outcome::List { version: boundary, .. } = outcome else { return Err(told(format!("{outcome:?}"))) };
         let mut ops = std::mem::take(&mut self.ops);
         ops.push(Op { id: Op::BOUNDARY, client: 0, action, begin, end: self.gate.now(), outcome });
-        // The checker closes the channel only after a violation, which the run reports at its end.
+        // Sending fails if the checker has closed the channel, which it does only after a violation. The run reports
+        // the violation at its end.
         _ = self.epochs.send(Epoch { ops, boundary, log_line });
         Ok(())
     }
 
-    /// Sends writes after the last epoch, so that each watcher receives one more event and ends. These events are not
-    /// checked.
+    /// Sends writes after the last epoch, so that each watcher receives one more event, notices the end of the run, and
+    /// ends. These events are not checked.
     fn write_sentinels(&mut self) -> Result<(), String> {
         let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
@@ -339,15 +343,16 @@ impl System {
     }
 }
 
-/// Time after which a server that sends nothing counts as stuck. A server abandons a write after 10 s, and sends a
-/// bookmark each minute.
+/// Time after which a server that sends nothing counts as stuck. A server answers each write within 60 s, and sends a
+/// bookmark each minute on a watch that requests bookmarks.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum time from the start of the watchers until each watcher has a list. The server is ready before the watchers
 /// start.
 const LISTS_MAX: Duration = Duration::from_secs(60);
 /// In a run with several servers, time after which a client without a response moves to the next server.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
-/// Approximate number of operations between two lists of all Leases.
+/// Approximate number of operations between two lists of all Leases, in a run with replicas. With more than
+/// [`EPOCHS_MAX`] times this number, the epochs are longer.
 const OPERATIONS_PER_EPOCH: u64 = 50_000;
 /// Maximum number of epochs, each with a list of all Leases, in a run with replicas.
 const EPOCHS_MAX: u64 = 20;

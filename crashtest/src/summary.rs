@@ -17,8 +17,9 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// For each start of the server, the time until it was ready. A start is left out if a kill ended it before the
-    /// server was ready.
+    /// For each start of the server, the time until it was ready. A start that was killed soon after
+    /// ([`Moment::Start`](crate::plan::Moment::Start)) is left out. In a run with replicas, only the first start of
+    /// each replica counts.
     pub(crate) starts: Vec<Duration>,
     /// Number of faults in a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
@@ -115,7 +116,7 @@ impl Summary {
     }
 }
 
-/// Returns the median, the 99th percentile and the maximum of some times, in milliseconds.
+/// Returns the median, the 99th percentile and the maximum of `times`, in milliseconds; zeros if `times` is empty.
 fn spread_ms(times: &[Duration]) -> [f64; 3] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

@@ -20,7 +20,7 @@ pub(crate) struct Watcher {
     server: AtomicU32,
     /// Version of the last list, event or bookmark; 0 before the first list.
     progress: AtomicU64,
-    /// Number of watches that resumed on a new connection and received an event.
+    /// Number of watches that resumed on a new connection and received an event or a bookmark.
     pub(crate) resumed: AtomicU64,
     /// Number of watches that ended with 410.
     pub(crate) gone: AtomicU64,
@@ -35,7 +35,7 @@ enum End {
 }
 
 impl Watcher {
-    /// Creates a watcher of these Leases. `bookmarks` is true if it requests bookmarks.
+    /// Creates a watcher of the Leases in `scope`. `bookmarks` is true if the watcher requests bookmarks.
     pub(crate) fn new(scope: Scope, bookmarks: bool) -> Self {
         Self {
             scope,
@@ -113,7 +113,9 @@ impl Watcher {
         format!("{}?{query}{selector}", leases(space))
     }
 
-    /// Lists once. A malformed list is recorded, and is an error too, so that the caller pauses before the next list.
+    /// Lists once, and stores the list's version in `last`. The record of the list has `before`, the watcher's version
+    /// before the list, and `is_gone`, which is true after a 410. A malformed list is recorded, and is an error too, so
+    /// that the caller pauses before the next list.
     fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
         let mut connection = self.connect(gate)?;
         let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;

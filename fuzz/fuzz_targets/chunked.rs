@@ -1,5 +1,5 @@
-//! Fuzzes the decoder of chunked bodies. The payload is the same for the whole input, for pieces in one buffer, and for
-//! pieces in separate buffers.
+//! Fuzzes the decoder of chunked bodies. It decodes the same payload from the whole input, from pieces in one buffer,
+//! and from pieces in separate buffers.
 #![no_main]
 
 use coordination_apiserver::http1::chunked::{ChunkError, ChunkedDecoder};

@@ -1,5 +1,5 @@
-//! Fuzzes the client's side of HTTP/1.1. If the parser finds no error, it returns the same responses as a whole and in
-//! pieces.
+//! Fuzzes the client's side of HTTP/1.1. The parser returns the same responses whether the caller reads each response
+//! as a whole or in pieces, if both ways find no error.
 #![no_main]
 
 use coordination_apiserver::http1::client::{Piece, ResponseParser};

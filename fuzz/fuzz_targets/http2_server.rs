@@ -106,10 +106,11 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(whole.seen, cut.seen);
     assert_eq!(whole.out, cut.out);
-    // An error in a frame's head is detected before the frame's payload arrives, so both errors are equal.
+    // The connection detects an error in a frame's head without waiting for the frame's payload. So the whole input and
+    // the pieces give the same error.
     assert_eq!(whole_error, cut_error);
 
-    // A real caller also handles timeouts, flow-control windows and a graceful shutdown.
+    // The third server has a real caller: time passes, flow-control windows open, and a shutdown may begin.
     let mut live = Server::new();
     let (mut pending, mut now_ms) = (Vec::new(), 0);
     while let Some(piece) = cuts.next() {

@@ -18,9 +18,10 @@ fuzz_target!(|data: &[u8]| {
         _ = decoder.decode_patched(&mut data.to_vec(), ApiVersion::V1);
         let Ok(decoded) = decoder.decode_lease(&mut data.to_vec(), ApiVersion::V1) else { return };
         let mut lease = decoded.lease;
-        // The encoder writes the stored object's version, which is separate from the version in a client's body.
+        // The encoder takes the resourceVersion as an argument (here `None`), not from the Lease. So the version in the
+        // input is not encoded.
         lease.metadata.resource_version = Default::default();
-        // A list that resets all entries is a command of the client, and is never encoded.
+        // A list that resets `managedFields` is a client's command. It is never stored, so it is never encoded.
         if lease.metadata.managed_fields == ManagedFields::reset() {
             lease.metadata.managed_fields = ManagedFields::ABSENT;
         }

@@ -9,7 +9,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     _ = decode_delete_options(data);
     let Ok(mut decoded) = decode_lease(data, ApiVersion::V1) else { return };
-    // The encoder writes the stored object's version, which is separate from the version in a client's body.
+    // The encoder takes the resourceVersion as an argument (here `None`), not from the Lease. So the version in the
+    // input is not encoded.
     decoded.lease.metadata.resource_version = Default::default();
     let is_valid = validate_create(&decoded.lease).is_empty();
     let mut encoded = Vec::new();

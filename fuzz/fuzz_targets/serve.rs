@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// size.
 const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Maximum number of turns of the event loop that an input can cause.
+/// Maximum number of turns of the event loop that an input can cause. More turns mean an endless loop.
 const TURNS_MAX: usize = 10_000;
 
 /// A connection and the service that answers its requests.
@@ -35,7 +35,7 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
-    /// Size of the output above which no request is served, in bytes.
+    /// Size of the output from which on no request is served, in bytes.
     room: usize,
     turns: usize,
 }
@@ -154,7 +154,7 @@ fuzz_target!(|data: &[u8]| {
     if is_open {
         world.protocol.on_shutdown(&mut world.service, &mut world.output);
         assert!(world.service.watchers.is_empty(), "the shutdown ends all watches");
-        // Requests in progress are still served.
+        // The requests that had arrived before the shutdown are still served.
         world.recv(&[]);
     }
     world.protocol.drop_work(&mut world.service.watchers);

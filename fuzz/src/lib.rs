@@ -1,6 +1,6 @@
 //! Code that the fuzz targets share: it cuts an input into pieces, as the input itself decides.
 
-/// Cuts an input into pieces, as a network might. The last four bytes of the data are the seed of the pieces' lengths.
+/// Cuts an input into pieces, as a network might. The last four bytes of the data seed the random lengths of pieces.
 #[derive(Clone, Debug)]
 pub struct Cuts<'i> {
     rest: &'i [u8],

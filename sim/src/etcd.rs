@@ -21,15 +21,14 @@ use twox_hash::XxHash3_64;
 /// An event in etcd, or between etcd and a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdEvent {
-    /// The request with this number takes effect. The `bool` tells whether its response is sent.
+    /// The request with this number takes effect. The `bool` tells whether the model sends the response.
     Effect(u64, bool),
     /// The response to the request with this number arrives at the replica.
     Answer(u64),
-    /// A watch delivers the puts before an index: the index of the replica, the number of its start, and the puts'
-    /// index.
+    /// The watch of a replica delivers all puts whose index in `puts` is below a limit: the index of the replica, the
+    /// number of its start, and the limit.
     Watch(usize, u64, usize),
-    /// A port looks for entries that its watch has not delivered: the index of the replica, and the number of its
-    /// start.
+    /// A port compares etcd's entries with those that its watch delivered: index of the replica, number of its start.
     Look(usize, u64),
     /// A port learns whether etcd is reachable: the index of the replica, the number of its start, and the result.
     Reachable(usize, u64, bool),
@@ -59,9 +58,9 @@ pub struct Etcd {
     full_until_us: u64,
     /// The last backup, to which a restore returns.
     backup: Option<Backup>,
-    /// Entries that a deliberate bug renamed, each with the payload that its writer sent.
+    /// Entries that [`Bug::SequenceReused`] renamed, each with the payload that its writer sent.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
-    /// Entries that a deliberate bug has lost. Each is delivered only to the replica that wrote it.
+    /// Entries that [`Bug::AnswerBeforeQuorum`] has lost. Each is delivered only to the replica that wrote it.
     lost: Vec<(usize, Put)>,
 }
 
@@ -113,14 +112,14 @@ struct Request {
     known: Known,
     /// Position of the last entry that was delivered before the port sent the request.
     reached: Position,
-    /// Revision at which the request last took effect.
+    /// Revision at which the request last changed etcd; 0 if it has changed nothing yet.
     effect: u64,
 }
 
 /// What a port knows of etcd's content. A commit of the port takes effect only if etcd still has this content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Name and position of the last entry delivered to the port. `None` if the port has truncated this entry.
+    /// Name and position of the last entry delivered to the port. `None` if there is none, or the port truncated it.
     last: Option<((u64, u64), u64)>,
     /// Revision of the manifest that the port has seen last.
     manifest: u64,
@@ -154,7 +153,7 @@ impl Known {
     }
 }
 
-/// Kind of a request to etcd. A commit may take effect more than once, since the port repeats a commit without a
+/// Kind of a request to etcd. A commit may take effect more than once, since the port repeats a commit that got no
 /// response.
 #[derive(Debug)]
 enum What {
@@ -192,13 +191,13 @@ struct Follower {
     loses_next: bool,
     /// Whether the watch has lost an entry that the replica has not noticed yet.
     misses: bool,
-    /// Manifests of other replicas that the port holds back, until the response to its own commit of a manifest
-    /// arrives.
+    /// Manifests of other replicas that the port holds back while its own commit of a manifest is in flight. `None` if
+    /// no such commit is in flight.
     held: Option<VecDeque<StoredManifest>>,
     /// Position of the last delivered entry, and the number of all entries up to it.
     delivered: End,
     known: Known,
-    /// Positions of entries that a deliberate bug delivered early.
+    /// Positions of entries that [`Bug::OwnEntryEarly`] delivered early.
     early: BTreeSet<u64>,
 }
 
@@ -269,7 +268,8 @@ impl Etcd {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
             delay_us = follower.read_us - sim.now_us();
         }
-        // In some cases the first attempt of a commit gets no response, and the port repeats the request.
+        // Sometimes a commit takes effect without a response, and the port repeats it. The first attempt may even
+        // arrive after the repeated one.
         if is_commit && sim.random(|random| random.u8(..8)) == 0 {
             let late_us = sim.random(|random| random.u64(..10 * SECOND));
             sim.schedule(delay_us + late_us, SimEvent::Etcd(EtcdEvent::Effect(id, false)));
@@ -285,7 +285,8 @@ impl Etcd {
         until_us.saturating_sub(sim.now_us()) + sim.random(|random| random.u64(100..3 * MS))
     }
 
-    /// Applies an event. Returns the journal events that it causes: the replica, its start, and the event.
+    /// Applies an event. Returns the journal events that it causes: for each, the index of the replica, the number of
+    /// its start, and the event.
     pub fn on_event(&mut self, sim: &Sim, what: EtcdEvent) -> Vec<(usize, u64, Event)> {
         match what {
             EtcdEvent::Effect(id, is_answered) => {
@@ -313,7 +314,7 @@ impl Etcd {
             What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
             what @ (What::Open | What::ReadChunk(..) | What::ReadEntries) => self.read(node, epoch, what),
         };
-        // A repeated request may change nothing. Then its first effect still counts.
+        // A repeated request may change nothing. Then `effect` stays the revision of its first effect.
         if self.revision > revision_before {
             request.effect = self.revision;
         }
@@ -487,8 +488,8 @@ impl Etcd {
             sim.schedule_at(at_us, SimEvent::Etcd(EtcdEvent::Watch(node, epoch, up_to)));
             return Vec::new();
         }
-        // A watch that was broken resumes after the last put that it delivered. Compaction may have removed the
-        // revision of that put.
+        // A watch that was broken resumes at its next put. If a compaction has removed the revision of this put, the
+        // watch fails.
         if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
             sim.count("watches compacted");
             follower.next = None;
@@ -504,7 +505,8 @@ impl Etcd {
                         None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
                     }
                 }
-                // The port compares the number of entries with the number that etcd counts, so it notices the gap.
+                // The watch has lost an entry before this one. The port counts entries and compares its count with
+                // etcd's, so it notices the gap.
                 Put::Entry(..) if follower.misses => {
                     sim.count("lost events seen by the next");
                     follower.next = None;
@@ -623,13 +625,13 @@ impl Etcd {
             Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
     }
 
-    /// Drops all requests and responses that have not arrived.
+    /// Drops all requests and responses that are on their way.
     pub fn lose_requests(&mut self) {
         self.requests.clear();
         self.answers.clear();
     }
 
-    /// Restores the backup. Each running replica detects the restore later, and may send writes before.
+    /// Restores the backup. Each running replica detects this within a second, and may send writes until then.
     pub fn restore(&mut self, sim: &Sim) {
         let Some(backup) = self.backup.take() else { return };
         sim.count("backups restored");
@@ -659,7 +661,7 @@ impl Etcd {
         }
     }
 
-    /// Stops the requests of a replica to etcd (`is_mute`) or the responses to the replica, for `for_us` microseconds.
+    /// For `for_us` microseconds, holds up a replica's requests to etcd (`is_mute`) or the responses to the replica.
     pub fn part(&mut self, sim: &Sim, node: usize, is_mute: bool, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
             let until_us = if is_mute { &mut follower.mute_until_us } else { &mut follower.deaf_until_us };
@@ -686,7 +688,7 @@ fn committed(revision: u64, chunk_bytes: usize) -> Event {
     Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }
 }
 
-/// Returns an entry with another writer and sequence number as its name.
+/// Returns a copy of an entry that has another writer and sequence number as its name, with a correct checksum.
 fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
     let mut entry = payload[..payload.len() - 8].to_vec();
     entry[2..10].copy_from_slice(&writer.to_le_bytes());

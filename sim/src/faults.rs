@@ -20,23 +20,23 @@ pub enum Fault {
     Kill(usize),
     /// The power of the machine fails between two events.
     PowerCut(usize),
-    /// The device of the machine has space again.
+    /// The device of the machine has space again: the end of [`Self::Full`].
     Room(usize),
     /// The server of the machine is started.
     Start(usize),
     /// The server receives the order to stop.
     Stop(usize),
-    /// The next commit of the server takes seconds.
+    /// The next commit of the server takes seconds, or once in a run more than a minute.
     Stuck(usize),
-    /// The process of the server is paused.
+    /// The process of the server is paused for some seconds.
     Pause(usize),
     /// etcd has no leader or no quorum for some time.
     Away,
     /// The connection from a replica to etcd fails in one direction: for requests (`true`) or for responses (`false`).
     Parted(usize, bool),
-    /// The watch of a replica breaks.
+    /// The etcd watch of a replica breaks for some time.
     WatchBroken(usize),
-    /// The watch of a replica loses an entry.
+    /// The etcd watch of a replica loses an entry.
     WatchLoses(usize),
     /// etcd compacts all old revisions.
     Compacted,

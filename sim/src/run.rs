@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Faults of the server that the run found.
+    /// Faults of the server that the run found, in words. The seed has failed if there is any.
     pub complaints: Vec<String>,
     /// The readable log, if it was requested.
     pub log: String,
@@ -24,7 +24,7 @@ pub struct Report {
     pub events: usize,
     /// Number of events that happened in the simulation.
     pub steps: u64,
-    /// Counts of notable events.
+    /// Counts of notable events, such as kills, by name.
     pub counts: Counts,
 }
 
@@ -45,12 +45,12 @@ impl Report {
 pub struct Options {
     /// The deliberate bug in the run's server, store or etcd; `None` for none.
     pub bug: Option<Bug>,
-    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). `None` lets the seed
-    /// decide.
+    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). With `None`, the deliberate
+    /// bug decides; without a bug, an even seed has replicas.
     pub has_replicas: Option<bool>,
-    /// Whether the log stores its lines.
+    /// Whether the run records the readable log.
     pub log: bool,
-    /// State of the page cache after a failed sync.
+    /// State of the disk's page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
     /// Whether replicas continue to run while etcd is restored from a backup.
     pub restores_live: bool,
@@ -60,7 +60,7 @@ pub struct Options {
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
     let Options { bug, has_replicas, log, failed_syncs, restores_live } = options;
-    // The server's code uses the random numbers of the thread, so they must follow from the seed too.
+    // The server's code draws from the thread's generator of `fastrand`, so the seed must determine that generator too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, restores_live, ..Swarm::draw(&mut random) };
@@ -72,8 +72,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // A restore of etcd removes acknowledged writes, so the history is not checked. But at the end, a write and a list
-    // must succeed, and the replicas must have equal tables.
+    // A restore of etcd removes acknowledged writes, so the history of such a run is not checked. Only `stalls` counts:
+    // at the end, a write and a list must succeed. `World` has compared the replicas' tables already.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

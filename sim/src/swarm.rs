@@ -19,15 +19,15 @@ pub struct Swarm {
     pub kubelets: usize,
     /// Time between two renewals of a kubelet, in microseconds.
     pub renewal_us: u64,
-    /// Number of clients that send all kinds of requests for a few Leases.
+    /// Number of crud clients, which send all kinds of requests for a few Leases.
     pub cruds: usize,
-    /// Number of Lease names that these clients use.
+    /// Number of Lease names that the crud clients use.
     pub crud_names: usize,
-    /// Maximum time between two requests of one of these clients, in microseconds.
+    /// Maximum time between two requests of a crud client, in microseconds.
     pub crud_gap_us: u64,
-    /// Size of an annotation that these clients set, in bytes; 0 if they set none.
+    /// Size of an annotation that the crud clients set, in bytes; 0 if they set none.
     pub text_bytes: usize,
-    /// Time after which clients abandon a request, in microseconds.
+    /// Time after which a kubelet or a crud client abandons a request, in microseconds.
     pub within_us: u64,
     /// Number of watchers, besides the one that watches all Leases in every run.
     pub watchers: usize,
@@ -35,34 +35,35 @@ pub struct Swarm {
     pub listers: usize,
     /// Maximum number of events in the server's event log.
     pub window_events: usize,
-    /// Maximum latency of data on a usual network, in microseconds.
+    /// Maximum latency of data on the network, in microseconds. With `has_slow_net`, a few data take longer.
     pub latency_us_max: u64,
     /// Whether data on the network sometimes takes seconds to arrive.
     pub has_slow_net: bool,
-    /// Whether requests arrive in pieces.
+    /// Whether some requests arrive in two pieces.
     pub cut_requests: bool,
     /// Whether the watchers read slowly, except for the one that watches all Leases in every run.
     pub has_slow_readers: bool,
-    /// Size of a connection's output above which the server serves none of its requests, in bytes. `None` is the
+    /// Size of a connection's output from which on the server serves none of its requests, in bytes. `None` is the
     /// server's own limit.
     pub room: Option<usize>,
-    /// Maximum duration of a usual commit, in microseconds.
+    /// Maximum duration of a commit on disk, in microseconds, except for the commits of the fault `stuck`.
     pub commit_us_max: u64,
-    /// Minimum size of the journal's entries between two snapshots of the Leases, in bytes.
+    /// Minimum size of the journal's entries after a snapshot at which the next snapshot may begin, in bytes.
     pub snapshot_bytes_min: u64,
-    /// Size of the journal above which its oldest entries are truncated early, in bytes.
+    /// Size of the journal above which the entries before the newest snapshot are truncated even if the watch window
+    /// needs them, in bytes.
     pub journal_bytes_max: u64,
     /// Maximum number of changes in a batch of the journal.
     pub batch_changes_max: usize,
     /// Maximum number of changes that wait for a batch of the journal.
     pub waiting_changes_max: usize,
-    /// Maximum number of records that a server loads or applies in a turn of the event loop.
+    /// Approximate maximum number of Leases and changes that a server loads or applies in a turn of the event loop.
     pub records_max: usize,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
     /// Whether replicas continue to run while etcd is restored from a backup. Operators must not allow it: a request
-    /// that a replica sent before the restore may fit the state that another replica wrote after the restore. So some
-    /// seeds fail.
+    /// that a replica sent before the restore may fit the state that another replica wrote after the restore. So with
+    /// `true`, some seeds fail.
     pub restores_live: bool,
     /// Number of faults of each kind in the run.
     pub faults: FaultRates,
@@ -83,7 +84,7 @@ pub struct FaultRates {
     pub io_errors: usize,
     /// Number of periods in which the device or etcd is full.
     pub full: usize,
-    /// Number of commits that take seconds.
+    /// Number of commits that take seconds. At most one of them takes more than a minute.
     pub stuck: usize,
     /// Number of connections between clients and servers that are cut.
     pub resets: usize,
@@ -96,7 +97,7 @@ pub struct FaultRates {
     pub pauses: usize,
     /// Number of periods in which etcd has no leader or no quorum.
     pub away: usize,
-    /// Number of failures of the connection between a replica and etcd in one direction.
+    /// Number of periods in which no requests of a replica reach etcd, or no responses reach the replica.
     pub parted: usize,
     /// Number of etcd watches that break.
     pub broken_watches: usize,
@@ -104,7 +105,7 @@ pub struct FaultRates {
     pub lost_events: usize,
     /// Number of compactions of etcd.
     pub compactions: usize,
-    /// Number of restores of etcd from a backup. A restore removes later writes, so the history is not checked.
+    /// Number of restores of etcd from a backup. A restore removes later writes, so the history is then not checked.
     pub restores: usize,
 }
 
@@ -189,14 +190,14 @@ impl Swarm {
         }
     }
 
-    /// Returns the same load for a run with replicas over etcd, with other faults.
+    /// Returns the same load for a run with replicas over etcd, without the faults of a disk and with those of etcd.
     #[must_use]
     pub fn with_replicas(self, random: &mut Rng) -> Self {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
         Self {
             replicas: random.usize(1..=5),
-            // Small values make snapshots frequent, and so the replacements of the base snapshot that the manifest
-            // names.
+            // Small values make snapshots frequent. Each new snapshot replaces the one that the manifest names, and
+            // these replacements are tested too.
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
             faults: FaultRates {
                 kills: kills * 2,

@@ -21,18 +21,19 @@ pub struct World {
     complaints: Vec<String>,
     /// Number of events that have happened in the run.
     steps: u64,
-    /// Whether a commit has lasted longer than a write may wait.
+    /// Whether a commit with a duration of [`LONG_STUCK_US`] was planned. A run has at most one.
     has_been_stuck: bool,
 }
 
-/// Duration of a commit that lasts longer than a write may wait, in microseconds.
+/// Duration of a commit that lasts longer than the 60 s for which a write may wait, in microseconds.
 const LONG_STUCK_US: std::ops::Range<u64> = 61 * SECOND..65 * SECOND;
 
 /// Time from the end of all faults to the start of the final check, in microseconds.
 const QUIET_US: u64 = 25 * SECOND;
-/// Time from the start of the final check until the server must work, in microseconds.
+/// Time from the start of the final check until a write must have succeeded, in microseconds.
 const RECOVERY_US: u64 = 10 * SECOND;
-/// Time from the start of the final check until watchers must have received all events, in microseconds.
+/// Time from the start of the final check to the end of the run, in microseconds. By then, watchers must have received
+/// all events.
 const CATCH_UP_US: u64 = 40 * SECOND;
 
 impl World {
@@ -98,7 +99,7 @@ impl World {
         self.sim.schedule(0, Event::Task(id));
     }
 
-    /// Runs until the end of the run. Returns the faults that no client can see, and the number of events.
+    /// Runs the simulation to its end. Returns the faults that no client can see, and the number of events.
     pub fn run(mut self) -> (Vec<String>, u64) {
         let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
         let sim = Rc::clone(&self.sim);
@@ -222,7 +223,7 @@ impl World {
             Fault::IoError(node, operation) => {
                 let soon = if operation == Operation::Sync { 2 } else { 10 };
                 let operations = sim.random(|random| random.u64(0..soon));
-                // A disk that fails once often fails completely.
+                // A disk that fails once often fails completely. So half of the I/O errors are followed by a power cut.
                 if sim.random(fastrand::Rng::bool) {
                     let in_us = sim.random(|random| random.u64(10 * MS..2 * SECOND));
                     sim.schedule(in_us, Event::Fault(Fault::PowerCut(node)));
@@ -297,8 +298,8 @@ impl World {
         let flips = self.flips(node);
         let is_closed = self.nodes[node].is_closed;
         self.try_flips(node, &flips, is_closed);
-        // The store itself is damaged only after an orderly stop. After a crash, a damaged page of the last commit
-        // looks like a torn page.
+        // The store itself is damaged only after an orderly stop. After a crash, the server takes a damaged page of the
+        // last commit for a torn page and drops the commit. So flipped bits could lose acknowledged writes.
         let flips = if is_closed { flips } else { Vec::new() };
         let whole = (!flips.is_empty()).then(|| self.nodes[node].device.copy());
         flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
@@ -326,7 +327,7 @@ impl World {
     }
 
     /// Starts a server on a copy of the store with flipped bits. This server must load the same state, or report the
-    /// damage.
+    /// damage. After a crash (not `is_closed`) it may also load the state before the last commit.
     fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
         if flips.is_empty() {
             return;
@@ -336,7 +337,8 @@ impl World {
         let flipped = self.nodes[node].try_copy(&self.sim, flips);
         match (whole, flipped) {
             (Ok(whole), Ok(flipped)) if flipped == whole => self.sim.count("copies with flips loaded"),
-            // After a crash the last commit may be lost. If that commit created the store, a new store is created.
+            // After a crash, the last commit may be lost. If that commit created the store, the server creates a new
+            // store, whose version may be higher.
             (Ok(whole), Ok(flipped)) if !is_closed && (flipped.version < whole.version || whole.is_new) => {
                 self.sim.count("copies with flips loaded");
             }
@@ -388,13 +390,13 @@ impl World {
         }
     }
 
-    /// Handles the end of a server that ended by itself, with or without a known cause.
+    /// Handles the end of a server that ended by itself. Complains if neither the device nor etcd explains it.
     fn on_end(&mut self, node: usize, why: String) {
         self.sim.say(&format!("server-{node}"), || format!("ends: {why}"));
         let device = &self.nodes[node].device;
-        // A running server continues if the device has no space. A server that starts may need space.
+        // A full device explains only the end of a starting server. A serving server continues without space.
         let is_serving = self.nodes[node].is_serving();
-        // A replica needs space in etcd when it creates the store.
+        // etcd explains two ends of a replica: it must load the store again, or finds no space for a new store.
         let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no space");
         let is_explained = self.etcd.is_some() && is_of_etcd
             || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);

@@ -18,9 +18,9 @@ fn seeds_are_clean() {
     }
 }
 
-/// Three seeds that once found a fault. In the first, a snapshot's manifest was put after the manifest's commit had
-/// been abandoned. In the second, a replica did not continue by itself. In the third, the model of etcd returned the
-/// revision of another commit for a repeated commit.
+/// Seeds with replicas that once failed. Seed 1056: a snapshot's manifest was put after the manifest's commit had been
+/// abandoned. Seed 1250: a replica did not continue by itself. Seed 3663: the model of etcd, not the server, was wrong.
+/// It returned the revision of another commit for a repeated commit.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250, 3663] {

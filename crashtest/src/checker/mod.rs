@@ -31,12 +31,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 /// A map with a fast hash.
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Kind of a violation. Tests and counts use its name.
+/// Kind of a violation. The summary of the run shows its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The effect of an acknowledged write is missing.
     Lost,
-    /// A state exists that no client wrote.
+    /// A state or a deletion exists that no client's write explains.
     Invented,
     /// One version belongs to two contents, two Leases or two event types.
     TwoContents,
@@ -44,9 +44,9 @@ pub(crate) enum Kind {
     VersionOrder,
     /// A read does not show a write that was acknowledged before the read began.
     StaleRead,
-    /// A write replaced another version than its precondition names.
+    /// A write took effect on another state than its precondition requires, such as a POST of an existing Lease.
     Precondition,
-    /// A new Lease has the uid of an earlier Lease.
+    /// A new Lease has the uid of an earlier Lease. Or a change names another uid, or changes a deleted Lease.
     OldUid,
     /// The server answered 409, although no state of the Lease conflicts with the request.
     FalseRefusal,
@@ -112,14 +112,14 @@ pub(crate) struct Epoch {
 /// The last known state of a Lease.
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    /// The last state. For a deletion, the state before it, with the version of the deletion.
+    /// The last state. After a deletion, the state before the deletion, with the version of the deletion.
     seen: Seen,
     is_deleted: bool,
     /// When a response or event first showed the state that created the Lease.
     created_known: Nanos,
 }
 
-/// The facts about one version. They are stored for the whole run.
+/// What the checker remembers of a version for the whole run, to compare later responses and events with it.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,
@@ -131,11 +131,11 @@ struct Fact {
 pub(crate) struct Checker {
     table: Map<Key, Current>,
     facts: Map<u64, Fact>,
-    /// The versions of all states, in ascending order.
+    /// The versions of all states in earlier epochs, in ascending order.
     versions: Vec<u64>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
-    /// Number of events of the server's watch window. A watch that is behind by no more events must resume without 410.
+    /// Size of the server's event log, in events. A watch that is behind by no more events must resume without 410.
     window: usize,
     boundary: u64,
     /// Of the writes so far, the latest send time, with the version of that write.

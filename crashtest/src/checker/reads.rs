@@ -45,7 +45,7 @@ impl Checker {
         self.complain(Kind::StaleRead, format!("{}: but {known}", explain::op(op)));
     }
 
-    /// Checks that a list includes all versions that a client had seen before the request.
+    /// Checks that a list's version is not lower than any version that a client had seen before the request.
     fn check_list_time(&mut self, op: &Op, version: u64, global: &[(u64, Nanos)]) {
         let known = global.partition_point(|(_, known)| *known < op.begin);
         let least = known.checked_sub(1).and_then(|index| global.get(index)).map_or(0, |(version, _)| *version);
@@ -65,13 +65,14 @@ fn conflicts(point: &Point, action: Action) -> bool {
         Action::Delete { uid, from, .. } => {
             !point.is_present || point.uid != uid || from.is_some_and(|from| from != point.version)
         }
-        // The server refuses a patch after repeated conflicts with other writes.
+        // The server refuses a patch after repeated conflicts with other writes. So a 409 is correct in any state.
         Action::Patch(_) => true,
         _ => false,
     }
 }
 
-/// Returns all versions of the epoch in order. Each has the time when a client first saw this version or a higher one.
+/// Returns all versions of the epoch in order. Each has the time when a client first saw this version or a higher one:
+/// from then on, reads must include the version.
 fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
     let points = timelines.values().flat_map(|points| points.iter().skip(1));
     let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) seen: Seen,
-    /// Type of the event with this state; `None` if only reads have shown the state.
+    /// Type of the event that the state causes; `None` if only reads have shown the state.
     pub(super) kind: Option<EventKind>,
     /// When a response or event first showed the state.
     pub(super) known: Nanos,

@@ -24,7 +24,9 @@ struct History {
 }
 
 impl History {
-    /// Client 1 creates A, client 2 takes A over, and a patch of A gets no response. Lease B is created and deleted.
+    /// Client 1 creates A (version 11), client 2 takes A over (version 12), and a patch of A gets no response but takes
+    /// effect (version 15). Lease B is created (version 13) and deleted (version 14). The first watcher watches all
+    /// Leases, the second only A.
     fn honest() -> Self {
         let op = |id, client, action, begin, outcome| {
             let end = if outcome == Outcome::Unknown { 200 } else { begin + 10 };
@@ -105,7 +107,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
     let mut history = History::honest();
     history.watched.iter_mut().for_each(|entries| drop(entries.pop()));
     *history.list() = vec![seen(A, 12, 2, 2)];
-    // After this, no operation has version 15.
+    // The patch, operation 6, had no effect: no watcher and no list shows version 15.
     history.epoch.boundary = 14;
     history.op(Op::BOUNDARY).outcome = Outcome::List { version: 14, items: vec![seen(A, 12, 2, 2)] };
     let checker = history.check();
@@ -116,7 +118,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
 fn a_lost_acknowledged_write_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
-    // The list shows B, although an event shows its deletion.
+    // The change: the list shows B, although an event shows B's deletion.
     assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
     assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
     assert_found(Kind::Lost, |history| {
@@ -131,18 +133,18 @@ fn an_invented_state_is_found() {
     assert_found(Kind::Invented, |history| history.list().push(seen(other, 9, 9, 1)));
     assert_found(Kind::Invented, |history| history.op(6).outcome = Outcome::Conflict);
     assert_found(Kind::Invented, |history| history.op(5).outcome = Outcome::NotFound);
-    // A patch must not change the holder.
+    // The change: client 1 sent the PUT, but the state that it wrote names client 2 as the holder.
     assert_found(Kind::Invented, |history| history.op(2).client = 1);
-    // The change: an operation took effect before it was sent.
+    // The change: operation 6 was sent at 126, but an event at 125 shows its effect.
     assert_found(Kind::Invented, |history| history.op(6).begin = 126);
-    // The change: an operation took effect twice.
+    // The change: operation 6 took effect twice, at the versions 15 and 16.
     assert_found(Kind::Invented, |history| {
         let again = seen(A, 16, 6, 2);
         history.watched.iter_mut().for_each(|entries| entries.push(event(EventKind::Modified, again, 130)));
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
         history.epoch.boundary = 16;
     });
-    // The change: the response to a write shows another client's write.
+    // The change: the response to operation 2 shows a state of operation 7.
     assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
 }
 

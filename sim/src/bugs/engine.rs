@@ -28,9 +28,9 @@ struct Buggy<E> {
     bug: Bug,
     random: Rng,
     memory: Memory,
-    /// Position of the last entry that the engine delivered or that a start read.
+    /// Position of the last entry, as the journal sees it.
     last: u64,
-    /// Difference between the positions that the journal sees and the positions in the engine.
+    /// Difference between the positions that the journal sees and those in the engine, which lacks dropped entries.
     shift: u64,
     /// Writes that the bug holds back, to store them with a later commit.
     withheld: Vec<Write>,
@@ -41,7 +41,7 @@ struct Buggy<E> {
 
 /// One in this many commits is dropped, with [`Bug::BatchDropped`].
 const DROPPED_ONE_IN: u8 = 20;
-/// Number of commits after which withheld chunks are stored, with [`Bug::ManifestBeforeChunks`].
+/// Number of commits after which withheld chunks are stored with the next commit, with [`Bug::ManifestBeforeChunks`].
 const WITHHELD_COMMITS: u64 = 40;
 
 impl<E: Engine> Buggy<E> {
@@ -84,7 +84,7 @@ impl<E: Engine> Engine for Buggy<E> {
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         let mut entries = self.engine.entries(after, bytes_max)?;
         self.last = self.last.max(entries.last().map_or(0, |entry| entry.position.0));
-        // The first call of a start only checks whether the store contains entries.
+        // The first call of a start only checks whether the store has entries. So the bugs change only later calls.
         if !std::mem::replace(&mut self.is_read, true) {
             return Ok(entries);
         }

@@ -6,7 +6,7 @@ use coordination_apiserver::table::Table;
 use memchr::memmem;
 use std::collections::BTreeMap;
 
-/// A filter between the network and one server, which inserts a deliberate bug.
+/// A filter between the network and one server. It changes requests or responses, as if the server had the bug.
 #[derive(Debug)]
 pub struct Front {
     bug: Option<Bug>,
@@ -49,7 +49,7 @@ impl Front {
         bytes
     }
 
-    /// Changes the output of the server as the client receives it.
+    /// Changes the server's output before it is sent to the client, so that the server seems to have the bug.
     pub fn response(&mut self, link: LinkId, output: &mut Vec<u8>) {
         match self.bug {
             Some(Bug::EventLost) => {
@@ -97,7 +97,7 @@ fn newest(request: &[u8], table: &Table) -> Option<u64> {
     table.find(namespace, name).map(|(_, object)| object.version.0)
 }
 
-/// Replaces the number after `before` by `number`, if both have the same number of digits.
+/// Overwrites the digits after `before` with `number`. Does nothing if there are fewer digits than `number` has.
 fn set_number(bytes: &mut [u8], before: &[u8], number: u64) {
     let Some(start) = memmem::find(bytes, before).map(|at| at + before.len()) else { return };
     let digits = number.to_string();

@@ -1,6 +1,6 @@
 //! Deliberate bugs, to check that the simulator finds them. Each bug is inserted from outside: between the journal and
-//! its store, between the store and its device, or between the network and the server. The server's code contains no
-//! bug.
+//! its store, between the store and its device, between the network and the server, or in the model of etcd. The
+//! server's code contains no deliberate bug.
 
 pub mod engine;
 pub mod front;
@@ -144,7 +144,7 @@ impl Bug {
         ALL.iter().find(|(_, own, _)| *own == name).map(|(bug, ..)| *bug)
     }
 
-    /// Inserts the bug into a device, if the bug is one of devices.
+    /// Inserts the bug into a device, if it is a bug of the device.
     pub fn prepare(self, device: &Device) {
         device.set_faults(|faults| {
             faults.syncs_lie = self == Self::AnswerBeforeSync;

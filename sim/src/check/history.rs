@@ -51,7 +51,7 @@ pub enum Kind {
 /// The state of the Lease that a write expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The Lease must not exist.
+    /// The request creates the Lease, so the Lease must not exist.
     Absent,
     /// Any state, since the write names no version.
     Any,
@@ -81,11 +81,11 @@ pub struct Op {
     pub client: TaskId,
     /// Kind of the request.
     pub kind: Kind,
-    /// Lease that the request names.
+    /// Lease that the request names, or the Lease of the response if the server chose the name.
     pub key: Key,
     /// `renewTime` that the request writes; 0 if it writes none.
     pub tag: u64,
-    /// State that the request expects.
+    /// State of the Lease before the request, as the request requires it.
     pub base: Base,
     /// Time at which the request was sent, in microseconds since the start of the run.
     pub sent_us: u64,
@@ -163,9 +163,9 @@ pub struct Term {
     pub lock: Key,
     /// Client that was the candidate.
     pub client: TaskId,
-    /// Start of the period, in microseconds of true time.
+    /// Start of the period, in microseconds since the start of the run.
     pub from_us: u64,
-    /// End of the period, in microseconds of true time.
+    /// End of the period, in microseconds since the start of the run.
     pub until_us: u64,
 }
 
@@ -186,7 +186,7 @@ pub struct History {
     pub complaints: Vec<String>,
     /// Failures of the final check, as text: no write or no list succeeded after all faults had ended.
     pub stalls: Vec<String>,
-    /// Counts of notable events, for the statistics at the end.
+    /// Counts of notable events, such as kills, for the statistics at the end.
     pub counts: Counts,
 }
 
@@ -201,7 +201,7 @@ impl History {
         OpId(self.ops.len() - 1)
     }
 
-    /// Records the outcome of a request. `name` is the Lease's key, if the server chose the name.
+    /// Records the outcome of a request. `name` is the key of the Lease in the response, if there is one.
     pub fn end(&mut self, id: OpId, outcome: Outcome, name: Option<Key>, now_us: u64) {
         let op = &mut self.ops[id.0];
         op.done_us = if outcome == Outcome::Unknown { u64::MAX } else { now_us };

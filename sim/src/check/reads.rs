@@ -1,4 +1,4 @@
-//! Checks of reads: each read shows a state from between request and response. Each refusal has a reason.
+//! Checks of reads: each read shows a state that the Lease had between request and response. Each refusal has a reason.
 
 use super::history::{Base, History, Kind, List, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
@@ -58,7 +58,7 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
             return true;
         }
     }
-    // An update without a response may have created the Lease, without any client having seen it.
+    // A write without a response may have created the Lease, and no client has seen it since.
     let known = last_known(timeline, op);
     known.is_none_or(|known| known.is_deleted)
         && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())

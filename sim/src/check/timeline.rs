@@ -1,4 +1,4 @@
-//! The timeline: all resourceVersions that clients have seen, in order. Each has bounds for the time of its write.
+//! The timeline: all resourceVersions that clients have seen, in order, with bounds for the time of each write.
 
 use super::history::{History, Key, Kind, Op, Outcome, SeenKind, State};
 use std::collections::{BTreeMap, BTreeSet};

@@ -74,7 +74,8 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // If no watcher has seen every version between the two states, another state may lie between them.
+                // If no watcher has seen every version between the two states, a state that no client saw may lie
+                // between them. Then only a previous version that is not below `base` proves the loss.
                 if from >= base || is_whole {
                     complaints.push(format!(
                         "version {version} of {name} was made from {base}, but the version before it is {from}: \
@@ -114,7 +115,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Time after a device has space again in which writes may still be refused as full, in microseconds.
+/// Time after the disk or etcd has space again in which writes may still be refused as full, in microseconds.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {

@@ -8,7 +8,8 @@ use crate::kernel::{MS, SECOND};
 /// Namespace of the Lease that the auditor writes.
 pub const NAMESPACE: &str = "audit";
 
-/// Waits until `at_us`, writes a Lease until a write succeeds or `until_us` is over, and lists all Leases.
+/// Waits until `at_us`, creates a Lease, and lists all Leases. Repeats the creation until it succeeds or `until_us` has
+/// passed. A 409 counts as a success: an earlier attempt has created the Lease.
 pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
     client.context.sleep(at_us).await;
     let key = Key { namespace: NAMESPACE.to_owned(), name: "last".to_owned() };

@@ -5,7 +5,7 @@ use crate::check::history::Key;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Namespace of these Leases.
+/// Namespace of the Leases that all crud clients use.
 pub const NAMESPACE: &str = "mixed";
 
 /// Sends random requests at random times until the run ends.
@@ -62,7 +62,7 @@ async fn step(client: &mut Client, key: &Key, choice: u8, known: Option<&Value>)
             client.patch(key, &patch, tag, dry).await
         }
         60..65 => {
-            // Without a version: the last writer wins.
+            // A PUT without a resourceVersion creates a missing Lease. For an existing Lease, the server answers 422.
             let value = lease::new(key, &holder, tag);
             client.put(key, &value, tag, dry).await
         }

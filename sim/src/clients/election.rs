@@ -52,7 +52,8 @@ impl Candidate {
         }
     }
 
-    /// Renews the lock until no renewal succeeds within the deadline, or until the candidate releases the lock.
+    /// Leads if the candidate holds the lock, and records the term in the history. Renews the lock until no renewal
+    /// succeeds within the deadline, or until the candidate releases the lock.
     async fn lead(&mut self) {
         if !self.is_leader() {
             return;
@@ -93,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// Tries once to acquire or renew the lock, as `tryAcquireOrRenew` of client-go.
+    /// Tries once to acquire or renew the lock, as `tryAcquireOrRenew` of client-go. Returns whether a write succeeded.
     async fn try_once(&mut self) -> bool {
         let now_us = self.client.context.now_us();
         if self.is_leader()

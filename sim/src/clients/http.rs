@@ -14,7 +14,7 @@ pub struct Http {
     link: Option<LinkId>,
     /// Bytes that were received and not parsed yet.
     buffer: Vec<u8>,
-    /// Number of bytes of the current chunk, without its end of line; `None` before the line with the chunk's size.
+    /// Number of bytes of the current chunk, without its end of line; `None` before its size was read.
     chunk_left: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ struct Head {
     closes: bool,
 }
 
-/// Maximum number of unread bytes on a connection whose client reads at once.
+/// Maximum number of unread bytes on a connection whose client reads without delay.
 const WINDOW: usize = 1 << 24;
 
 impl Http {
@@ -82,7 +82,8 @@ impl Http {
     /// Sends a request and waits at most `within_us` microseconds for the response.
     ///
     /// # Errors
-    /// [`Lost`], if no response arrives in time. The next request then uses a new connection.
+    /// [`Lost`], if the connection ends or the time is over before the response is complete. The next request then uses
+    /// a new connection.
     pub async fn request(
         &mut self,
         context: &Context,
@@ -113,7 +114,8 @@ impl Http {
     /// Starts a watch. If the status of the response is 200, [`Http::line`] returns the events.
     ///
     /// # Errors
-    /// [`Lost`], if no response arrives in time.
+    /// [`Lost`], if the connection ends or the time is over before the head of the response, or the body of a refusal,
+    /// has arrived.
     pub async fn watch(&mut self, context: &Context, target: &str, within_us: u64) -> Result<Response, Lost> {
         let end_us = context.now_us() + within_us;
         let request = Request { method: "GET", target, content_type: "", body: "" };
@@ -203,7 +205,7 @@ impl Http {
         }
     }
 
-    /// Returns the next chunk of a body as a whole; `None` at the end of the body.
+    /// Returns the next chunk of a body; `None` at the end of the body. Fails if the chunk is not complete in time.
     async fn chunk(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
         match self.chunk_or_nothing(context, end_us).await? {
             Some(bytes) if bytes.is_empty() => {

@@ -1,5 +1,6 @@
-//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). The kubelet renews its Lease with
-//! the last object that it received. After a failed renewal it reads the Lease again.
+//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`). To renew its Lease, the kubelet
+//! sends back the last object that it received, with a new `renewTime`. After a conflict or several failed attempts, it
+//! reads the Lease again.
 
 use super::{Answer, Client, lease};
 use crate::check::history::Key;
@@ -59,7 +60,8 @@ async fn retry_update(client: &mut Client, key: &Key, mut base: Value) -> Option
     None
 }
 
-/// Returns the node's Lease, and whether this call created it. A Lease that does not exist is created.
+/// Returns the node's Lease, and whether this call created it. Creates a Lease that does not exist. Returns `None` if
+/// the run ends before that.
 async fn ensure(client: &mut Client, key: &Key) -> Option<(Value, bool)> {
     let mut wait_us = 100 * MS;
     loop {

@@ -19,7 +19,7 @@ pub fn path(key: &Key) -> String {
     format!("{}/{}", collection(&key.namespace), key.name)
 }
 
-/// Builds a Lease without the fields that the server sets. `tag` is its `renewTime`.
+/// Builds a Lease without the fields that the server sets. `tag` is its `renewTime`, in microseconds since 1970.
 #[must_use]
 pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     json!({
@@ -29,7 +29,7 @@ pub fn new(key: &Key, holder: &str, tag: u64) -> Value {
     })
 }
 
-/// Returns the state for the history of a Lease that a server sent; `None` if a field is missing.
+/// Converts a Lease that a server sent to a state for the history. Returns `None` if a field is missing.
 #[must_use]
 pub fn state(lease: &Value) -> Option<State> {
     let metadata = &lease["metadata"];

@@ -27,8 +27,8 @@ pub async fn run(context: Context, node: usize) {
     }
 }
 
-/// Lists all Leases, in the newest state or at the version `exact`. Returns `None` if a page was refused or got no
-/// response.
+/// Lists all Leases, in the newest state or at the version `exact`, in pages of `limit` Leases; 0 means one response.
+/// Returns `None` if a page was refused or got no response.
 pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit: usize) -> Option<List> {
     let sent_us = context.now_us();
     let mut list: Option<List> = None;

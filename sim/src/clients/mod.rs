@@ -30,13 +30,13 @@ pub struct Client {
 /// The response to a request, as the client interprets it.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Object from the server.
+    /// A Lease from the server.
     Object(Value),
     /// A successful response that is not a Lease.
     Done(Value),
     /// Status code of a refusal by the server.
     Refused(u16),
-    /// No response: the request may have taken effect.
+    /// No response, or a successful one that is not JSON: the request may have taken effect.
     Lost,
 }
 
@@ -68,8 +68,8 @@ impl Client {
         self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
     }
 
-    /// Renews a Lease with the object in the last response, byte for byte, except for `renewTime`. Returns `None` if
-    /// the last response is not `base`.
+    /// Renews a Lease: sends back the body of the last response with a Lease, byte for byte except for `renewTime`.
+    /// Returns `None`, and sends nothing, if that body does not contain the version of `base`.
     pub async fn renew(&mut self, key: &Key, base: &Value, tag: u64) -> Option<Answer> {
         let text = str::from_utf8(&self.last_body).ok()?;
         let time = base["spec"]["renewTime"].as_str()?;
@@ -153,7 +153,7 @@ impl Client {
             },
         };
         let outcome = match outcome(&answer) {
-            // With etcd, an attempt that etcd accepted before it was full may still take effect.
+            // A replica repeats commands. One that etcd accepted before it was full may still take effect.
             Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
             outcome => outcome,
         };

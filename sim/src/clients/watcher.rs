@@ -8,8 +8,8 @@ use crate::kernel::{Context, MS, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Maximum number of unread bytes on the connection of a watcher that reads slowly. In a run with longer annotations,
-/// the maximum is their length.
+/// Maximum number of unread bytes on the connection of a watcher that reads slowly. In a run with annotations longer
+/// than this, the maximum is their length.
 const SLOW_WINDOW: usize = 700;
 
 /// Time after which a request without a response is abandoned, in microseconds.
@@ -44,9 +44,11 @@ pub async fn run(context: Context, node: usize, namespace: Option<String>, is_sl
             continue;
         };
         let window = watcher.context.sim.swarm.window_events as u64;
-        // A list at version 0 may come from a replica that is behind the others.
+        // The check of a 410 needs a list of the newest state. A list with `resourceVersion=0` may come from a replica
+        // that is behind the others.
         let swarm = &watcher.context.sim.swarm;
-        // If the journal exceeds its maximum size, a start of the server does not restore the watch window.
+        // If the journal exceeds its maximum size, a start of the server does not restore the watch window. Then a 410
+        // may be correct for any version.
         let is_telling = (is_newest || swarm.replicas == 0) && swarm.journal_bytes_max == u64::MAX;
         if let Some(seen) = expired_at.filter(|seen| is_telling && start.saturating_sub(*seen) < window) {
             watcher.complain(format!("410 at version {seen}, which is in the window: the next list is at {start}"));
@@ -78,7 +80,7 @@ impl Watcher {
     /// `None` if the list failed.
     async fn list(&mut self) -> Option<(u64, bool)> {
         let sent_us = self.context.now_us();
-        // Like a reflector, the watcher uses both kinds of lists: one that accepts any state, and one that needs the
+        // Like a reflector, the watcher sends two kinds of lists: one that accepts any state, and one that needs the
         // newest state.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
@@ -124,8 +126,8 @@ impl Watcher {
             self.context.sim.count("watches resumed");
         }
         let mut partial = Vec::new();
-        // If a watch delivers nothing for longer than its timeout, its connection is lost. A server whose process was
-        // paused ends watches late.
+        // The server must end the watch at its timeout; 30 s more are allowed. A server whose process was paused ends
+        // watches late, so each pause extends the time.
         let mut end_us = self.context.now_us() + (seconds + 30) * SECOND;
         let mut paused_us = self.context.sim.paused_us();
         loop {

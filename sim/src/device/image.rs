@@ -6,15 +6,15 @@ use fastrand::Rng;
 /// Which of the unsynced changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
-    /// All changes survive: only the process was killed, and the operating system continues.
+    /// All changes survive, as if only the process had been killed and the operating system had continued.
     All,
-    /// All changes survive except one.
+    /// All changes survive except at most one.
     AllButOne,
-    /// A random range of bytes survives of randomly chosen changes.
+    /// Of each randomly chosen write, a random range of bytes survives.
     AnyBytes,
     /// Randomly chosen changes survive as a whole.
     AnyChanges,
-    /// Randomly chosen sectors of the changes survive.
+    /// Randomly chosen sectors of each write survive, and all changes of the file's length.
     AnySectors,
     /// No change survives.
     Nothing,

@@ -63,7 +63,7 @@ pub struct Faults {
     pub has_crashed: bool,
     /// Whether an operation of this start has failed.
     pub has_failed: bool,
-    /// Whether an allocation of this start has failed.
+    /// Whether an allocation of this start has failed because the device was full.
     pub was_full: bool,
 }
 
@@ -80,7 +80,7 @@ pub enum FailedSyncs {
     ForgottenAndCold,
 }
 
-/// A kind of operation.
+/// A kind of operation of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A read.
@@ -138,7 +138,7 @@ impl Device {
         state.blocks.resize(state.cache.len().div_ceil(BLOCK_BYTES), true);
     }
 
-    /// Returns a copy of the device as the next start would find it.
+    /// Returns a copy of the device without faults. In the copy, the whole page cache is durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         let state = self.state();
@@ -193,7 +193,7 @@ impl Unsynced {
         match self {
             Self::Length(length) => bytes.resize(*length, 0),
             Self::Bytes(offset, data) => {
-                // The file may be shorter than the write's offset, because a new length of the file did not survive.
+                // The file may end before the end of the write, because a new length of the file did not survive.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }
@@ -298,7 +298,8 @@ impl StorageBackend for Backend {
         let is_crash = match state.begin(self.epoch, Operation::Sync) {
             Ok(is_crash) => is_crash,
             Err(_) if state.faults.retries_syncs && state.faults.has_failed => {
-                // As after a failed sync on Linux, the kernel has marked the pages clean.
+                // The retry of a failed sync finds no dirty page: as on Linux, the kernel marked all pages clean at the
+                // failure. So the retry succeeds and stores nothing.
                 state.unsynced.clear();
                 return Ok(());
             }

@@ -54,22 +54,22 @@ pub struct Sim {
 pub enum Event {
     /// A client's task can continue.
     Task(TaskId),
-    /// Bytes arrive at the client's end of a connection, or the end of the stream.
+    /// Bytes or the end of the stream arrive at the client's end of a connection.
     ToClient(LinkId, Inbound),
-    /// Bytes arrive at the server's end of a connection, or the end of the stream.
+    /// Bytes or the end of the stream arrive at the server's end of a connection.
     ToServer(LinkId, Inbound),
     /// An event in a server.
     Node {
         /// Index of the server's machine.
         node: usize,
-        /// Number of the server's start. If the server was started again, the event has no effect.
+        /// Number of the server's start. If this start has ended, the event has no effect.
         epoch: u64,
         /// Kind of the event in the server.
         what: NodeEvent,
     },
     /// An event in etcd, or between etcd and a replica.
     Etcd(crate::etcd::EtcdEvent),
-    /// A fault begins or ends.
+    /// A fault begins, or a former fault ends.
     Fault(crate::faults::Fault),
 }
 
@@ -178,7 +178,8 @@ impl Sim {
         draw(&mut self.random.borrow_mut())
     }
 
-    /// Returns a `renewTime` that no other write has, so that it identifies the write.
+    /// Returns a `renewTime` that no other write has, in microseconds since 1970. So the `renewTime` identifies the
+    /// write.
     pub fn new_tag(&self) -> u64 {
         let tag = self.wall_us().max(self.last_tag.get() + 1);
         self.last_tag.set(tag);
@@ -196,7 +197,7 @@ impl Sim {
         self.is_ending.set(true);
     }
 
-    /// Counts a notable event.
+    /// Counts a notable event, such as `kills`.
     pub fn count(&self, what: &'static str) {
         self.count_many(what, 1);
     }

@@ -39,16 +39,17 @@ struct Link {
     unread: usize,
     /// Maximum number of unread bytes: the client's receive window.
     window: usize,
-    /// Whether the client receives no more data after its inbox.
+    /// Whether the end of the stream has arrived at the client. After the inbox, the client receives no more data.
     is_ended: bool,
-    /// Whether one end has closed the connection, so that data in transit is lost.
+    /// Whether the client has closed the connection, or a fault has cut it. Data in transit is then lost.
     is_gone: bool,
     /// Whether the server's process that had accepted the connection has ended.
     is_lost: bool,
 }
 
 impl Sim {
-    /// Opens a connection of a client to a server. If no server runs, the client notices it at the first send.
+    /// Opens a connection of a client to a server. If no server runs, the client learns this only after its first send:
+    /// the stream ends.
     pub fn open(&self, owner: TaskId, node: usize, window: usize) -> LinkId {
         let mut net = self.net.borrow_mut();
         net.links.push(Link {
@@ -67,7 +68,7 @@ impl Sim {
         LinkId(net.links.len() - 1)
     }
 
-    /// Sends bytes to the server, in pieces if the run cuts requests.
+    /// Sends bytes to the server. If the run cuts requests, some sends arrive in two pieces.
     pub fn send_to_server(&self, link: LinkId, mut bytes: Vec<u8>) {
         if self.swarm.cut_requests && bytes.len() > 1 && self.random(|random| random.u8(..4)) == 0 {
             let rest = bytes.split_off(self.random(|random| random.usize(1..bytes.len())));
@@ -148,7 +149,7 @@ impl Net {
         (bytes, link.epoch.filter(|_| was_full).map(|epoch| (link.node, epoch)))
     }
 
-    /// Whether the client receives no more data after its inbox.
+    /// Whether the end of the stream has arrived at the client, so that no more data follows the inbox.
     #[must_use]
     pub fn is_ended(&self, link: LinkId) -> bool {
         self.links[link.0].is_ended
@@ -161,7 +162,7 @@ impl Net {
         link.window.saturating_sub(link.unread)
     }
 
-    /// Returns the index of the machine whose server is at the other end.
+    /// Returns the index of the machine to whose server the connection leads.
     #[must_use]
     pub fn node(&self, link: LinkId) -> usize {
         self.links[link.0].node
@@ -179,14 +180,14 @@ impl Net {
         self.links[link.0].epoch = Some(epoch);
     }
 
-    /// Whether one end has closed the connection.
+    /// Whether the client has closed the connection, or a fault has cut it.
     #[must_use]
     pub fn is_gone(&self, link: LinkId) -> bool {
         self.links[link.0].is_gone
     }
 
-    /// Finds the connections of a machine that starts of its server before `epoch` had accepted. Marks them as lost and
-    /// returns them.
+    /// Finds the open connections that the server of `node` accepted in an earlier start than `epoch`. Marks them as
+    /// lost and returns them.
     pub fn of_earlier(&mut self, node: usize, epoch: u64) -> Vec<LinkId> {
         let is_lost = |link: &Link| {
             link.node == node && !link.is_gone && !link.is_lost && link.epoch.is_some_and(|own| own < epoch)
@@ -197,7 +198,9 @@ impl Net {
         lost
     }
 
-    /// Cuts an open connection in both directions. Data in transit is lost. `choice` selects the connection.
+    /// Cuts an open connection in both directions. Data in transit is lost. `choice`, modulo the number of open
+    /// connections, selects the connection. Returns the connection and its client's task; `None` if no connection is
+    /// open.
     pub fn cut(&mut self, choice: usize) -> Option<(LinkId, TaskId)> {
         let open: Vec<_> = self.links.iter().enumerate().filter(|(_, link)| !link.is_gone && !link.is_ended).collect();
         let (index, link) = open.get(choice.checked_rem(open.len())?)?;

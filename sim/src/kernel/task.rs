@@ -107,7 +107,8 @@ impl Context {
         .await;
     }
 
-    /// Waits for data of a connection, until `end_us` at the latest.
+    /// Waits for data of a connection, until `end_us` at the latest. If the client's receive window was full, wakes the
+    /// server, which can now send more.
     pub async fn receive(&self, link: LinkId, end_us: u64) -> Received {
         poll_fn(|_| {
             let (bytes, full) = self.sim.net.borrow_mut().read(link);
@@ -130,7 +131,8 @@ impl Context {
     }
 
     fn wake_at(&self, at_us: u64) {
-        // A task that is woken too early waits again, so an early wake-up does no harm.
+        // If an earlier wake-up is scheduled already, it is enough: the task then wakes too early, still has to wait,
+        // and calls this function again.
         let wake_us = self.wake_us.get();
         if wake_us <= self.now_us() || at_us < wake_us {
             self.wake_us.set(at_us);

@@ -18,7 +18,7 @@ pub(super) struct Conn {
     credentials: Credentials,
     input: ByteBuf,
     output: Vec<u8>,
-    /// Watches that have events, but were passed over because the output was full.
+    /// Watchers that have events, but were passed over because the output was full. [`Conn::flush`] unparks them.
     behind: Vec<WatcherKey>,
     /// Whether the next turn of the event loop must serve the connection.
     pub(super) is_ready: bool,
@@ -62,8 +62,8 @@ impl Conn {
         }
     }
 
-    /// Serves the complete requests in the input. `room` limits the output, if the run uses a lower limit than the
-    /// server.
+    /// Serves the complete requests in the input. `room` is the size of the output from which on no request is served;
+    /// `None` is the server's own limit.
     pub(super) fn serve(&mut self, link: LinkId, service: &mut Service, room: Option<usize>, now: Now) {
         if self.is_closing {
             return;
@@ -76,7 +76,8 @@ impl Conn {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
-                // Every complete request has a response or will get one. Nobody reads the events of a watch any more.
+                // The client has closed the connection. The connection stays open only for responses that are not
+                // complete yet. A watch does not count, since nobody reads its events any more.
                 let has_work = self.protocol.has_job_step() || self.protocol.has_long_request();
                 self.is_closing = !self.protocol.is_waiting() && !has_work;
             }
@@ -84,7 +85,7 @@ impl Conn {
         }
     }
 
-    /// Serves a request whose processing takes long. Runs a step of a list or of the deletion of a collection.
+    /// Serves the connection's long request, and runs a step of its list or its deletion of a collection.
     pub(super) fn do_long_work(&mut self, link: LinkId, service: &mut Service, now: Now) {
         if self.protocol.has_long_request() {
             self.step(link, service, now, Protocol::serve_long_request);
@@ -94,7 +95,7 @@ impl Conn {
         }
     }
 
-    /// Runs a step of the protocol, if there is room.
+    /// Calls `step`, unless the output is full or the connection is closing.
     fn step(
         &mut self,
         link: LinkId,
@@ -113,7 +114,8 @@ impl Conn {
         }
     }
 
-    /// Appends events of a watcher to the output.
+    /// Appends events of the watcher `key` to the output. If the output is full, parks the watcher instead. Returns
+    /// `None` if the watch is not open.
     pub(super) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -153,7 +155,7 @@ impl Conn {
         is_over
     }
 
-    /// Ends a response that is longer in progress than its deadline allows.
+    /// Ends responses in progress whose deadline is over.
     pub(super) fn check_jobs(&mut self, now: Now) {
         self.protocol.check_jobs(now, true);
     }
@@ -171,7 +173,7 @@ impl Conn {
         &mut self.output
     }
 
-    /// Whether output waits until the client has read more.
+    /// Whether output is left that the client's receive window has not let through yet.
     pub(super) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }

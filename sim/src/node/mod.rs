@@ -82,7 +82,7 @@ impl Node {
         self.server.as_mut()?.take_command()
     }
 
-    /// Passes an event of etcd to the server, if the server's start is still `epoch`.
+    /// Passes an event of etcd to the server, if the event is for the current start of the server.
     pub fn hear(&mut self, sim: &Sim, epoch: u64, event: JournalEvent) {
         if epoch == self.epoch
             && let Some(server) = &mut self.server
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Handles an event in the server, if the server's start is still `epoch`.
+    /// Handles an event in the server, if the event is for the current start of the server.
     pub fn on_event(&mut self, sim: &Sim, epoch: u64, what: NodeEvent) -> Fate {
         if epoch != self.epoch {
             return Fate::GoesOn;
@@ -307,7 +307,7 @@ impl Node {
     }
 }
 
-/// Maximum number of event-loop turns for loading a copy. Any table of a run needs fewer.
+/// Maximum number of event-loop turns in which a server loads a copy. Any table of a run needs fewer.
 const COPY_TURNS_MAX: usize = 100_000;
 
 /// Draws the time for which a machine is down after its server has ended, in microseconds.

@@ -34,7 +34,7 @@ pub(super) struct Server {
     front: bugs::front::Front,
     /// Time of this start of the server, in microseconds since the start of the run.
     started_us: u64,
-    /// Whether the worker is executing a command.
+    /// Whether the worker is executing a command, or the resulting event has not reached the event loop yet.
     pub(super) is_working: bool,
     /// Time of the event loop's next scheduled turn, in microseconds since the start of the run.
     pub(super) next_turn_us: Option<u64>,
@@ -113,7 +113,8 @@ impl Server {
         Now { ms: (sim.now_us() - self.started_us) / 1000, wall: Time(wall) }
     }
 
-    /// Passes data that has arrived to its connection. `is_new` is true for the first data of a connection.
+    /// Passes data that has arrived to its connection. `is_new` is true for the first data of a connection, which the
+    /// server then accepts.
     pub(super) fn receive(&mut self, link: LinkId, what: Inbound, is_new: bool) {
         if is_new && self.stop_ms.is_none() && what != Inbound::End {
             self.conns.insert(link, Conn::new());
@@ -164,7 +165,8 @@ impl Server {
     }
 
     fn fan_out(&mut self, now: Now) {
-        // The smallest budget, so that often changes remain for the next turn.
+        // A budget of 1 is the smallest one. So a turn often finds the watchers of only some changes, and the next turn
+        // finds the rest.
         self.service.watchers.notify(&self.service.table, 1);
         self.service.watchers.on_timeout(now);
         let mut again = Vec::new();
@@ -187,8 +189,8 @@ impl Server {
         }
     }
 
-    /// Returns when the next turn of the event loop is due, in microseconds since the start of the run. `None` without
-    /// work.
+    /// Returns when the next turn of the event loop is due, in microseconds since the start of the run. `None` if the
+    /// event loop has no work and no deadline.
     pub(super) fn due_us(&self, sim: &Sim) -> Option<u64> {
         let journal = self.service.api.storage.journal();
         let can_go_on = self
@@ -282,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Returns the number of snapshots that the journal has completed in this start.
+    /// Returns the number of snapshots that the journal has completed since this start of the server.
     pub(super) fn snapshots(&self) -> u64 {
         self.service.api.storage.journal().map_or(0, |journal| journal.stats().snapshots)
     }
