@@ -63,10 +63,10 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 /// them gets 422. A write cannot be interrupted, and each of these entries makes the write longer.
 pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
-/// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. A
-/// Lease in the cluster's own namespaces counts only for the bytes above this minimum. The minimum covers about two
-/// thousand characters outside these entries, each of which may take seven bytes of memory. An ordinary Lease has a few
-/// hundred characters.
+/// Minimum bytes that a Lease counts towards the quota, without its labels, annotations, owners and finalizers. The
+/// bytes of these entries are added. In the cluster's own namespaces, the entries and the rest each count only for the
+/// bytes above this number. The number covers a rest of about two thousand characters, since a character may take seven
+/// bytes of memory. An ordinary Lease has a few hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
@@ -81,14 +81,14 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// connection.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Received bytes of unanswered requests on all connections at which each connection is limited to
-/// [`RECEIVED_BYTES_LOW`]. This does not limit the sum, since each connection may still store [`RECEIVED_BYTES_LOW`]. A
-/// receive buffer that grows takes up to twice as much memory as its bytes.
+/// Received bytes of unanswered requests on all connections, at which each connection except a front proxy's is limited
+/// to [`RECEIVED_BYTES_LOW`]. This does not limit the sum, since each connection may still store
+/// [`RECEIVED_BYTES_LOW`]. A receive buffer that grows takes up to twice as much memory as its bytes.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
-/// Maximum bytes of unserved requests on a connection when all connections together exceed
-/// [`RECEIVED_BYTES_TOTAL_HIGH`]. The limit always applies to the connection of a peer without a certificate. A request
-/// beyond this limit gets 429. An ordinary Lease is far smaller.
+/// Maximum bytes of unserved requests on a connection while all connections together have [`RECEIVED_BYTES_TOTAL_HIGH`]
+/// or more. The limit always applies to a peer without a certificate, and never to a front proxy. A request beyond this
+/// limit gets 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
 /// Maximum number of claims (`api::reclaim`). After a switch to this server, a missing lock is reserved for its former
@@ -154,20 +154,21 @@ pub const LARGE_LEASE_BYTES_MIN: usize = 64 * 1024;
 /// connected clients.
 pub const HANDSHAKE_US_PER_TURN: u64 = 500;
 
-/// Time budget for steps of lists and collection deletions on all connections in a turn, in µs. The last step, of a few
-/// hundred µs, may exceed the budget. So requests are served, however many lists are in progress.
+/// Time budget for steps of jobs on all connections in a turn, in µs: lists, collection deletions and compressions. The
+/// last step, of a few hundred µs, may exceed the budget. So requests are served, however many lists are in progress.
 pub const JOB_US_PER_TURN: u64 = 250;
 
-/// Bytes of watch events written for all watchers in one turn. Writing these bytes takes between half a millisecond and
-/// a millisecond, mostly for encryption.
+/// Bytes of watch events written for all watchers in one turn, after which further watchers wait for the next turn.
+/// Writing these bytes takes between half a millisecond and a millisecond, mostly for encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
 /// Number of log events and Leases examined for all watchers in one turn, whether or not they match. Each is weighted
-/// by the cost of the selector, see [`SELECTOR_TERMS_PER_LOOK`].
+/// by the cost of the selector, see [`SELECTOR_TERMS_PER_LOOK`]. Further watchers wait for the next turn.
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
-/// Number of watchers that the changes of one turn may mark as dirty. A watcher counts once for each change. Marking
-/// this number takes about half a millisecond. The remaining changes mark their watchers in the next turns.
+/// Number of watchers that the changes of one turn may mark as dirty, that is, as having an event to read. A watcher
+/// counts once for each change. Marking this number takes about half a millisecond. The remaining changes mark their
+/// watchers in the next turns.
 pub const WATCHER_MARKS_PER_TURN: usize = 32 * 1024;
 
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
@@ -217,8 +218,8 @@ pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 /// threshold.
 pub const GZIP_BYTES_MIN: usize = 128 * 1024;
 
-/// Maximum number of pending changes that a watcher of one name or namespace stores while its connection is full. A
-/// watcher with more pending changes reads the event log again.
+/// Maximum number of unread changes that a watcher of a single name, namespace or shard stores while its connection is
+/// full. A watcher with more unread changes reads every event of the event log until it has caught up.
 pub const WATCHER_PENDING_MAX: usize = 1024;
 
 /// Maximum number of encoded events that are cached for further watchers. Usually these are the events of one turn.
@@ -293,7 +294,7 @@ pub const DELETIONS_PER_STEP: usize = 256;
 pub const UNDELIVERED_SHARE: usize = 16;
 
 /// Bytes by which collection deletions may let the event log grow before the events are delivered to watchers. The last
-/// event may exceed this limit. The limit is about the number of bytes that one turn writes to watchers.
+/// event may exceed this limit. One turn writes about as many bytes to watchers.
 pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 
 /// Number of Leases and journal changes that a starting server loads in one turn. This takes about ten milliseconds.
@@ -303,8 +304,8 @@ pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
 /// Number of old states of Leases freed between two reads of the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
-/// Number of states of Leases that wait to be freed, above which long lists and lists that hold states of Leases are
-/// refused.
+/// Number of old states of Leases that wait to be freed, above which the server refuses long lists, watches with
+/// initial events, and all requests that collect states before they respond.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
 /// Bytes of long Leases that the table has replaced or deleted, and that running lists still hold, above which writes
@@ -313,17 +314,18 @@ pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 /// 429.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Number of replaced or deleted long Leases that one write checks again above [`OUTLIVED_BYTES_MAX`]. The check finds
-/// Leases that no list holds any more.
+/// Number of replaced or deleted long Leases that each write checks again while the limit [`OUTLIVED_BYTES_MAX`] is
+/// exceeded. A Lease that no list holds any more then no longer counts.
 pub const OUTLIVED_SWEPT_PER_WRITE: usize = 256;
 
 // ---- Waiting: requests that cannot get a response yet ----
 
-/// Maximum number of requests on all connections that wait for another change of their Lease. Further requests get 429.
+/// Maximum number of requests on all connections that wait for the change of the same Lease by another request. Further
+/// requests get 429.
 ///
 /// The waiting requests of an HTTP/2 connection may hold as many bytes as its unserved requests
-/// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the remaining
-/// bytes gets 429.
+/// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the bytes that are
+/// still free gets 429. So small requests find room beside large ones.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
 /// Maximum number of requests on all connections that wait until this replica has applied the newest entries of the
@@ -347,7 +349,9 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets
-/// this time. A head may have [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more frames.
+/// this time. Besides HEADERS, a head may have
+/// [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) frames, so it may take nine times as
+/// long.
 pub const HEAD_MS_MAX: u64 = 10_000;
 
 /// Time for a request body, in ms.
@@ -370,9 +374,9 @@ pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 /// reset destroys it (RFC 9112 §9.6).
 pub const LINGER_MS_MAX: u64 = 1_000;
 
-/// Time after which a list or collection deletion gets no further step, and a watch gets no further initial event, in
-/// ms. The value is the default of kube-apiserver's `--request-timeout`. If a peer reads as slowly as
-/// [`WRITE_STALL_MS_MAX`] allows, the peer gets the error later. But the memory of the response is released in time.
+/// Time after which a job, such as a list, gets no further step, and a watch gets no further initial event, in ms. The
+/// value is the default of kube-apiserver's `--request-timeout`. The server then frees the memory of the response, and
+/// ends the response early. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] allows sees this end later.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Interval of the checks for long responses that are past [`JOB_MS_MAX`] or unread, in ms. If two checks find that a

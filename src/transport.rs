@@ -169,7 +169,8 @@ impl Transport {
             let room = spare.len();
             let read = read_socket(&self.socket, spare, &mut self.readable, &mut self.is_eof)?;
             input.fill(read);
-            // A short read has emptied the socket; the next event reports further bytes (epoll(7)).
+            // A short read has emptied the socket; the next event reports further bytes (epoll(7)). But no event
+            // reports EOF again, so the server reads on if EOF is near.
             self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
@@ -391,7 +392,7 @@ impl Read for SocketReader<'_> {
             read => {
                 self.first.push(&into[..read]);
                 // A short read means that the socket is empty, as in cleartext. The next read would return
-                // `WouldBlock`.
+                // `WouldBlock`, or EOF if EOF is near.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)
             }

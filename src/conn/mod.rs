@@ -37,7 +37,7 @@ pub(crate) struct Conn {
     /// the handshake waited for this server.
     began_ms: u64,
     /// Start of the wait for the peer, in ms, from which the peer's deadline counts. While output waits, the peer must
-    /// read output before the deadline. Otherwise the peer must send the rest of a message.
+    /// read output before the deadline. Otherwise the peer must send the rest of a message, or its next message.
     owed_since_ms: u64,
     /// Bytes of output sent since `owed_since_ms`.
     gone_bytes: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Conn {
 ///
 /// ```text
 ///   Handshake ──► Open ──► Closing ──► Lingering ──► Closed
-///       └───────────┴─────────┴── error, or no patience ──▲
+///       └───────────┴─────────┴── error, or timeout ──────▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -270,20 +270,20 @@ impl Conn {
         }
     }
 
-    /// Whether a list or collection deletion is runnable.
+    /// Whether a job, such as a list, is runnable.
     #[must_use]
     pub(crate) fn has_job_step(&self) -> bool {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// Returns the state of the requests whose processing takes long.
+    /// Returns the state of the queued requests whose processing takes long.
     #[must_use]
     pub(crate) fn long_state(&self) -> LongState {
         if self.phase == Phase::Open { self.protocol.long_state() } else { LongState::Gone }
     }
 
-    /// Serves one waiting request whose processing takes long, if the output has room. The connection then continues
-    /// with its other work. Returns true if the output had room and the connection is still open.
+    /// Serves one queued long request, if the output has room. The connection then continues with its other work.
+    /// Returns true if the output had room and the connection is still open.
     pub(crate) fn serve_long_request(
         &mut self,
         connection: Token,
@@ -300,8 +300,8 @@ impl Conn {
         after.is_some()
     }
 
-    /// Runs one step of a list or collection deletion, if the output has room. The next step can follow at once if [a
-    /// step is runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
+    /// Runs one step of a job, if the output has room. The next step can follow at once if [a step is
+    /// runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         match self.step(QUEUED_BYTES_HIGH, connection, service, pool, now, Protocol::step_job) {
             // The job has ended. So the connection continues: its later requests, or its close, have waited for the end
@@ -313,8 +313,8 @@ impl Conn {
         }
     }
 
-    /// Runs a step of the protocol, if the output has fewer than `bytes_max` bytes. Returns `None` if the output has
-    /// more bytes, or if the connection closes.
+    /// Runs a step of the protocol, if the output has fewer than `bytes_max` bytes. Returns `None` if the step did not
+    /// run, or if the connection closes.
     fn step(
         &mut self,
         bytes_max: usize,
@@ -414,7 +414,7 @@ impl Conn {
         self.protocol.check_jobs(now, has_room);
     }
 
-    /// Whether a long response is in progress.
+    /// Whether a job, such as a list, is in progress.
     #[must_use]
     pub(crate) fn has_job(&self) -> bool {
         self.protocol.has_job()

@@ -167,7 +167,7 @@ fn sending_does_not_extend_the_deadline_of_a_slow_reader() {
     let deadline_ms = world.conn.deadline_ms();
     assert!(deadline_ms <= world.now.ms + WRITE_STALL_MS_MAX);
     world.now.ms += WRITE_STALL_MS_MAX / 2;
-    // An empty line before a request is skipped (RFC 9112 §2.2).
+    // The peer sends bytes, but no request: an empty line before a request is skipped (RFC 9112 §2.2).
     world.peer.write_all(b"\r\n").expect("room in the kernel");
     world.turn();
     assert_eq!(world.conn.deadline_ms(), deadline_ms);
@@ -309,7 +309,7 @@ fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
 fn settled_writes_are_answered_without_further_input() {
     const WRITES: u32 = 100;
     let mut world = World::with_journal();
-    // Much queued output on all connections leaves little room.
+    // All connections together have so much queued output that this connection gets little room.
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.begin_http2();
     for n in 0..WRITES {
@@ -517,11 +517,12 @@ fn prefetched_requests_are_served_and_a_read_error_is_kept() {
     let read = world.peer.read(&mut answers).expect("answers");
     let answers = String::from_utf8_lossy(&answers[..read]);
     assert_eq!(answers.matches("HTTP/1.1 404").count(), 3, "{answers}");
-    // Closing a socket with unread bytes resets the connection.
+    // The peer closes its socket without reading the response. A close with unread bytes resets the connection.
     world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
     world.turn();
     world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
-    // The kernel reports the reset once, and then only the end of the connection.
+    // The kernel reports the reset once, and then only the end of the connection. The second read-ahead must not
+    // replace the stored error.
     assert!(!world.read_ahead() && !world.read_ahead());
     world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
     assert_eq!(world.conn.phase, Phase::Closed);

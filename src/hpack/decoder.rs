@@ -129,7 +129,7 @@ impl Decoder {
     }
 
     /// Decodes a literal; a `prefix_max` of 0x3f means incremental indexing (RFC 7541 §6.2). The octets are decoded
-    /// directly into the list. They are removed if the field exceeds `list_size_max`.
+    /// directly into the list. They are removed if the list with this field exceeds `list_size_max`.
     fn decode_literal<'b>(
         &mut self,
         first: u8,
@@ -158,7 +158,7 @@ impl Decoder {
     }
 
     /// Appends the name of a literal to `out`: the name of the entry at `index`, or the string that follows if `index`
-    /// is 0.
+    /// is 0. Returns the id of the name, whether the name is well-formed, and the octets after the name.
     fn decode_name<'b>(
         &self,
         index: usize,

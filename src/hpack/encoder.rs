@@ -76,15 +76,15 @@ impl Encoder {
         self.size_update = Some(SizeUpdate { lowest, last: size_max });
     }
 
-    /// Returns a counter that grows whenever a block changes the table or signals a new table size. While the counter
-    /// is unchanged, equal fields give equal blocks.
+    /// Returns a counter that grows whenever the table changes, and whenever a block signals a new table size. While
+    /// the counter is unchanged, equal fields give equal blocks.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Begins a field block.
+    /// Begins a field block: signals a change of the table size, if the peer does not know it yet.
     #[inline]
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if let Some(update) = self.size_update.take() {
@@ -184,7 +184,8 @@ impl Encoder {
     }
 }
 
-/// Encodes a literal of the kind given by `pattern` and `prefix_max`.
+/// Encodes a literal (RFC 7541 §6.2). `pattern` and `prefix_max` determine its kind: with incremental indexing, without
+/// indexing, or never indexed.
 fn encode_literal(
     pattern: u8,
     prefix_max: u8,
@@ -248,7 +249,7 @@ mod tests {
     fn a_repeated_head_is_a_few_octets() {
         let mut encoder = Encoder::new(4096);
         assert!(response(&mut encoder, b"0").len() > 20);
-        // status 1, content-type 1, content-length 2 + 1 + 3 (Huffman is no shorter), audit-id 2 + 1 + 1
+        // Octets: status 1, content-type 1, content-length 2 + 1 + 3 (Huffman is no shorter), audit-id 2 + 1 + 1
         assert_eq!(response(&mut encoder, b"1").len(), 12);
         assert_eq!(response(&mut encoder, b"2").len(), 12);
     }
@@ -266,7 +267,7 @@ mod tests {
         encoder.set_peer_table_size(100);
         encoder.set_peer_table_size(4096);
         let block = response(&mut encoder, b"1");
-        // 100 - 31 = 69; 4096 - 31 = 4065
+        // The sizes 100 and 4096 follow the prefix 31: 0x45 is 100 - 31, and 0xe1 0x1f is 4096 - 31.
         assert_eq!(block[..6], [0x3f, 0x45, 0x3f, 0xe1, 0x1f, 0x88]);
         assert_eq!(Encoder::new(0).size_update.map(|update| update.last), Some(0));
     }

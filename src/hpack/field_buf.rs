@@ -102,7 +102,7 @@ impl FieldBuf {
     /// Frees unused memory, if the allocated memory exceeds `spare_bytes` plus twice the size of the list.
     pub fn trim(&mut self, spare_bytes: usize) {
         // A vector grows by doubling, so it may have twice the needed memory. A span needs no more memory than
-        // [`FIELD_OVERHEAD`].
+        // [`FIELD_OVERHEAD`]. So twice `list_size` is enough for both vectors.
         if self.memory_bytes() > spare_bytes + 2 * self.list_size {
             self.octets.shrink_to_fit();
             self.spans.shrink_to_fit();

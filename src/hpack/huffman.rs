@@ -8,7 +8,8 @@
 
 use super::DecodeError;
 
-/// Decodes `src` and appends the result to `out`. After an error, `out` may end with a part of the result.
+/// Decodes `src` and appends the result to `out`. After an error, the octets after the former end of `out` are
+/// unspecified.
 pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
     // No code is shorter than five bits. Two more octets are needed, since the loop always writes both symbols of an
@@ -137,7 +138,7 @@ fn fill_with_ones(acc: u64, bits: u32) -> u64 {
     acc | u64::MAX.checked_shr(bits).unwrap_or(0)
 }
 
-/// Number of bits that one look-up reads. With 11 bits, the table [`FAST`] has 12 KiB, and most look-ups yield two
+/// Number of bits that one look-up reads. With 11 bits, the table [`FAST`] has 10 KiB, and most look-ups yield two
 /// symbols.
 const FAST_BITS: u32 = 11;
 
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_long_code_cut_short_is_refused() {
-        // The first 16 of the 28 bits of octet 2.
+        // The first 24 of the 28 bits of the code of octet 2.
         assert_eq!(decoded(&[0xff, 0xff, 0xfe]), Err(DecodeError::HuffmanPadding));
     }
 }

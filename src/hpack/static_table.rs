@@ -21,7 +21,7 @@ pub(super) fn name_id(index: usize) -> NameId {
 #[inline]
 pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
     let first = name.static_index()?;
-    // Entries with the same name are adjacent. Only seven names have an entry with a value.
+    // Entries with the same name are adjacent, and no name has more than seven. So the search is short.
     ENTRIES
         .iter()
         .enumerate()

@@ -31,7 +31,7 @@ pub struct Progress {
     pub consumed: usize,
     /// Number of payload bytes that this call put at the front of the buffer. Never more than `consumed`.
     pub produced: usize,
-    /// The last chunk and the trailer section were read.
+    /// Whether the last chunk and the trailer section were read.
     pub done: bool,
 }
 
@@ -239,9 +239,9 @@ const TRAILER_BYTES_MAX: usize = 8 * 1024;
 mod tests {
     use super::*;
 
-    /// Feeds `source` in pieces that end at `cuts`. Collects the payload as the server does: the payload is at the
-    /// front, and the gap follows it. Returns the payload, the number of source bytes used, and whether the body is
-    /// done.
+    /// Feeds `source` in pieces that end at `cuts`. Collects the payload as `ResponseParser::poll_whole` does: the
+    /// payload is at the front, and the gap follows it. Returns the payload, the number of source bytes used, and
+    /// whether the body is done.
     fn decode_cut(source: &[u8], cuts: &[usize], body_bytes_max: usize) -> Result<(Vec<u8>, usize, bool), ChunkError> {
         let mut decoder = ChunkedDecoder::new(body_bytes_max);
         let mut buf: Vec<u8> = Vec::new();

@@ -185,9 +185,9 @@ impl ResponseParser {
         Ok((piece, consumed))
     }
 
-    /// Handles the end of the stream. `buf` contains the last received bytes. If the body of a response ends with the
-    /// connection, this function returns the response. For a response read with [`Self::poll_piece`], the returned body
-    /// is empty.
+    /// Handles the end of the stream. `buf` contains the received bytes that the caller has not dropped. If the body of
+    /// a response ends with the connection, this function returns the response. For a response read with
+    /// [`Self::poll_piece`], the returned body is empty.
     ///
     /// # Errors
     /// [`ResponseError::EndedEarly`] if the stream ends within a response.
@@ -244,7 +244,7 @@ impl ResponseParser {
                     return Err(ResponseError::Malformed);
                 }
             } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
-                // The request offered no other coding in TE.
+                // No request offers another coding in `TE`, so a response with another coding is malformed.
                 if chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
                     return Err(ResponseError::Malformed);
                 }
@@ -359,8 +359,8 @@ mod tests {
         Ok(seen)
     }
 
-    /// Reads the source whole, byte by byte and at random cuts, with both functions. Checks that the outcomes are
-    /// equal.
+    /// Reads the source whole, byte by byte and at random cuts, with [`ResponseParser::poll_whole`] and with
+    /// [`ResponseParser::poll_piece`]. Checks that all outcomes are equal.
     fn read_all_ways(source: &[u8], heads: &[bool]) -> Result<Vec<Seen>, ResponseError> {
         let outcome = read_cut(source, &[], heads, false);
         let every: Vec<usize> = (1..source.len()).collect();

@@ -207,7 +207,7 @@ pub enum StreamError {
     StreamClosed,
     /// WINDOW_UPDATE of zero.
     WindowIncrement,
-    /// The window grew above 2^31 - 1.
+    /// The stream's window grew above 2^31 - 1.
     WindowOverflow,
 }
 

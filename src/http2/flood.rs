@@ -37,7 +37,7 @@ impl FloodGuard {
         }
     }
 
-    /// Counts one occurrence of `flood`.
+    /// Counts one frame or reset of the kind `flood`. Fails if the allowance of this kind is used up.
     #[inline]
     pub(super) fn count(&mut self, flood: Flood, now_ms: u64) -> Result<(), ConnectionError> {
         let bucket = self.bucket(flood);

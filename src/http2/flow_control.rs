@@ -57,7 +57,7 @@ pub(super) struct RecvWindow {
     /// Octets that the peer may still send. Negative while the peer still uses a larger window, because it has not
     /// read our smaller one yet.
     left: i64,
-    /// Lowest value allowed for `left`.
+    /// Lowest value allowed for `left`: 0, or less if the peer may still use a larger window.
     left_min: i64,
     /// Size of the window after a refill, in octets.
     target: u32,

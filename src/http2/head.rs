@@ -106,7 +106,7 @@ impl RequestHead {
             return Err(Malformed::Authority);
         }
         if method == b"CONNECT" {
-            // RFC 9113 §8.5
+            // RFC 9113 §8.5: a CONNECT request has an authority, but neither scheme nor path.
             let is_whole = self.path.is_none() && self.scheme.is_none() && self.authority.is_some();
             return if is_whole { Ok(()) } else { Err(Malformed::Pseudo) };
         }

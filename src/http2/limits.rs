@@ -2,7 +2,8 @@
 //!
 //! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
 //! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit how often a peer may
-//! cause work that costs us more than the peer. The caller of this module limits the size of bodies.
+//! cause work that costs us more than the peer. The caller of [`Connection`](super::Connection) limits the size of
+//! bodies.
 
 use super::frame;
 
@@ -80,7 +81,8 @@ pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
 /// Octets of DATA that a peer must read before it may send another WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for
-/// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB.
+/// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB. They
+/// send two WINDOW_UPDATEs for each 4 KiB, and the allowance grows by four.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
 /// PRIORITY frames, frames of unknown types, and field blocks of streams that we have reset or do not serve any more.

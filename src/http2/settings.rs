@@ -70,8 +70,8 @@ impl Default for PeerSettings {
 
 impl PeerSettings {
     /// Applies the payload of a SETTINGS frame. Returns the change of the send window of every stream, in octets. There
-    /// is only one change for each frame, even if the frame repeats the setting, since applying a change visits all
-    /// streams.
+    /// is only one change for each frame, even if the frame repeats `SETTINGS_INITIAL_WINDOW_SIZE`, since applying a
+    /// change visits all streams.
     pub(super) fn apply(
         &mut self,
         payload: &[u8],

@@ -11,11 +11,11 @@ pub(crate) struct Queues {
     run: Vec<Token>,
     /// Connections that wait for a step of their TLS handshake. Connections whose handshake has begun come first.
     handshakes: VecDeque<Token>,
-    /// Slow connections: runnable connections whose last request alone used up the time budget of a turn.
+    /// Slow connections that are runnable. [`Pace`](super::Pace) decides which connections are slow.
     slow: VecDeque<Token>,
     /// The slow connection at the end of the run queue.
     slow_next: Option<Token>,
-    /// Connections with a runnable list or collection deletion.
+    /// Connections with a runnable job, such as a list.
     jobs: VecDeque<Token>,
     /// Connections with a request whose processing takes long.
     long: VecDeque<Token>,
@@ -23,7 +23,7 @@ pub(crate) struct Queues {
     long_turns_waited: usize,
     /// Connections to flush at the end of this turn.
     flush: VecDeque<Token>,
-    /// Connections with a long response, runnable or not.
+    /// Connections with a job, runnable or not.
     with_jobs: Vec<Token>,
 }
 
@@ -42,7 +42,7 @@ pub enum LongState {
     AfterOthers,
     /// Only long requests wait on the connection.
     Ready,
-    /// The waiting requests are so large that the server reads no others from the connection.
+    /// The complete requests on the connection have so many bytes that the server reads no others from it.
     Full,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Place {
     is_in_long: bool,
     /// Whether the connection is in `flush`.
     is_in_flush: bool,
-    /// Whether the connection is in `with_jobs`, the list of connections with a long response.
+    /// Whether the connection is in `with_jobs`, the list of connections with a job.
     is_with_job: bool,
 }
 
@@ -162,31 +162,31 @@ impl Queues {
         !self.handshakes.is_empty()
     }
 
-    /// Removes the next connection that waits for a step of its handshake.
+    /// Removes and returns the next connection that waits for a step of its handshake.
     pub(crate) fn pop_handshake(&mut self) -> Option<Token> {
         self.handshakes.pop_front()
     }
 
-    /// Adds a connection with a runnable list or collection deletion to `jobs`.
+    /// Adds a connection with a runnable job to `jobs`.
     pub(crate) fn enqueue_job(&mut self, place: &mut Place) {
         if !std::mem::replace(&mut place.is_in_jobs, true) {
             self.jobs.push_back(place.token);
         }
     }
 
-    /// Adds a connection with a long response to `with_jobs`.
+    /// Adds a connection with a job to `with_jobs`.
     pub(crate) fn note_with_job(&mut self, place: &mut Place) {
         if !std::mem::replace(&mut place.is_with_job, true) {
             self.with_jobs.push(place.token);
         }
     }
 
-    /// Whether a list or collection deletion is runnable.
+    /// Whether a connection has a runnable job.
     pub(crate) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// Removes the next connection whose list or collection deletion is runnable.
+    /// Removes and returns the next connection with a runnable job.
     pub(crate) fn pop_job(&mut self) -> Option<Token> {
         self.jobs.pop_front()
     }
@@ -203,11 +203,11 @@ impl Queues {
         !self.long.is_empty()
     }
 
-    /// Removes the connection whose long request is served in this turn, if there is one. `state_of` returns the state
-    /// of a connection. `has_answers` is whether the turn has served other requests, whose responses would wait for the
-    /// long request. In such a turn, a long request is served only if its connection is full or the long request is
-    /// due. A long request is due after [`LONG_TURNS_WAITED_MAX`] turns that passed over the first connection, divided
-    /// by the number of waiting connections.
+    /// Removes and returns the connection whose long request is served in this turn, if there is one. `state_of`
+    /// returns the state of a connection. `has_answers` is whether the turn has served other requests, whose responses
+    /// would wait for the long request. In such a turn, a long request is served only if its connection is full or the
+    /// long request is due. A long request is due once enough turns have passed over the first connection:
+    /// [`LONG_TURNS_WAITED_MAX`], divided by the number of connections in `long`.
     pub(crate) fn pop_long(
         &mut self,
         has_answers: bool,
@@ -241,7 +241,7 @@ impl Queues {
         self.with_jobs.retain(|token| has_job(*token));
     }
 
-    /// Returns the number of connections with a long response, as of the last scan.
+    /// Returns the number of connections in `with_jobs`. Connections whose job has ended count until the next scan.
     pub(crate) fn with_jobs(&self) -> usize {
         self.with_jobs.len()
     }
@@ -253,7 +253,7 @@ impl Queues {
         }
     }
 
-    /// Removes the next connection to flush.
+    /// Removes and returns the next connection to flush.
     pub(crate) fn pop_flush(&mut self) -> Option<Token> {
         self.flush.pop_front()
     }
@@ -324,7 +324,7 @@ mod tests {
         let mut queues = Queues { long: [0, 1, 2].map(Token).into(), ..Queues::default() };
         assert_eq!(queues.pop_long(false, |token| state_of(token.0)), Some(Token(2)));
         assert_eq!(queues.long, [Token(1)]);
-        // A full connection can serve no other request before.
+        // A full connection is next even in a turn with answers, since it can serve no other request before.
         queues.long.push_back(Token(3));
         assert_eq!(queues.pop_long(true, |token| state_of(token.0)), Some(Token(3)));
         // The two turns above have passed over the first connection.

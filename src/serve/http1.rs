@@ -41,7 +41,7 @@ pub struct Http1 {
 enum InProgress {
     #[default]
     Nothing,
-    /// A job (list or collection deletion) whose response head is not sent yet.
+    /// A job, such as a list, whose response head is not sent yet.
     Begun(Box<Job>, Persistence),
     /// A job whose response head is sent.
     Job(Box<Job>, BodyFraming),
@@ -149,7 +149,8 @@ impl Http1 {
                     }
                     return Served::Starved;
                 }
-                // This is the only parser error after which the request head is readable.
+                // This is the only parser error after which the request head is readable. So the refusal can have the
+                // form that the client asked for.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
                     return self.refuse_body(&error, input, cx);
@@ -166,7 +167,7 @@ impl Http1 {
         }
     }
 
-    /// Refuses the first request in `input` without reading its body, and closes the connection.
+    /// Refuses the first request in `input` without reading the rest of its body, and closes the connection.
     #[cold]
     fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, cx: &mut Context<'_>) -> Served {
         let (response, head_only) = cx.service.refuse(self.parser.refused_head(input).as_ref(), error);
@@ -201,7 +202,7 @@ impl Http1 {
         };
     }
 
-    /// Runs one step of the list or collection deletion in progress.
+    /// Runs one step of the job in progress.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
@@ -288,7 +289,7 @@ impl Http1 {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Refuses all requests after the current one, and ends an open watch.
+    /// Ends an open watch. From now on, serves only the current request, or a request that has begun to arrive.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
         if let InProgress::Begun(_, after) | InProgress::Waiting(_, after) = &mut self.in_progress {
@@ -332,7 +333,8 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// [Checks](Job::check) the job in progress. Unless the output `has_room`, the job waits for the peer to read.
+    /// [Checks](Job::check) the job in progress. If the output has no room, the job counts as waiting for the peer to
+    /// read.
     pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.check(now, !has_room);
@@ -388,7 +390,8 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     settings.filter(|_| lines == 1)
 }
 
-/// Writes a whole response, or only the head of a long response.
+/// Writes a whole response, or the head of a watch. Writes nothing for a job or a waiting request. Returns the work
+/// that remains.
 fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
@@ -410,7 +413,7 @@ fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress
     }
 }
 
-/// Runs a step of a list or collection deletion whose response head is not sent yet.
+/// Runs a step of a job whose response head is not sent yet.
 fn begin_job(mut job: Box<Job>, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     let (head, body) = match job_steps::begin(&mut job, cx.service, cx.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
@@ -445,7 +448,7 @@ fn push_head_without_length(head: &Response, after: Persistence, cx: &mut Contex
     framing
 }
 
-/// Runs a step of a list or collection deletion whose response head is sent.
+/// Runs a step of a job whose response head is sent.
 ///
 /// # Errors
 /// The body cannot be completed.

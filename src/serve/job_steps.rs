@@ -1,6 +1,6 @@
-//! The steps of jobs: lists and collection deletions. HTTP/1.1 and HTTP/2 share this code. [`begin`] runs the steps
-//! before the response head is sent, [`go_on`] the later steps. Metrics count the request when its response begins,
-//! and when the last part of its response is made.
+//! The steps of jobs: lists, collection deletions, and long bodies that are compressed. HTTP/1.1 and HTTP/2 share this
+//! code. [`begin`] runs the steps before the response head is sent, [`go_on`] the later steps. Metrics count the
+//! request when its response begins, and when the last part of its response is made.
 
 use super::Service;
 use crate::api::job::{Job, JobError};
@@ -18,11 +18,12 @@ pub(super) enum Begun {
     Part(Response, Vec<u8>),
 }
 
-/// Runs a step of a job whose response head is not sent yet. Most responses are short. The server builds a short
-/// response as a whole, and sends its length in the head.
+/// Runs a step of a job whose response head is not sent yet. The step makes at most about `bytes_max` bytes of the
+/// body. Most responses are then complete, and the server sends their length in the head.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    // A hand-over of the Leases to another storage may have begun after this deletion began.
+    // A hand-over of the Leases to another storage may have begun after this deletion began. Then the rest of the
+    // deletion is refused.
     let permitted = if job.is_deletion() { service.api.handover.check_collection_deletion() } else { Ok(()) };
     let stepped = permitted
         .map_err(JobError::Refused)

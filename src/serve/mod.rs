@@ -65,7 +65,7 @@ pub enum Served {
     /// There is more work, now or once the output has room.
     Busy,
     /// A response is in progress, and later requests wait. [`Protocol::send_events`] continues a watch, and
-    /// [`Protocol::step_job`] continues a list.
+    /// [`Protocol::step_job`] continues a job, such as a list.
     Streaming,
     /// Close the connection once the output is sent.
     Close,

@@ -41,9 +41,9 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
-    /// Serves the requests in `input` until the output is full or `budget` is used up. A list or a collection deletion
-    /// is only accepted here; [`Protocol::step_job`] runs every step of it, also the first. In HTTP/2, a long request
-    /// is only queued here, for [`Protocol::serve_long_request`].
+    /// Serves the requests in `input` until the output is full or `budget` is used up. A job, such as a list, is only
+    /// accepted here; [`Protocol::step_job`] runs each step of the job, also the first. In HTTP/2, a long request is
+    /// only queued here, for [`Protocol::serve_long_request`].
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
@@ -72,7 +72,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the state of the requests whose processing takes long. Only HTTP/2 has a queue for such requests.
+    /// Returns the state of the queued long requests. Only HTTP/2 has a queue for requests whose processing takes long.
     #[must_use]
     pub fn long_state(&self) -> LongState {
         match self {
@@ -81,13 +81,13 @@ impl Protocol {
         }
     }
 
-    /// Whether a request waits whose processing takes long.
+    /// Whether a long request is queued.
     #[must_use]
     pub fn has_long_request(&self) -> bool {
         self.long_state() != LongState::Gone
     }
 
-    /// Serves the first waiting request whose processing takes long.
+    /// Serves the first queued long request.
     pub fn serve_long_request(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided | Self::Http1(_) => AfterStep::GoOn,
@@ -95,7 +95,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a list or collection deletion is runnable.
+    /// Whether a job, such as a list, is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         match self {
@@ -105,7 +105,7 @@ impl Protocol {
         }
     }
 
-    /// Runs one step of a list or collection deletion. All steps of one job together may take as long as many requests.
+    /// Runs one step of a job. All steps of one job together may take as long as many requests.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
@@ -242,8 +242,8 @@ impl Protocol {
         }
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs in progress. Unless the output `has_room`, the jobs wait for the
-    /// peer to read.
+    /// [Checks](crate::api::job::Job::check) the jobs in progress. If the output has no room, the jobs count as waiting
+    /// for the peer to read.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}
@@ -262,7 +262,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a long response is in progress.
+    /// Whether a job, such as a list, is in progress.
     #[must_use]
     pub fn has_job(&self) -> bool {
         match self {

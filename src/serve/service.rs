@@ -80,7 +80,8 @@ impl Service {
         }
     }
 
-    /// Replaces all Leases by `table`. No connection may be open.
+    /// Replaces all Leases by `table`, and drops the journal, so that the caller can open a new one. No connection may
+    /// be open.
     pub fn begin_again(&mut self, table: Table) {
         self.api.storage = Storage::Memory;
         self.watchers = Watchers::new(table.version());
@@ -149,7 +150,8 @@ impl Service {
         Ok(has_loaded)
     }
 
-    /// Sends this turn's changes to the journal, unless the journal still writes the previous batch.
+    /// Ends the turn of the journal. The journal then gives the changes of this turn to its thread, unless the thread
+    /// still writes the previous batch, or the journal holds the new batch back.
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
@@ -164,7 +166,7 @@ impl Service {
             self.watchers.end_all(&given_back());
         }
         // With in-memory Leases, no other event reports that a client changed the phase, or that the worker changed a
-        // Lease.
+        // Lease. So this function wakes the waiting requests.
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {
             self.woken_at = self.table.version();
@@ -212,9 +214,10 @@ impl Service {
     pub(super) fn resume_request(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
         let resumed = self.api.resume(&self.table, waiting, now);
         match &resumed {
-            // A request that waits for its own change is noted already, until the journal reports the outcome of the
-            // change. All other requests of a connection that wait for one event are noted once, with their first
-            // deadline. That note may have been removed when the deadline passed, so the request is noted again.
+            // A request that waits for its own change stays in `waiters` until the journal reports the outcome of the
+            // change. All requests of a connection that wait for one other event share one entry in `waiters`, with the
+            // first of their deadlines. That entry is removed when the deadline passes. So a request that still waits
+            // is added again.
             Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }
@@ -234,8 +237,8 @@ impl Service {
         self.waiters.add(waiting.wake_up(), waiting.due_ms(), connection);
     }
 
-    /// Refuses a request without reading its body, and counts the request in [`Service::pace`]. `request` is `None` if
-    /// the head is unreadable. Returns the response and whether the method is HEAD.
+    /// Refuses a request without reading the rest of its body, and counts the request in [`Service::pace`]. `request`
+    /// is `None` if the head is unreadable. Returns the response and whether the method is HEAD.
     pub(super) fn refuse(&mut self, request: Option<&RequestHead<'_>>, error: &ApiError) -> (Response, bool) {
         self.pace.count(true);
         match request {

@@ -197,7 +197,7 @@ mod tests {
     fn an_earlier_deadline_added_later_wakes_in_time() {
         let mut waiters = Waiters::default();
         waiters.add(WakeUp::OwnTicket(1), 900, Token(1));
-        // A request that is served again keeps its first deadline.
+        // A request that is served again keeps its first deadline. So a later ticket may have an earlier deadline.
         waiters.add(WakeUp::OwnTicket(2), 100, Token(2));
         assert_eq!(waiters.due_ms(), Some(100));
         assert_eq!(woken(|wake| waiters.wake_late(100, wake)), [2]);

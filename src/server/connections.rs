@@ -27,7 +27,8 @@ pub(super) struct ConnEntry {
     pub(super) armed_ms: u64,
     /// Place in the queues of the event loop.
     pub(super) place: Place,
-    /// Whether the connection's last request alone used up the time budget of a turn of the event loop.
+    /// Whether the connection is slow, as [`Pace::take_slow`](crate::schedule::Pace::take_slow) found when the
+    /// connection last sent a request or many bytes.
     pub(super) is_slow: bool,
     /// Bytes waiting to be sent on this connection, when last counted.
     queued_bytes: usize,
@@ -128,7 +129,7 @@ impl Connections {
 }
 
 impl ConnEntry {
-    /// Updates the server's totals with the waiting bytes of this connection.
+    /// Updates the server's totals of queued output and of unserved requests with the bytes of this connection.
     pub(super) fn count(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
         recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());

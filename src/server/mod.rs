@@ -148,8 +148,8 @@ fn enqueue_work(queues: &mut Queues, entry: &mut ConnEntry) {
     }
 }
 
-/// Maximum number of reloads of the store after none of which the server became current. At the next loss the process
-/// ends, and its supervisor starts it again after a pause.
+/// Maximum number of reloads of the store in a row, if the server becomes current after none of them. At the next loss
+/// the process ends, and its supervisor starts it again after a pause.
 const RELOADS_MAX: u32 = 5;
 
 /// First token of the listeners. The last token is the waker's.
@@ -301,7 +301,7 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        // The journal gets the turn's changes before the responses are sent. So the journal's thread writes while this
+        // The journal's thread gets the turn's changes before the responses are sent. So that thread writes while this
         // thread sends.
         self.service.send_changes(now);
         self.fan_out(now);
@@ -386,7 +386,7 @@ impl Server {
         }
     }
 
-    /// Runs steps of lists and collection deletions, until their time budget is used up.
+    /// Runs steps of jobs, such as lists, until their time budget is used up.
     fn take_job_steps(&mut self, now: Now) {
         if !self.queues.has_jobs() {
             return;
@@ -408,7 +408,8 @@ impl Server {
         }
     }
 
-    /// Serves one request whose processing takes long, unless other requests of this turn would wait for it.
+    /// Serves one request whose processing takes long, if [`Queues::pop_long`] chooses one. Usually it chooses none if
+    /// responses of this turn would wait for the long request.
     fn serve_long_request(&mut self, now: Now) {
         if !self.queues.has_long() {
             return;
@@ -575,7 +576,7 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Frees some of the old Leases that ended lists and watches held.
+    /// Frees some of the old states of Leases that ended lists and watches held.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {

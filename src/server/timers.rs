@@ -39,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Frees the old Leases that lists and collection deletions still hold after their deadline. Notes which long
-    /// responses the peer does not read, and ends such a response if another user needs its permit.
+    /// Frees the memory of long responses that are past their deadline, or whose permit was revoked for another user.
+    /// Notes which long responses the peer does not read, so that their permits may be revoked.
     pub(super) fn check_jobs(&mut self, now: Now) {
         if now.ms >= self.jobs_check_ms {
             self.jobs_check_ms = now.ms + JOBS_CHECK_MS;

@@ -16,14 +16,14 @@ pub enum RequestError {
     /// 431: the head is longer than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) or has more lines than
     /// [`HEAD_FIELDS_MAX`](crate::limits::HEAD_FIELDS_MAX).
     HeadTooLarge,
-    /// 501: a transfer coding other than chunked.
+    /// 501: a registered transfer coding that the server does not implement, such as `gzip, chunked`.
     CodingUnknown,
-    /// 505: not HTTP/1.0 or HTTP/1.1.
+    /// 505: an HTTP version other than 1.0 and 1.1.
     VersionUnknown,
 }
 
 impl RequestError {
-    /// Returns the status code of the refusal.
+    /// Returns the status code of the refusal. The server sends none for [`NotHttp`](Self::NotHttp).
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

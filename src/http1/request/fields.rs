@@ -36,8 +36,8 @@ struct Span {
 }
 
 impl Span {
-    /// Returns the position of `part` in `section`. `part` must be borrowed from `section`. Positions fit in the
-    /// fields' types, since the length of a head is limited.
+    /// Returns the position of `part` in `section`. `part` must be borrowed from `section`. A position fits in 16 bits,
+    /// since the length of a head is limited.
     fn of(part: &[u8], section: &[u8]) -> Result<Self, RequestError> {
         let start = part.as_ptr().addr().wrapping_sub(section.as_ptr().addr());
         match (u16::try_from(start), u16::try_from(start.wrapping_add(part.len()))) {
@@ -248,8 +248,8 @@ fn tokens(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2); the value is empty if the target
-/// has no authority. The server does not use the host, so only the characters are checked.
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2). An empty value is valid too: it
+/// belongs to a target without an authority. The server does not use the host, so only the characters are checked.
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
 }

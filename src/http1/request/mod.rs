@@ -1,9 +1,9 @@
 //! Parses requests from the bytes that a server receives on a connection (RFC 9112 §2–§7).
 //!
-//! This module finds the end of each message, so it contains all protection against request smuggling. If two readers
-//! could disagree where a message ends, the server refuses the message and closes the connection. The bytes of a
-//! message stay in the connection's [`ByteBuf`] until the message is whole. The body is borrowed from this buffer,
-//! without a copy.
+//! This module finds the end of each message, so it protects against request smuggling, together with
+//! [`chunked`](crate::http1::chunked). If two readers could disagree where a message ends, the server refuses the
+//! message and closes the connection. The bytes of a message stay in the connection's [`ByteBuf`] until the message is
+//! served. The body is borrowed from this buffer, without a copy.
 
 mod error;
 mod fields;
@@ -27,13 +27,14 @@ pub struct RequestParser {
     body_bytes_max: usize,
     /// Number of bytes at the front of the buffer that were searched and contain no end of a request head.
     scanned_bytes: usize,
-    /// The message whose head was received and whose body is incomplete.
+    /// The message at the front of the buffer, after its head was received and until it is consumed.
     awaited: Option<Awaited>,
     /// Field section of the last request head.
     fields: Fields,
 }
 
-/// A message whose head was received and whose body is incomplete.
+/// A message whose head was received, and which is not consumed yet. Its body is incomplete, or the message was served
+/// and kept ([`Bytes::Keep`]).
 #[derive(Debug)]
 struct Awaited {
     head_bytes: usize,
@@ -216,7 +217,9 @@ impl RequestParser {
         }
     }
 
-    /// Returns the head of the first message in `buf`, if its body is incomplete or was too large.
+    /// Returns the head of the first message in `buf`, so that a refusal can have the form that the client asked for.
+    /// Call it only if the body of this message is incomplete or was too large. After any other error, the stored
+    /// fields may be those of an earlier message.
     #[must_use]
     pub fn refused_head<'b>(&'b self, buf: &'b ByteBuf) -> Option<RequestHead<'b>> {
         let line_end = memchr(b'\n', buf.filled())?;
@@ -230,8 +233,8 @@ impl RequestParser {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// Returns the target of the next request if the request line was received and is not unusually long. The target
-    /// is not validated, so use it for prefetching only.
+    /// Returns the target of the next request, if the request line was received up to the space after the target, and
+    /// if the target is not unusually long. The target is not validated, so use it for prefetching only.
     #[must_use]
     pub fn peek_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {
@@ -244,7 +247,8 @@ impl RequestParser {
         Some(target)
     }
 
-    /// Whether a head was received and its body is incomplete.
+    /// Whether a head was received and its message is not consumed yet. Unless the message is [kept](Bytes::Keep), its
+    /// body is incomplete.
     #[must_use]
     pub fn is_body_awaited(&self) -> bool {
         self.awaited.is_some()
@@ -253,7 +257,7 @@ impl RequestParser {
     /// Returns the lengths of the head at the front of `buf`, or `None` if the head is incomplete.
     fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<HeadLength>, RequestError> {
         // Skips empty lines before a request line (RFC 9112 §2.2). A CR at the end of the buffer may be half of an
-        // empty line.
+        // empty line, so it stays until its LF arrives.
         while let [b'\r', b'\n', ..] = buf.filled() {
             buf.consume(2);
             self.scanned_bytes = 0;
@@ -288,7 +292,8 @@ impl RequestParser {
     }
 }
 
-/// Returns the lengths of the first head of `bytes`. The end of the head must not be before `from`.
+/// Returns the lengths of the first head of `bytes`, or `None` if the head is incomplete. Searches only from position
+/// `from` on. The caller has searched the bytes before `from`, and they contain no end of the head.
 ///
 /// Readers disagree about a line that ends in a bare LF and about a bare CR (RFC 9112 §2.2). This function refuses a
 /// bare LF. The line parsers refuse a bare CR.

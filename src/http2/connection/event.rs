@@ -37,9 +37,9 @@ pub enum Event<'i> {
         /// Whether the response has no body.
         end_stream: bool,
     },
-    /// A part of a body; empty only at the end of the body. The windows are refilled even if the caller drops the
-    /// part. After the response to a request is sent, no `Data` event reports the request's body, and the stream's
-    /// window is not refilled.
+    /// A part of a body; empty only at the end of the body. The windows are refilled even if the caller drops the part.
+    /// After the head of the response is sent, no `Data` event reports the request's body, and the stream's window is
+    /// not refilled.
     Data {
         /// The stream.
         stream: StreamKey,

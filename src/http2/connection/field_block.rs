@@ -127,7 +127,7 @@ impl Connection {
             self.flood_guard.allow(Flood::Resets, 1);
         }
         if decoded == Decoded::Oversized {
-            // RFC 6585 §5
+            // RFC 6585 §5: 431 Request Header Fields Too Large.
             return self.refuse_request(431, start, cx);
         }
         let head = match RequestHead::check(cx.fields) {
@@ -162,7 +162,8 @@ impl Connection {
         finish_headers(start.stream_id, at, cx.out);
         if !start.end_stream {
             if self.config.speaks_for_many {
-                // The peer may reset the stream rather than send the rest of a client's body.
+                // The peer may reset the stream rather than send the rest of a client's body. The allowance covers this
+                // reset too.
                 self.flood_guard.allow(Flood::Resets, 1);
             }
             let mut stream = self.new_stream(start.stream_id, StreamState::HalfClosedLocal);
@@ -206,7 +207,7 @@ impl Connection {
             }
         } else {
             stream.head_received = true;
-            // RFC 9110 §6.4.1: these responses have no body, even if they have a `Content-Length`.
+            // RFC 9110 §6.4.1: a response to HEAD, or with 204 or 304, has no body, even if it has a `Content-Length`.
             let is_bodiless = stream.is_bodiless || matches!(head.status, 204 | 304);
             stream.body_left = if is_bodiless { Some(0) } else { head.content_length };
             if !stream.take_body(0, end_stream) {

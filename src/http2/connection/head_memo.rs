@@ -39,9 +39,11 @@ impl HeadMemo {
         true
     }
 
-    /// Stores a head whose encoding did not change the encoder.
+    /// Stores a head and its block for reuse. The caller checks that the encoding of the head changed nothing in the
+    /// encoder. Otherwise the next head would need another block.
     pub(super) fn keep(&mut self, status: u16, fields: &[SendField<'_>], changes: u64, block: &[u8]) {
-        // Secret values are not stored. Nor are fields whose name is not a known [`NameId`].
+        // A head is stored only if all its values recur and all its names are known. So no secret value is stored, and
+        // an id identifies each name.
         let is_plain = |field: &SendField<'_>| field.indexing == Indexing::Value && field.name.id != NameId::UNKNOWN;
         if block.len() > BLOCK_BYTES_MAX || !fields.iter().all(is_plain) {
             return;

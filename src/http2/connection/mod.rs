@@ -77,8 +77,8 @@ pub struct Connection {
     recv_window: RecvWindow,
     /// Highest stream that the peer has opened.
     last_remote_id: StreamId,
-    /// Id of the next stream that this side opens; `None` when all ids are used. A server opens no streams, so its id
-    /// never changes.
+    /// Id of the next stream that this side opens; `None` when all ids are used. A server opens no streams, so the
+    /// value never changes on a server.
     next_local_id: Option<StreamId>,
     /// The last stream id of the peer's GOAWAY. The peer does not serve our streams above this id.
     remote_goaway: Option<StreamId>,
@@ -293,7 +293,8 @@ impl Connection {
         Ping { payload: SHUTDOWN_PING, ack: false }.encode_into(out);
     }
 
-    /// Ends the wait for the peer's acknowledgement of [`begin_shutdown`](Self::begin_shutdown).
+    /// Sends the second GOAWAY, after which no new stream is served. Does not wait longer for the peer's
+    /// acknowledgement of [`begin_shutdown`](Self::begin_shutdown).
     pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) {
         if matches!(self.shutdown, Shutdown::Final(_)) || self.phase == Phase::Failed {
             return;
@@ -398,7 +399,7 @@ impl Connection {
     }
 
     /// Whether to ignore frames on this closed stream. They are ignored if the id is above the last stream id of our
-    /// GOAWAY, or if this side has reset the stream.
+    /// GOAWAY, or if this side has or may have reset the stream ([`ResetMemory`]).
     fn is_ignored(&self, id: StreamId) -> bool {
         matches!(self.shutdown, Shutdown::Final(last) if self.role == Role::Server && id > last)
             || self.reset_memory.covers(id)

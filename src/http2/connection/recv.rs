@@ -73,7 +73,7 @@ impl Connection {
         self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
         match priority::check(head, payload) {
             Ok(()) => Ok(None),
-            // An idle stream cannot be reset (RFC 9113 §6.4).
+            // An idle stream cannot be reset (RFC 9113 §6.4), so the error ends the connection.
             Err(FrameError::Stream(error)) if self.is_idle(head.stream_id) => Err(match error {
                 StreamError::PrioritySize => ConnectionError::FrameSize.into(),
                 _ => ConnectionError::PrioritySelfDependency.into(),
@@ -92,7 +92,8 @@ impl Connection {
         if self.is_idle(head.stream_id) {
             return Err(ConnectionError::StreamIdle.into());
         }
-        // Resets of closed streams count too. The stream may be closed only because this side responded quickly.
+        // Resets of closed streams count too. In a rapid-reset attack, a stream may be closed already, because this
+        // side responded quickly.
         self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
         self.flood_guard.allow(Flood::Answers, 1);
@@ -162,8 +163,8 @@ impl Connection {
         }
         let key = self.streams.find(head.stream_id);
         let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else {
-            // The stream is closed. The peer sent the WINDOW_UPDATE before it received the end of our side of the
-            // stream.
+            // The stream is closed. The peer may have sent the WINDOW_UPDATE before it received the end of our side of
+            // the stream. So the frame is no error, unless its size is wrong.
             return match window_update::parse(head, payload) {
                 Err(FrameError::Connection(error)) => Err(error.into()),
                 _ => Ok(None),

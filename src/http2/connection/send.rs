@@ -137,7 +137,7 @@ impl Connection {
         let is_cut_by_window = !is_all && length == window;
         stream.send_window.consume(length);
         self.send_window.consume(length);
-        // If a window opened between two calls, the stream may be in the write queue.
+        // If a window has opened since the last call, the stream may be in the write queue.
         let was_waiting = std::mem::replace(&mut stream.wants_write, is_cut_by_window);
         if is_cut_by_window {
             // If the stream's own window is open, the connection's window is closed. The stream then queues for the
@@ -203,7 +203,7 @@ impl Connection {
     /// Marks the rest of a request as unwanted, because the request already has a response (RFC 9113 §8.1). Later data
     /// of the request is dropped. This data counts for the connection's window, and the stream's window is not
     /// refilled. An immediate reset could destroy the response, since libcurl drops undelivered data when it reads the
-    /// reset.
+    /// reset. So the caller resets the stream later ([`pop_refused`](Self::pop_refused)).
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;

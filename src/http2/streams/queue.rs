@@ -1,5 +1,5 @@
-//! A FIFO queue of slots, as a linked list in an array beside the slab. An entry needs no allocation, and any slot can
-//! be removed from the middle.
+//! A FIFO queue of streams, each named by its slot in the slab. The queue is a linked list in an array beside the slab.
+//! So an entry needs no allocation, and any slot can be removed from the middle.
 
 /// The queue. It contains each slot at most once.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Queue {
         self.last = slot;
     }
 
-    /// Removes the first slot.
+    /// Removes and returns the first slot.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let slot = self.first;
         (slot != NONE).then(|| {
@@ -81,7 +81,7 @@ impl Queue {
         self.links.get(index(slot)).is_some_and(|link| link.queued)
     }
 
-    /// Iterates over all slots, in order.
+    /// Iterates over the slots in the queue, in order.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         let link = |slot: u32| self.links.get(index(slot));

@@ -35,7 +35,8 @@ impl StreamKey {
 pub(crate) struct Store {
     slab: Slab<Stream>,
     slots: HashMap<StreamId, u32, BuildHasherDefault<IdHasher>>,
-    /// The stream found last. Most frames follow a frame of the same stream.
+    /// The stream that was found or inserted last. Most frames follow a frame of the same stream, so this saves a
+    /// look-up.
     last_found: Option<StreamKey>,
     /// The write queue: streams that want to write, and whose own window is open or was open when they were queued.
     ready: Queue,
@@ -183,7 +184,7 @@ impl Hasher for IdHasher {
     #[inline]
     fn write_u32(&mut self, value: u32) {
         // The factor is 2^64 divided by the golden ratio. The hash map uses the lowest bits and the highest seven bits
-        // of a hash.
+        // of a hash. The rotation moves well-mixed high bits of the product to the bottom.
         self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
     }
 }

@@ -83,7 +83,7 @@ fn a_front_proxy_may_cancel_each_request_once() {
         });
         assert_eq!(result.map_err(ConnectionError::code), if is_fine { Ok(()) } else { Err(CALM) });
     }
-    // Each request allows one reset, and no more.
+    // Each request allows one reset, and no more. So a second reset of each request uses up the allowance.
     let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
     end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
     let (count, code) =
@@ -91,7 +91,8 @@ fn a_front_proxy_may_cancel_each_request_once() {
     assert_eq!((count, code), (limits::RESETS.burst - 1, CALM));
 }
 
-/// Malformed requests of a front proxy's clients do not count against the front proxy either.
+/// Each request of a front proxy allows one reset. So the resets of its clients' malformed requests never use up the
+/// allowance.
 #[test]
 fn a_front_proxy_may_forward_malformed_requests() {
     for (name, value) in [(&b"x-a"[..], &b"a\nb"[..]), (b":method", b"a b"), (b":path", b"a")] {
@@ -264,7 +265,7 @@ fn data_beyond_the_windows() {
     let key = end.recv_request(&headers(0, 1, POST));
     end.connection.set_recv_windows(key, 100, 1000);
     assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 100])).unwrap().len(), 1);
-    // Padding counts for the window.
+    // The stream's window is used up. Even the Pad Length octet of a frame without data exceeds it.
     let got = end.recv(&frame(DATA, 0x8, 1, &[0])).unwrap();
     assert_eq!(got, [Got::Reset { stream: key, code: ErrorCode::FLOW_CONTROL_ERROR, by: Initiator::Local }]);
     assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 899])), Ok(vec![]), "the stream is closed, not the window");
@@ -349,7 +350,8 @@ fn window_updates_of_a_steady_reader_are_never_a_flood() {
     }
 }
 
-/// Go's client sends such WINDOW_UPDATEs if the application reads 4 KiB at a time from frames of full size.
+/// After each read of its application, here of 4 KiB, Go's client sends one WINDOW_UPDATE for the stream and one for
+/// the connection.
 #[test]
 fn a_window_update_after_each_small_read_is_allowed() {
     const READ: u32 = 4096;

@@ -118,7 +118,7 @@ fn malformed_requests_end_their_stream_only() {
         assert_eq!(end.recv(&input), Ok(vec![]));
         assert_eq!(sent(&mut end), [rst(id, ErrorCode::PROTOCOL_ERROR)]);
     }
-    // A request that turns out malformed after its event is reported as a reset.
+    // If a request turns out to be malformed after its `Request` event, a `Reset` event reports the error.
     for (id, length, input) in [
         (9, "3", frame(DATA, END_STREAM, 9, b"ab")),
         (11, "3", frame(DATA, 0, 11, b"abcd")),
@@ -241,7 +241,7 @@ fn streams_take_turns_when_the_connections_window_opens() {
     assert_eq!(end.connection.send_data(keys[1], b"b", false, &mut end.out), Ok(0));
     end.connection.want_write(keys[2]);
     assert_eq!(end.connection.poll_writable(), None);
-    // The first stream's own window is used up too. The others continue, one octet each.
+    // The first stream's own window is used up too. So the second stream gets the one octet of the connection's window.
     end.recv(&window_update(0, 1)).unwrap();
     assert_eq!(end.connection.poll_writable(), Some(keys[1]));
     assert_eq!(end.connection.send_data(keys[1], b"bb", false, &mut end.out), Ok(1));

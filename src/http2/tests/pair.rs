@@ -1,5 +1,5 @@
-//! Two ends in memory. Goal: whatever the window sizes and wherever the input is cut, all bodies arrive whole in both
-//! directions, and no stream stays open.
+//! Two ends of a connection, which exchange bytes in memory. Goal: whatever the window sizes and wherever the input is
+//! cut, all bodies arrive whole in both directions, and no stream stays open.
 
 use super::*;
 use crate::hpack::tests::Random;

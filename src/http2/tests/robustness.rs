@@ -47,7 +47,7 @@ fn traffic() -> Vec<u8> {
     out
 }
 
-/// Feeds `input` in pieces whose lengths `cut` returns, and responds to every request. Returns events and output.
+/// Feeds `input` to a server, in pieces whose lengths `cut` returns. Returns the events and the output.
 fn feed(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Got>, Vec<u8>) {
     let mut end = End::server(Config::default());
     let mut all = Vec::new();
@@ -101,7 +101,8 @@ fn damaged_traffic_never_panics() {
         let mut random = Random(seed);
         let mut damaged = traffic.clone();
         for _ in 0..1 + random.below(8) {
-            // Most damage is in the first frames, which have no large bodies.
+            // Half of the damage is in the first 600 octets, with the preface, SETTINGS and two field blocks. The rest
+            // of the input is mostly bodies, in which damage changes only data.
             let at = if random.below(2) == 0 { random.below(600) } else { random.below(damaged.len()) };
             match random.below(3) {
                 0 => damaged[at] = random.octet(),

@@ -22,14 +22,14 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// State of the waiting requests when the connection was served last.
+    /// State of the queued requests when the connection was served last.
     state: Option<LongState>,
     /// Number of streams reset since requests of reset streams were last removed from the queue.
     resets: usize,
 }
 
 impl Long {
-    /// Queues a long request. Returns any other request.
+    /// Queues `whole` if it is a long request. Otherwise returns it.
     #[inline]
     pub(super) fn sort_out(&mut self, whole: Whole, table: &Table) -> Option<Whole> {
         if !is_long(&whole, table) {
@@ -39,27 +39,27 @@ impl Long {
         None
     }
 
-    /// Notes the state of the waiting requests.
+    /// Notes the state of the queued requests.
     pub(super) fn note_state(&mut self, state: LongState) {
         self.state = Some(state);
     }
 
-    /// Returns the state of the waiting requests.
+    /// Returns the state of the queued requests.
     pub(super) fn state(&self) -> LongState {
         self.state.filter(|_| !self.queue.is_empty()).unwrap_or(LongState::Gone)
     }
 
-    /// Whether no request waits.
+    /// Whether no request is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Returns the waiting requests.
+    /// Iterates over the queued requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Whole> {
         self.queue.iter()
     }
 
-    /// Drops the waiting requests.
+    /// Drops the queued requests.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

@@ -39,7 +39,7 @@ pub struct Http2 {
     connection: Connection,
     /// The request or response in progress on each stream, by the slot of the stream's key.
     streams: Vec<Option<StreamWork>>,
-    /// Streams with a runnable job (list or collection deletion).
+    /// Streams with a runnable job.
     jobs: VecDeque<StreamKey>,
     /// Number of streams with a job, runnable or not.
     jobs_open: usize,
@@ -154,13 +154,13 @@ impl Http2 {
         self.long.state()
     }
 
-    /// Whether a list or collection deletion is runnable.
+    /// Whether a job is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// Runs one step of a list or collection deletion.
+    /// Runs one step of the runnable job that has waited longest.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         let waiting = self.waiting_jobs.len();
         self.step_first_job(cx);
@@ -322,7 +322,7 @@ impl Http2 {
         }
     }
 
-    /// Whether no stream is open.
+    /// Whether no stream is open and no input waits, so that closing the connection loses nothing.
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         self.connection.stream_count() == 0 && input.is_empty()
@@ -361,8 +361,8 @@ impl Http2 {
         self.received_bytes + self.waiting_bytes
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs. A job waits for the peer to read if the window of its stream is
-    /// closed. All jobs wait unless the output `has_room`.
+    /// [Checks](crate::api::job::Job::check) the jobs. A job counts as waiting for the peer to read if the output has
+    /// no room, or if the job waits for the window of its stream.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
             match &mut stream.work {
@@ -389,8 +389,8 @@ impl Http2 {
     }
 }
 
-/// When a queue of streams is longer than twice the number of streams by this number, the entries of closed streams are
-/// removed.
+/// Number of entries that a queue of streams may have beyond twice the number of streams. Above this number, the
+/// entries of streams that no longer wait are removed.
 const QUEUED_STREAMS_MIN: usize = 64;
 
 // HTTP/1.1 and HTTP/2 have the same limit for the fields of a head.

@@ -68,8 +68,8 @@ impl Spare {
     }
 }
 
-/// Maximum number of spare buffers. Most buffers are in use by requests that wait for their body. Complete requests
-/// soon return their buffers.
+/// Maximum number of spare buffers. A complete request soon returns its buffer. Only a request that waits for its body
+/// uses a buffer for long.
 const SPARE_MAX: usize = 256;
 /// Maximum size of a body buffer that is kept for reuse, in bytes; larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
@@ -202,7 +202,7 @@ impl Http2 {
         }
     }
 
-    /// Drops a stream that the peer reset or misused.
+    /// Drops the request or response of a stream that was reset, by the peer or by this server.
     pub(super) fn on_reset(&mut self, key: StreamKey, service: &mut Service) {
         if let Some(Work::Sending { source: Source::Watch(watcher), .. }) = work_mut(&mut self.streams, key) {
             service.watchers.remove(*watcher);
@@ -331,8 +331,8 @@ impl Http2 {
     }
 
     /// Whether a request with a body of `body_bytes` may wait, if it has to. Beside this request, at least `body_bytes`
-    /// must remain free for waiting requests. So small requests fit beside large ones. A request without a body is
-    /// small, and mostly a read.
+    /// must remain free for waiting requests. So small requests fit beside large ones. A request without a body may
+    /// always wait, since it is small, and mostly a read.
     fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
@@ -353,8 +353,8 @@ impl Http2 {
         while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            // During a takeover, a request whose own change is settled then waits until built-in storage has the change
-            // too.
+            // During a takeover, a request still waits after its own change is settled: until built-in storage has the
+            // change too.
             if self.resume_one(key, cx) {
                 self.waiting.add_other(key);
             }
@@ -460,7 +460,8 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // The response still waits for a flow-control window, and this wait has its own deadline.
+                // The response still waits for a flow-control window, and this wait has its own deadline. So the reset
+                // is tried again later.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }
@@ -506,7 +507,7 @@ struct Lines<'f> {
 }
 
 impl Lines<'_> {
-    /// Returns the request. `None` if its target is not UTF-8.
+    /// Returns the head of the request; `None` if its target is not UTF-8.
     fn request(&self) -> Option<RequestHead<'_>> {
         let Self { fields, head } = self;
         let target = std::str::from_utf8(head.path(fields)).ok()?;

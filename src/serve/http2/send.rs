@@ -86,9 +86,9 @@ impl Http2 {
         is_unread
     }
 
-    /// Makes room for `bytes` more of unsent responses: resets the streams with more unsent bytes, the largest first. A
-    /// front proxy's connection carries the responses of all its clients, so the clients that read must not lose
-    /// theirs. Returns false if there is no room although no stream has more.
+    /// Makes room for `bytes` more of unsent responses: resets streams with more than `bytes` unsent bytes, the largest
+    /// first. A front proxy's connection carries the responses of all its clients, so the clients that read must not
+    /// lose theirs. Returns false if there is still no room when no such stream is left.
     pub(super) fn make_room_for_unsent(&mut self, bytes: usize, service: &mut Service, output: &mut Vec<u8>) -> bool {
         if self.may_keep_unsent(bytes, service) {
             return true;

@@ -37,7 +37,8 @@ pub(super) enum Work {
         unsent: Bytes,
         /// Source of the next piece of the body.
         source: Source,
-        /// Time at which a piece began to wait for a flow-control window, in ms; `None` if no piece waits.
+        /// Start of the wait for a flow-control window, in ms; `None` if the response does not wait. The wait starts
+        /// anew when enough bytes were sent.
         stalled_ms: Option<u64>,
         /// Number of body bytes sent since `stalled_ms`.
         gone_bytes: usize,
@@ -49,7 +50,7 @@ pub(super) enum Work {
 pub(super) enum Source {
     /// No source: the unsent piece is the last of the response.
     End,
-    /// A list or a collection deletion.
+    /// The next steps of a job, such as a list.
     Job(Box<Job>),
     /// The events of a watch.
     Watch(WatcherKey),
