@@ -13,7 +13,8 @@ pub struct DecodedLease {
     /// API version of the Lease in the body. It may differ from the API version in the path.
     pub version: ApiVersion,
     /// Number of metadata entries, such as labels, in the body. If this number exceeds
-    /// [`METADATA_ENTRIES_MAX`](crate::limits::METADATA_ENTRIES_MAX), `lease` may lack some of the entries.
+    /// [`METADATA_ENTRIES_MAX`](crate::limits::METADATA_ENTRIES_MAX), the server refuses the Lease, and `lease` may
+    /// lack some of the entries.
     pub entries: usize,
     /// Complaints about unknown and repeated fields in the body.
     pub warnings: FieldWarnings,
@@ -24,7 +25,8 @@ pub struct DecodedLease {
 pub struct DeleteOptions {
     /// Grace period of the deletion, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// Preconditions on the Lease. An empty `preconditions` object has another meaning than an absent one.
+    /// Preconditions on the Lease. Even an empty `preconditions` object counts as set: `ignore_store_read_error` is
+    /// refused together with it.
     pub preconditions: Option<Preconditions>,
     /// The deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
@@ -46,7 +48,7 @@ pub struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Name of the Go scheme in kube-apiserver's errors about `DeleteOptions`. The server accepts any API version:
-    /// clients send `v1`, `meta.k8s.io/v1`, or the API version of the object.
+    /// Name of the Go scheme in kube-apiserver's error about a body of another kind than `DeleteOptions`. The server
+    /// does not check the API version: clients send `v1`, `meta.k8s.io/v1`, or the API version of the object.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

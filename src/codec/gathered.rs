@@ -15,8 +15,8 @@ pub(super) struct Entries<Text> {
 }
 
 /// The entries of a list or a map. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] entries are stored,
-/// since the server refuses an object with more. An empty entry takes three bytes in a body, but a hundred bytes in
-/// memory.
+/// since the server refuses an object with more. Otherwise a body could fill the memory: an empty entry takes three
+/// bytes in a body, but a hundred bytes in memory.
 #[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
@@ -47,12 +47,12 @@ impl<Text> Default for Entries<Text> {
 }
 
 impl<T> Gathered<T> {
-    /// Counts the next entry, and stores it if the limit is not reached.
+    /// Counts the next entry. Stores it unless [`METADATA_ENTRIES_MAX`] entries are stored already.
     pub(super) fn push(&mut self, entry: T) {
         self.push_with(|| entry);
     }
 
-    /// Counts the next entry. Calls `entry` only if the list stores that entry.
+    /// Counts the next entry. `entry` creates the entry, and is called only if the entry is stored.
     pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
         self.count += 1;
         if self.count <= METADATA_ENTRIES_MAX {
@@ -78,7 +78,7 @@ impl<T> Default for Gathered<T> {
     }
 }
 
-/// Creates a map from pairs of key and value. The last value of a repeated key counts.
+/// Creates a map from pairs of key and value. If a key is repeated, the map has its last value.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
         // The sort is stable, so the last value of a repeated key stays the last one.

@@ -6,7 +6,8 @@ use crate::resource::ResourceVersion;
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// `resourceVersion` of the list; `None` in a Table of an object that is not stored.
+    /// `resourceVersion` of the list; `None` in a Table of an object that is not stored, such as the result of a dry
+    /// run of a creation.
     pub version: Option<ResourceVersion>,
     /// `continue` token of the next page; empty on the last page.
     pub next: &'a str,

@@ -105,6 +105,7 @@ impl Template {
     }
 
     /// Loads the template into the CPU caches: reads a byte of each cache line, up to the usual length of a Lease.
+    /// Returns the sum of these bytes, so that the compiler does not remove the reads.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {
@@ -113,8 +114,8 @@ impl Template {
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
     }
 
-    /// Returns the length of the encoding in the template, in bytes. With other values, the encoding may differ from
-    /// this only by the length of a time.
+    /// Returns the length of the encoding in the template, in bytes. An encoding with other values may be a few bytes
+    /// longer or shorter.
     #[must_use]
     pub fn len_hint(&self) -> usize {
         self.encoding.len()

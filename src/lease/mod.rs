@@ -185,7 +185,7 @@ impl StringMap {
     /// Sets the value of `key`. Replaces an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
         let pairs = self.0.get_or_insert_default();
-        // Most callers insert the keys in their order.
+        // Most callers insert the keys in ascending order, so the key is usually appended.
         if pairs.last().is_none_or(|(last, _)| *last < key) {
             return pairs.push((key, value));
         }

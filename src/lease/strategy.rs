@@ -71,7 +71,8 @@ pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     name
 }
 
-/// Copies fields that the client may not change or may omit from `old` to `new`, before the validation of the update.
+/// Copies the fields that the client may not change, or may omit, from `old` to `new`. Call this function before the
+/// validation of the update.
 pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     let (new, old) = (&mut new.metadata, &old.metadata);
     new.generation = old.generation;
@@ -157,8 +158,8 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// Returns a Lease that is to be deleted but has finalizers: sets its `deletionTimestamp`. A second call for the same
-/// Lease changes nothing.
+/// Returns a Lease that is to be deleted but has finalizers: sets its `deletionTimestamp`. A second call with the same
+/// finalizers, at a later time, changes nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
@@ -167,7 +168,8 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
     if meta.deletion_timestamp.is_none() && meta.generation > 0 {
         meta.generation = meta.generation.saturating_add(1);
     }
-    // The field may already have a time in the future, which a client has sent.
+    // The field may already have a time in the future, which a client has sent. The deletion does not wait for that
+    // time.
     meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
     meta.deletion_grace_period_seconds = Some(0);
     lease
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(name.len(), 63);
         assert!(name.starts_with(&"x".repeat(58)));
         assert!(name[58..].bytes().all(|b| ALPHABET.contains(&b)));
-        // A cut within a character would panic.
+        // The 58 bytes are 29 characters. A cut within a character would panic.
         assert_eq!(generated_name(&"é".repeat(40), &mut rng).chars().count(), 29 + 5);
         assert_ne!(generated_name("a-", &mut rng), generated_name("a-", &mut rng));
     }

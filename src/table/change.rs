@@ -44,7 +44,7 @@ pub struct Target {
     pub from: ResourceVersion,
 }
 
-/// The rejection of a change, since another write of the Lease came first. The table no longer holds the state that the
-/// change was made from. Or the change is a creation, and a Lease of this name exists already.
+/// The rejection of a change, since another write of the Lease came first. Either the table no longer holds the state
+/// that the change was made from, or the change is a creation and a Lease of this name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected;

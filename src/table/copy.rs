@@ -159,6 +159,7 @@ mod tests {
 
     impl Running {
         /// Runs one step. Returns whether the copy is complete. A complete copy must have returned the expected states.
+        /// The step ends early after `wanted` states.
         fn step(&mut self, table: &Table, states_max: usize, mut wanted: u8) -> bool {
             let Self { copy, expected, given } = self;
             let stepped = copy.next(table, states_max, |object| {

@@ -215,7 +215,8 @@ mod tests {
         assert!(log.event(ResourceVersion(106)).is_none());
     }
 
-    /// No client has read the states that the journal restores, so they have no encoding yet.
+    /// Goal: an event counts the same bytes, whether or not a client has read the state before it, which encodes the
+    /// state. The journal restores states without an encoding.
     #[test]
     fn an_event_counts_the_same_bytes_read_or_unread() {
         let mut lease = Lease::default();

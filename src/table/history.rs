@@ -138,7 +138,8 @@ impl History {
     }
 }
 
-/// Returns the first version of a state. Returns 0 for the absence of a Lease, whose first version is unknown.
+/// Returns the first version of a state. Returns 0 if no Lease existed, since the first version without the Lease is
+/// unknown.
 fn since(state: Option<&Object>) -> ResourceVersion {
     state.map_or(ResourceVersion(0), |object| object.version)
 }
@@ -146,7 +147,8 @@ fn since(state: Option<&Object>) -> ResourceVersion {
 impl Inner {
     /// Returns the newest hold on `key` with a version from `since` on and before `until`. Checks only the keys of the
     /// newest [`HOLDS_LOOKED_AT`] holds, so that the cost of a change does not grow with the number of holds. If none
-    /// of these holds includes `key`, returns the next older hold without a check of its keys.
+    /// of these holds includes `key`, returns the next older hold without a check of its keys. The history may then
+    /// keep a state that this hold does not need.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();

@@ -67,7 +67,7 @@ pub fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
-/// Maximum length of each text, in bytes.
+/// Maximum length of a text that [`cut`] returns, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

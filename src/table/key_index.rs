@@ -116,7 +116,7 @@ mod tests {
             assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
-        // Each shard has about a hundred slots, within seven standard deviations.
+        // Each shard has about a hundred slots. A number outside these bounds would be seven standard deviations away.
         assert!(index.shards.iter().all(|shard| (30..170).contains(&shard.len())));
         for (at, name) in (0..).zip(&names).skip(1) {
             index.remove("n", name, Slot(at));

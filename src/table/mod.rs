@@ -111,8 +111,8 @@ impl Table {
         self.copies.begin(self.version(), self.discard.clone())
     }
 
-    /// Returns the number of states of Leases that wait to be freed. Ended lists, watches and copies had kept these
-    /// states.
+    /// Returns the number of states of Leases that wait to be freed, or to be re-examined. Ended lists, watches and
+    /// copies had kept these states.
     #[must_use]
     pub fn discarded_len(&self) -> usize {
         self.discard.len() + self.history.released_len()
@@ -249,7 +249,8 @@ impl Table {
     /// is the version of its last change.
     ///
     /// # Errors
-    /// [`Rejected`] if a Lease of this name exists, or if no Lease in this table can have these versions.
+    /// [`Rejected`] if a Lease of this name exists, if the log has an event, or if the versions are impossible, such as
+    /// a version above the table's.
     pub fn restore(
         &mut self,
         number: ResourceVersion,

@@ -256,8 +256,8 @@ impl Object {
     }
 
     /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. This time may
-    /// equal the time in the state. Returns `None` if the template has another format. `is_renewable` is called once
-    /// for all states that share this state's base.
+    /// equal the time in the state. Returns `None` if the template has another format. `is_renewable` is called at most
+    /// once for all states that share this state's base.
     #[inline]
     pub fn renew_time_in(
         &self,
@@ -283,8 +283,8 @@ impl Object {
         self.template(format).len_hint()
     }
 
-    /// Whether the template is in `format`. If so, a response in this format is a copy of the template, and nothing is
-    /// encoded.
+    /// Whether the template is in `format`; creates the template in this format if there is none. With such a template,
+    /// a response in this format is a copy of the template, and nothing is encoded.
     #[must_use]
     pub fn is_encoded_in(&self, format: Format) -> bool {
         self.template(format).format() == format

@@ -28,7 +28,8 @@ impl Outlived {
         if object.memory_bytes() <= METERED_BYTES_MIN {
             return;
         }
-        // The event log counts the same bytes. An estimate for an object that nobody has read would be much larger.
+        // These are also the bytes that the event log counts, and the table compares the two sums. An estimate for an
+        // object without an encoding would be much larger.
         let bytes = object.encoded_memory_bytes();
         self.traces.push_back((object.trace(), bytes));
         self.bytes += bytes;
@@ -82,7 +83,8 @@ mod tests {
         let kept: Vec<_> = held.into_iter().take(3).collect();
         outlived.sweep(100);
         assert_eq!(outlived.bytes(), 3 * each);
-        // Adds a hundred more Leases and frees each one at once. Their bytes must not add up.
+        // Adds a hundred more Leases and frees each one at once. Each `push` checks two traces, so the bytes of the
+        // freed Leases do not add up.
         for _ in 0..100 {
             outlived.push(&object(100_000));
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());

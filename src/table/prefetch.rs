@@ -26,10 +26,11 @@ impl Table {
         PrefetchKey(self.by_key.hash(namespace, name))
     }
 
-    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. If the event log is
-    /// full, also prefetches its oldest events, one for each of these Leases. A renewal drops one such event.
+    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. If the event log is full, also
+    /// prefetches its oldest events, one for each of these Leases. A renewal drops one such event.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
-        // All hashes are computed before the first look-up, since computing a hash takes long.
+        // All hashes are computed before the first look-up, since computing a hash takes long. So the look-ups follow
+        // each other closely, and the processor waits for their memory at once.
         let mut hashes = [const { None }; PREFETCH_MAX];
         hashes.iter_mut().zip(keys).for_each(|(hash, PrefetchKey(key))| *hash = Some(key));
         self.prefetch_slots(hashes.map(|hash| self.by_key.find_by_hash(hash?)));
@@ -44,7 +45,7 @@ impl Table {
     }
 
     fn prefetch_slots(&self, slots: [Option<Slot>; PREFETCH_MAX]) {
-        // A target's Lease may be gone.
+        // The Lease of a target may have been deleted.
         let objects = || slots.iter().flatten().filter_map(|slot| self.entries.get(slot.0 as usize));
         black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
         black_box(objects().map(Object::touch).fold(0, usize::wrapping_add));

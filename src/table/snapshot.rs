@@ -50,7 +50,7 @@ impl Range {
         }
     }
 
-    /// Returns the bounds of the keys in the range. `0` is the character after `/`.
+    /// Returns the bounds of the keys in the range. The character `0` follows `/` in ASCII.
     pub(super) fn bounds(&self) -> (String, Bound<String>) {
         match self {
             Self::All => (String::new(), Bound::Unbounded),
@@ -208,7 +208,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the rest of this snapshot, from `start` on. `start` is a key in the range or a text that follows a key.
+    /// Returns the rest of this snapshot, from `start` on. `start` is a key in the range, or a key followed by a NUL.
     /// `remaining` is the number of Leases from `start` on, if known. Returns `None` if `start`, which comes from a
     /// client, is not in the range.
     #[must_use]
@@ -325,7 +325,8 @@ impl Snapshot {
             self.start.push_str(last.as_str());
             self.start.push('\0');
             self.hold.advance(&self.start);
-            // The entries are removed one by one, since `BTreeMap::split_off` counts all remaining entries.
+            // The entries are removed one by one, since `BTreeMap::split_off` counts all remaining entries, which takes
+            // long.
             while let Some(first) = self.lost_before.first_entry()
                 && first.key().as_str() < self.start.as_str()
             {

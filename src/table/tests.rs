@@ -122,7 +122,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                     break;
                 }
                 if model.rng.u8(0..4) == 0 {
-                    // Reads the same page again, by its version and start.
+                    // Continues with another snapshot of the same version, as the next page of a list does.
                     let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
                     let again =
                         Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
@@ -182,7 +182,7 @@ fn a_page_is_the_last_only_if_no_leases_follow() {
             })
             .expect("kept");
         assert_eq!(stepped == Stepped::More, limit < total);
-        // The limit on examined keys ends the step in the same way.
+        // In this step, `each` ends the page at the last key that `keys_max` allows. The result must not differ.
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
         let stepped = snapshot
@@ -276,8 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// The history keeps a state only if a snapshot has this state's version and still has to read its key. A state that
-/// several snapshots need is kept once.
+/// The history keeps a state only if the state existed at a snapshot's version and the snapshot has not read its key
+/// yet. A state that several snapshots need is kept once.
 #[test]
 fn the_history_keeps_only_states_that_snapshots_still_need() {
     let mut model = Model::new(1, 5);
@@ -317,7 +317,8 @@ fn the_history_keeps_only_states_that_snapshots_still_need() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// If the newest holds are on other keys, the history may keep a state for an older hold that does not need the state.
+/// Goal: a snapshot stays complete if the newest [`HOLDS_LOOKED_AT`] holds are on other keys. The history then keeps a
+/// state for the next older hold, even if that hold does not need the state.
 #[test]
 fn an_old_snapshot_stays_complete_beside_many_newer_ones() {
     let mut model = Model::new(1, 5);

@@ -2,7 +2,7 @@
 //!
 //! A [`Decoder`] is reused for many bodies. So the decoding of a body of common size allocates memory only for the
 //! object. The decoder first copies the body into a buffer, because simd-json overwrites its input and needs padding
-//! after the input. The body itself stays intact: errors quote the body, and the slow path reads it.
+//! after the input. The body itself stays intact: errors quote the body, and `syntax` reads it if simd-json refuses it.
 //!
 //! ```text
 //! body ──copy──► input ──simd-json──► tape ──fields──► Lease
@@ -84,15 +84,15 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// Returns the complaints about repeated fields of a patch. The search recurses. The caller has already applied the
-    /// patch, so the depth of the patch is limited.
+    /// Returns the complaints about repeated fields of a patch or of an applied configuration. The search recurses. The
+    /// caller has already decoded `patch` with a limit on its depth, so the search does not overflow the stack.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
     }
 
     /// Returns the complaints of strict decoding about the operations of a JSON patch. The caller has already applied
-    /// the patch.
+    /// the patch, so the patch is valid JSON.
     #[must_use]
     pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_operations).unwrap_or_default()
@@ -122,7 +122,8 @@ impl Decoder {
     fn read<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
         let result = self.parse(body, read);
         if body.len() > BODY_BYTES_KEPT {
-            // Otherwise the decoder would retain tens of megabytes of buffers after a body of several megabytes.
+            // Frees the buffers after a long body. Otherwise the decoder would retain tens of megabytes after a body of
+            // several megabytes.
             *self = Self::new();
         }
         result
@@ -200,7 +201,7 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
 const BODY_BYTES_COMMON: usize = 4_096;
 
 /// Length of a body, in bytes, above which the decoder frees its buffers after it has parsed the body. The tape can
-/// take some twenty times as much memory as the body. After a body that is not JSON, the decoder retains its buffers.
+/// take some twenty times as much memory as the body.
 const BODY_BYTES_KEPT: usize = 65_536;
 
 /// Number of simd-json's tape nodes for a common body.
@@ -322,7 +323,7 @@ pub(super) mod tests {
                 r#"the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind":5})"#,
             ),
             // kube-apiserver decodes a body with two decoders. The first decoder ignores the case of the field names
-            // `kind` and `apiVersion`.
+            // `kind` and `apiVersion`. So here `Kind` makes the body a Pod.
             (
                 r#"{"spec":{"renewTime":"x"},"Kind":"Pod","apiVersion":"v1"}"#,
                 r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
@@ -447,7 +448,7 @@ pub(super) mod tests {
         assert_eq!(decoder.decode_lease(FULL.as_bytes(), V1), decode(FULL));
     }
 
-    /// If the decoder accepts a body, the JSON parser `serde_json` must accept the body too.
+    /// If the decoder accepts a mutated body in UTF-8, the JSON parser `serde_json` must accept the body too.
     #[test]
     fn mutated_bodies_never_panic() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -1,5 +1,5 @@
 //! Encodes objects as JSON, byte for byte like kube-apiserver. Fields are in the order of Go's structs. Empty fields
-//! are omitted where the Go struct says `omitempty`. All functions append to the caller's buffer, without a final line
+//! are omitted where the Go struct says `omitempty`. The encoders append to the caller's buffer, without a final line
 //! feed.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
@@ -13,7 +13,7 @@ use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_m
 /// Appends a Lease. `version` is the `resourceVersion` of the Lease; `None` in the response to a dry run of a creation.
 /// `type_meta` is true if the JSON object has `kind` and `apiVersion`, which items of a list do not have.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // The reserved capacity is close to the final size, since the buffer may exist as long as the Lease.
+    // The reserved capacity is close to the final size: a buffer that grows is copied, and spare capacity takes memory.
     out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
@@ -152,7 +152,7 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     out.push(b',');
 }
 
-/// Returns the length of a Lease in JSON, in bytes, if no character needs an escape. The constants are the lengths of
+/// Estimates the length of a Lease in JSON, in bytes, if no character needs an escape. The constants are the lengths of
 /// names, quotes, commas and values of fixed length.
 fn estimated_bytes(lease: &Lease) -> usize {
     let (meta, spec) = (&lease.metadata, &lease.spec);
@@ -193,8 +193,8 @@ fn estimated_bytes(lease: &Lease) -> usize {
     81 + 42 + 43 + metadata + spec
 }
 
-// These functions append members of objects. Each member ends with a comma, and `close` replaces the last comma with
-// the bracket. So the code for a member need not know whether the member is the first one.
+// The functions below append members of objects. Each member ends with a comma, and `close` replaces the last comma
+// with the closing bracket. So the code for a member need not know whether the member is the first one.
 
 /// Ends an object or an array. The bracket overwrites the comma after the last member.
 fn close(out: &mut Vec<u8>, bracket: u8) {
@@ -378,7 +378,8 @@ mod tests {
         );
     }
 
-    /// Millions of kubelet Leases each have an encoding in memory as long as they exist.
+    /// The server stores the encoding of a Lease as long as the Lease exists. With a million Leases, spare capacity
+    /// would take much memory.
     #[test]
     fn the_buffer_of_an_encoded_lease_has_little_spare_capacity() {
         let owner = OwnerReference {

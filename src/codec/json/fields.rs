@@ -214,7 +214,8 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Returns the members of a nested struct that is not a pointer in Go; `None` for `null` or a wrong type.
+    /// Returns the members of a nested struct; `None` for `null` or a wrong type. If the struct is a pointer in Go, the
+    /// caller handles `null` before.
     #[inline]
     pub(super) fn object<'t, 'i>(
         &mut self,
@@ -261,8 +262,8 @@ impl FieldReader {
         CompactString::default()
     }
 
-    /// Reads a map of strings. A value `null` is read as an empty string. If the field is repeated, the maps of all its
-    /// occurrences are merged, as in Go.
+    /// Reads a map of strings. `null` in place of the map removes all pairs. `null` as the value of a key is read as an
+    /// empty string. If the field is repeated, the maps of all its occurrences are merged, as in Go.
     pub(super) fn pairs<'i>(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, 'i>, into: &mut Pairs<'i>) {
         self.note(scope, field);
         let members = match value {
@@ -299,7 +300,8 @@ impl FieldReader {
     }
 
     /// Returns a value of `fieldsV1` as compact JSON. In valid `fieldsV1`, all values are objects. So the result has
-    /// only objects, up to [`JSON_DEPTH_MAX`] levels. Any other value but `null` becomes `0`.
+    /// only the objects of the value, up to [`JSON_DEPTH_MAX`] levels. `null` remains, and `0` replaces any other
+    /// value.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);
@@ -343,7 +345,7 @@ impl FieldReader {
 /// A value of the wrong type.
 enum TypeError {
     /// A number that does not fit into the Go type. Go's message quotes the number as the client wrote it, but the tape
-    /// does not have that text.
+    /// does not have that text. So [`FieldReader::finish`] reads the number in the body.
     Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
     /// Any other wrong type. The string is Go's message.
     Other(String),
@@ -388,7 +390,8 @@ fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     }
 }
 
-/// An integer type of the API. A JSON number converts to it if the number has no fraction and is in range.
+/// An integer type of the API. A JSON number converts to it if the number is in range and has neither a fraction nor an
+/// exponent.
 pub(super) trait FromNumber: Sized {
     fn from_number(number: StaticNode) -> Option<Self>;
 }

@@ -25,10 +25,10 @@ pub struct Marks {
 
 impl Marks {
     pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
-        // These searches find the members and nothing else. The name of a member cannot match inside a string, since
-        // each quote in a string has a backslash before it. Only strings come before `resourceVersion`. No nested value
-        // comes after `renewTime`. `managedFields` is the last member of the metadata, and each name in `fieldsV1`
-        // contains a colon.
+        // The three searches below find the wanted members and nothing else. The name of a member cannot match inside a
+        // string, since each quote in a string has a backslash before it. Only strings come before `resourceVersion`.
+        // No nested value comes after `renewTime`. `managedFields` is the last member of the metadata, and each name in
+        // `fieldsV1` contains a colon.
         let after = |needle: &[u8], at: Option<usize>| at.map(|at| at + needle.len());
         let version_at = after(VERSION, memmem::find(encoding, VERSION))?;
         let renew_time_at = after(RENEW_TIME, memmem::rfind(encoding, RENEW_TIME))?;
@@ -43,8 +43,7 @@ impl Marks {
             managed_time_at: managed_time_at.map(u16::try_from).transpose().ok()?,
             renew_time_at: u16::try_from(renew_time_at).ok()?,
         };
-        // This code checks the positions. If the positions are correct, the replacement of each value by itself changes
-        // nothing.
+        // A check of the positions: if they are correct, the replacement of each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -86,8 +85,8 @@ impl Marks {
         let renew_time_at = usize::from(self.renew_time_at);
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
-        // The `resourceVersion` is compared first, since it differs most frequently: then another client has written
-        // the Lease.
+        // The `resourceVersion` is compared first. If a body does not match, this value differs most frequently, since
+        // another client has written the Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -138,7 +137,7 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.namespace = "kube-node-lease".into();
         for key in ["resourceVersion", "renewTime", "time"] {
-            // This label looks like a member that the search might find.
+            // This label and this annotation look like members that the search might find.
             lease.metadata.labels.insert(key.into(), "5".into());
             lease.metadata.annotations.insert(key.into(), format!(r#"{{"{key}":"5"}}"#).into());
         }
@@ -172,7 +171,7 @@ mod tests {
             assert!(template.push(&mut out, from, &RENEWED));
             assert_eq!(out[6..], expected[from..]);
         }
-        // After a renewal, the new body can be renewed again.
+        // A client can renew the renewed Lease again: the template matches a body with the values of the first renewal.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
         assert_eq!(template.match_body(&RENEWED, &again, || true), STORED.renew_time);
@@ -203,7 +202,7 @@ mod tests {
         let template = Template::new(Format::Json, &lease(), STORED);
         for at in 0..stored.len() - 1 {
             let mut sent = stored.clone();
-            // This change turns a digit into a letter, so that a `renewTime` becomes invalid.
+            // This change turns a digit into another character, so that a `renewTime` becomes invalid.
             sent[at] ^= 0x50;
             assert_eq!(template.match_body(&STORED, &sent, || true), None, "byte {at}");
             sent.remove(at);

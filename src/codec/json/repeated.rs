@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 /// Names of the fields of an operation in a JSON patch.
 const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
 
-/// Finds repeated fields in `root` and all objects below it. The depth of `root` must be limited.
+/// Finds repeated fields in `root` and all objects below it. The depth of `root` must be limited, since the search
+/// recurses.
 pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     search.value(root);

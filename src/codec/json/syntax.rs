@@ -10,7 +10,8 @@ use crate::go::quote::go_quoted;
 
 /// Go's limit on the nesting depth.
 pub(super) const DEPTH_MAX: usize = 10_000;
-/// Length in bytes up to which a number without an exponent certainly fits into a `float64`.
+/// Maximum length, in bytes, of a number with a fraction and without an exponent that the scanner copies unchanged.
+/// Such a number certainly fits into a `float64`.
 const SMALL_FRACTION_BYTES_MAX: usize = 300;
 
 /// A copy of a JSON text that Go accepts. The scanner has rewritten the copy so that other parsers accept it too.
@@ -190,8 +191,8 @@ impl Scanner<'_> {
         if is_small_fraction || literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
-            // No field of the API accepts a number that is too large. So the value in the copy matters only for the
-            // error message.
+            // A number beyond 1e300 becomes 1e300. No field of the API accepts such a number, so only an error message
+            // can show the difference.
             let n = literal.parse::<f64>().unwrap_or(0.5);
             if n.is_infinite() {
                 self.huge_number.get_or_insert_with(|| literal.to_owned());

@@ -2,8 +2,8 @@
 //! turn. The header node contains the number of nodes in the object. So the reader skips a value of any depth in one
 //! step, without recursion.
 //!
-//! The tape has the keys in the order of the body, including repeated keys. The search for repeated fields relies on
-//! both properties.
+//! The tape has the keys in the order of the body, including repeated keys. So the search for repeated fields finds
+//! them, and reports them in the order of the body.
 
 use simd_json::{Node, StaticNode};
 

@@ -100,7 +100,7 @@ impl TypeMeta {
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// Replaces missing parts by the arguments. If the envelope has no version, its group does not count.
+    /// Replaces missing parts by the arguments. If the envelope has no version, also replaces its group.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -225,7 +225,8 @@ mod tests {
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
-        // Missing parts of the type get defaults. A group without a version counts as missing.
+        // Missing parts of the type get defaults. A group without a version counts as missing, and so does an invalid
+        // `apiVersion`.
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
@@ -253,7 +254,8 @@ mod tests {
         }
     }
 
-    /// A naive decoder takes minutes or much memory for these messages.
+    /// A naive decoder takes minutes or much memory for these messages. The first has 150,000 empty owner references,
+    /// and the second has 90,000 metadata messages with one label each.
     #[test]
     fn many_entries_take_linear_time_and_little_memory() {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);

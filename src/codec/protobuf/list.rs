@@ -1,5 +1,5 @@
-//! Lists in protobuf. The envelope begins with the length of the whole list. So the caller first sums the sizes of all
-//! items.
+//! Lists in protobuf. In the envelope, the length of the whole list comes before the list. So the caller first sums the
+//! sizes of all items.
 //!
 //! ```text
 //! let items_len = items.map(lease_len).sum();             // or raw_item_len of encoded bodies
@@ -40,7 +40,7 @@ impl ListForm<'_> {
 
     /// Whether the encoding has `items` before `metadata`.
     fn items_first(&self) -> bool {
-        // In meta.k8s.io/v1beta1, `items` and `metadata` have each other's field numbers.
+        // In meta.k8s.io/v1beta1, `metadata` has the field number of `items` in v1, and `items` that of `metadata`.
         matches!(self, Self::Partial(MetaVersion::V1Beta1))
     }
 

@@ -71,7 +71,7 @@ fn read_fields<'b>(bytes: &'b [u8], fields: &mut Option<&'b [u8]>) -> Result<(),
 mod tests {
     use super::*;
 
-    /// Encodes a list of entries. Each entry has the given `operation`, `apiVersion` and `fieldsType`.
+    /// Encodes entries with the given `operation`, `apiVersion` and `fieldsType`, and decodes them to a list.
     fn list(entries: &[[&str; 3]]) -> ManagedFields {
         let mut list = SentManagedFields::default();
         for [operation, api_version, fields_type] in entries {

@@ -1,7 +1,7 @@
 //! Positions of the three replaceable values in the protobuf encoding of a Lease (see [`crate::codec::template`]).
 //! Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So another `renewTime` may
 //! change the lengths of the enclosing messages. But each of these lengths must take the same number of bytes as
-//! before.
+//! before, since it is overwritten in place.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -64,8 +64,7 @@ impl Marks {
             spec: spec.length()?,
             renew_time: renew_time.length()?,
         };
-        // This code checks the positions. If the positions are correct, the replacement of each value by itself changes
-        // nothing.
+        // A check of the positions: if they are correct, the replacement of each value by itself changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.match_encoding(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -114,7 +113,7 @@ impl Marks {
     #[inline]
     pub(crate) fn match_encoding(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
         // If `renewTime` takes more bytes in `body`, each enclosing length is larger by the same number. Each length
-        // must take the same number of bytes as before.
+        // must take the same number of bytes as in `encoding`.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
             let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
@@ -128,8 +127,8 @@ impl Marks {
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
         let version_at = usize::from(self.version_at);
-        // The `resourceVersion` is compared first, since it differs most frequently: then another client has written
-        // the Lease.
+        // The `resourceVersion` is compared first. If a body does not match, this value differs most frequently, since
+        // another client has written the Lease.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -199,7 +198,7 @@ impl Number {
 }
 
 /// Returns the varint at the offset `at`, and the width of the varint in bytes. Returns `None` if the varint has more
-/// bytes than necessary.
+/// bytes than necessary, or has ten bytes, like a negative number.
 #[inline]
 fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -219,8 +218,8 @@ struct Field {
 }
 
 impl Field {
-    /// Finds the last field with this number in the message at `within`. The message must contain only wire types that
-    /// a Lease contains.
+    /// Finds the last field with this number in the message at `within`. Returns `None` if the message has no such
+    /// field, or has a wire type that a Lease does not have.
     fn last(bytes: &[u8], within: Range<usize>, number: u64) -> Option<Self> {
         let bytes = bytes.get(..within.end)?;
         let (mut at, mut last) = (within.start, None);
@@ -293,7 +292,8 @@ mod tests {
                 assert!(template.push(&mut out, from, &values));
                 assert_eq!(out[6..], expected[from..]);
             }
-            // After a renewal, the new body can be renewed again.
+            // A client can renew the renewed Lease again: the template matches a body with the values of the first
+            // renewal.
             assert_eq!(template.match_body(&values, &expected, || true), renewed.spec.renew_time);
             assert_eq!(template.match_body(&STORED, &expected, || true), None, "of another version");
         }

@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(micro_time(1, 1_999), MicroTime(1_000_001));
         assert_eq!(micro_time(1, -1_999), MicroTime(999_999));
         assert_eq!(micro_time(i64::MAX, 5), MicroTime(i64::MAX));
-        // A missing field of a time means zero. But an empty time message means Go's zero time.
+        // The first message has only an unknown field. Missing seconds mean 0, that is, 1970. But an empty message
+        // means Go's zero time.
         assert_eq!(read_time(&[0x18, 0]), Ok(Time(0)));
         assert_eq!(read_time(&[]), Ok(Time(ZERO_SECONDS)));
     }

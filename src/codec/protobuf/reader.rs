@@ -1,5 +1,6 @@
-//! Reads protobuf messages like Go's generated code. The reader accepts and refuses the same messages, with the same
-//! errors.
+//! Reads protobuf messages like Go's generated code. The reader accepts and refuses the same messages as Go, with the
+//! same errors, except for two kinds of messages. It refuses invalid UTF-8 in an object, and a string in a map entry
+//! that extends beyond the entry.
 //!
 //! The reader skips unknown fields without recursion, even groups. Of a repeated field, the last value counts. A
 //! repeated message is merged into the first one. Go does not validate strings, so Go's objects may contain invalid
@@ -271,7 +272,7 @@ mod tests {
             &[0xf8, 0x01, 0x80, 0x01][..],
             &[0xf9, 0x01, 1, 2, 3, 4, 5, 6, 7, 8],
             &[0xfa, 0x01, 2, 0xff, 0xff],
-            // A group within a group, which also contains a string.
+            // A group in a group. The inner group contains a string, whose only byte looks like the end of a group.
             &[0xfb, 0x01, 0x0b, 0x12, 1, 0x0c, 0x0c, 0xfc, 0x01],
             &[0xfd, 0x01, 1, 2, 3, 4],
         ] {
@@ -287,7 +288,8 @@ mod tests {
             }
         }
         assert_eq!(skipped(&[0xfe, 1]), Err(WireError::IllegalWireType { wire_type: 6 }));
-        // Groups may be nested to any depth, since the function counts them without recursion.
+        // These 100,000 nested groups have no end. The function counts groups without recursion, so it does not
+        // overflow the stack.
         assert_eq!(skipped(&[0x0b; 100_000]), Err(WireError::UnexpectedEof));
     }
 

@@ -10,7 +10,7 @@ pub(super) trait Sink: Sized {
     /// Appends raw bytes.
     fn put(&mut self, bytes: &[u8]);
 
-    /// Appends the key of a field. The number of the field must be below 16.
+    /// Appends the key of a field. The number of the field must be below 16, so that the key takes one byte.
     fn put_key(&mut self, field: u8, wire_type: WireType);
 
     /// Appends a varint.

@@ -96,7 +96,7 @@ fn lists_match_kube_apiserver() {
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
     assert_eq!(list(form, &leases), wire!("list.pb"));
     assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
-    // The same lists, generated from encoded bodies.
+    // The same list of Leases, made from the encoded bodies of its items.
     let messages = [raw_message(BARE), raw_message(FULL)];
     let items_len = messages.into_iter().map(raw_item_len).sum();
     let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
@@ -170,7 +170,8 @@ fn discovery_matches_kube_apiserver() {
     let group = GroupDiscovery { metadata: Name { name: "coordination.k8s.io" }, versions };
     let list = GroupDiscoveryList { items: vec![group], ..GroupDiscoveryList::default() };
     let document = bytes(|out| encode_discovery_into(out, "apidiscovery.k8s.io/v2", "APIGroupDiscoveryList", &list));
-    // The metadata of the list, and then the only item of the list. The length of the item takes two bytes.
+    // The message has the metadata of the list (8 bytes), the key and the length of the only item (3 bytes), and the
+    // item.
     let message = raw_message(&document);
     assert_eq!(message.get(..8), Some(&b"\x0a\x06\x0a\0\x12\0\x1a\0"[..]));
     assert_eq!(message.get(11..), Some(&wire!("discovery-aggregated-group.pb")[..]));
@@ -201,7 +202,8 @@ fn watch_frames_match_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The two streams were recorded one after the other. So only their first events are about the same objects.
+        // The protobuf events and the JSON events were recorded one after the other. So only the first two events of
+        // each are about the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {
@@ -232,8 +234,8 @@ fn cut_and_mutated_bodies_never_panic() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // An accepted body can be encoded again. The result decodes to the same Lease. `managedFields` is left out:
-            // a list that cannot be read is not encoded.
+            // An accepted body can be encoded again. The result decodes to the same Lease. The comparison leaves out
+            // `managedFields`: an empty list is encoded like an absent one.
             let again = encoded(decoded.lease.clone());
             let [before, after] = [decoded.lease, lease(&again)].map(|lease| {
                 let (mut lease, _) = stored(lease);

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_table_matches_kube_apiserver() {
-        // The recorded ages show when the Table was recorded: within a second after the creation of its Leases.
+        // The age in the recorded Table shows at what time the Table was recorded.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
             TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;

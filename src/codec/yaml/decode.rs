@@ -98,8 +98,8 @@ enum Open {
     Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
 
-/// A key that the map itself contains. A key that is merged from another map does not count. Keys of different types
-/// are different, even if their text is the same.
+/// A key that the map itself contains, stored to find repeated keys. A key that is merged from another map is not an
+/// own key. Keys of different types are different, even if their text is the same, such as `1` and `"1"`.
 type OwnKey = (Discriminant<Value>, String);
 
 /// A key of a map whose value is not decoded yet.
@@ -216,7 +216,8 @@ impl Builder {
     }
 }
 
-/// Adds `size` to the sizes of all values that aliases repeat. Call this function before the value is copied.
+/// Adds `size` to the sizes of all values that aliases repeat. Call this function before the value is copied, so that
+/// the copies never take more than the limit.
 fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     *aliased_bytes = aliased_bytes.saturating_add(size);
     if *aliased_bytes > ALIASED_BYTES_MAX {
@@ -562,7 +563,8 @@ mod tests {
                 decode(format!("a: &a {long}\nb: &b {{k: *a}}\nc: [{elements}]\n").as_bytes())
             };
             assert!(document(10).is_ok(), "{repeated}");
-            // Values that have anchors count too.
+            // An element `&c [*a]` counts twice: once for its alias, and once for the stored copy of the list with the
+            // anchor.
             let many = if repeated.starts_with('&') { 20 } else { 40 };
             assert_eq!(document(many), excessive, "{repeated}");
         }

@@ -139,7 +139,7 @@ impl Emitter<'_> {
         push_scalar(self.out, text, style, indent, column, may_fold);
         let (line_start, is_empty) = column_after(self.out, start, self.line_start);
         self.line_start = line_start;
-        // The output of a string in literal style may end with a line feed.
+        // The output of a string in literal style may end with a line feed. Then the current line is empty.
         self.is_after_indicator = is_empty;
     }
 }

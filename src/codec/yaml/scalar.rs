@@ -99,7 +99,8 @@ fn is_common(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_'))
 }
 
-/// Whether a character needs no escape in YAML. A carriage return needs an escape, since it is a line break.
+/// Whether a character needs no escape in YAML. A carriage return needs an escape, since parsers read a plain one as a
+/// line feed.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -112,7 +113,7 @@ fn is_break(c: char) -> bool {
 const COLUMN_FOLD: usize = 80;
 
 /// Appends a string that starts at the column `column`. If the string has several lines, the other lines are indented
-/// to the column `indent`.
+/// to the column `indent`. `may_fold` is whether a long line may be folded at a space.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
@@ -162,7 +163,8 @@ impl Writer<'_> {
         self.column = self.indent;
     }
 
-    /// Appends a string in plain or single-quoted style. Only a single-quoted string may contain a line feed.
+    /// Appends a string in plain or single-quoted style. Of the line breaks, such a string can contain only U+2028 and
+    /// U+2029, and only in single-quoted style. A string with a line feed has another style.
     fn push_flow(&mut self, text: &str, may_fold: bool, is_quoted: bool) {
         let (mut after_space, mut after_break) = (false, false);
         let mut chars = text.chars().peekable();
@@ -310,7 +312,7 @@ impl Writer<'_> {
 fn reads_as_string(text: &str) -> bool {
     let is_text = match resolve_plain(text) {
         Scalar::Text | Scalar::Merge => true,
-        // go-yaml accepts no underscore in a number that begins with a point.
+        // go-yaml accepts no underscore in a number that begins with a point. So such a text is a string.
         Scalar::Float(_) => text.starts_with('.') && text.contains('_'),
         Scalar::Bool(_) | Scalar::Integer(_) | Scalar::Null | Scalar::Unsigned(_) => false,
     };

@@ -1,5 +1,6 @@
 //! Checks that go-yaml makes on a text before it parses the structure: for invalid characters, and for unknown escapes.
-//! The error messages are go-yaml's.
+//! The error messages are go-yaml's. Also rewrites a text with line breaks that only YAML 1.1 has, for this server's
+//! parser.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -40,11 +41,11 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that a text does not begin with the mark that ends a document. libyaml reads a text with that mark as a
-/// document without content.
+/// Checks that a text does not begin with `...`, the mark that ends a document. For libyaml, a text that begins with
+/// this mark is a document without content, which is an error.
 ///
 /// # Errors
-/// libyaml's message. The message contains the line number, unless the line is the first one.
+/// libyaml's message. The message contains the number of the line, counted from 0, unless the line is the first one.
 pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     let is_passed = |line: &[u8]| matches!(line.trim_ascii_start(), [] | [b'#', ..]);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -79,7 +80,7 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
 }
 
 /// Checks the escapes in `part` of a text, in which backslashes occur only in double-quoted strings. go-yaml refuses
-/// `\/` and unpaired surrogates.
+/// `\/` and every escaped surrogate, even in a pair.
 ///
 /// # Errors
 /// go-yaml's message about the first invalid escape. The message contains the line number, unless the line is the first

@@ -9,7 +9,8 @@ use compact_str::CompactString;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Compares `old` with `new`. Ignores `resourceVersion`, which only the table stores.
+/// Compares `old` with `new`. Ignores `managedFields`, and the `resourceVersion`, which the table stores apart from the
+/// Lease.
 pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     let mut parts = Parts::default();
     parts.put(PathElement::field("metadata"), Change::None, Some(compare_metadata(&old.metadata, &new.metadata)));

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// A set of fields as the text of `fieldsV1`. A clone copies only a pointer.
+/// A set of fields as the text of `fieldsV1`. A clone shares the text.
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
@@ -123,8 +123,8 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// Texts that Leases share. The number of texts is limited. At the limit, texts that no Lease uses are dropped. If all
-/// texts are in use, a new text is not shared.
+/// Texts that Leases share. The number of texts is limited. At the limit, texts that at most one Lease uses are
+/// dropped. If there are no such texts, a new text is not shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,

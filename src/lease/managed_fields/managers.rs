@@ -109,7 +109,7 @@ impl Managers {
         ManagedFields::stored(entries.collect())
     }
 
-    /// Removes the fields that a write modified, added or removed from all managers except `writer`.
+    /// Takes from all managers except `writer` the fields that a write modified, added or removed.
     pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
         let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
         for (at, manager) in self.0.iter_mut().enumerate() {
@@ -144,11 +144,11 @@ impl Managers {
         }
     }
 
-    /// Merges the oldest entries of updates while there are more than [`UPDATERS_MAX`]. For each API version, the
-    /// merged entry belongs to the manager [`ANCIENT`]; this code calls the entry the bucket. If the list has no
-    /// bucket, the oldest update becomes the bucket. The result equals that of kube-apiserver's loop, including two
-    /// oddities. If the list already has a bucket, the oldest update is not merged. If the bucket itself is the next
-    /// update to merge, the bucket is dropped with all its fields.
+    /// Merges the oldest entries of updates until at most [`UPDATERS_MAX`] are left. Each API version has its own
+    /// merged entry, which belongs to the manager [`ANCIENT`]; this code calls the entry the bucket. If the list has no
+    /// bucket of an API version, the oldest update of that version becomes the bucket. The result equals that of
+    /// kube-apiserver's loop, including two oddities. If the list already has a bucket, the oldest update is not
+    /// merged. If the bucket itself is the next update to merge, the bucket is dropped with all its fields.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -158,7 +158,7 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
-        // The first bucket of each API version in the list. The list may have as many API versions as entries.
+        // Index of the first bucket of each API version in the sorted list of updates.
         let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
             .filter(|(_, manager)| manager.is_bucket())
             .map(|(place, manager)| (manager.entry.api_version.clone(), place))
@@ -195,7 +195,7 @@ impl Managers {
         }
         self.0 = rest;
         self.0.extend(updaters);
-        // Entries that were merged into a bucket have no fields left.
+        // Entries that were merged into a bucket have no fields left, so they are dropped.
         self.drop_empty();
     }
 }
@@ -223,7 +223,7 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 /// Converts a client's list to the form of a stored list. The text of each set becomes canonical. If a manager has
 /// several entries, the last one counts. Returns `None` if a set is malformed, or if the sets have more than
 /// [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals the set of the same manager in `live` is neither parsed nor
-/// counted. Such a set may exceed the limit, because of applies.
+/// counted. A stored set may exceed the limit, since applies can enlarge it.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -237,7 +237,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
         }
         let json = entry.fields.as_json();
         // The count includes characters inside strings, since the name of a list element with a key or a value contains
-        // JSON. A protobuf client may have escaped this JSON.
+        // JSON. A protobuf client may have escaped this JSON, so each `\u` counts too.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
         if values > MANAGED_FIELDS_VALUES_MAX {
@@ -334,8 +334,8 @@ mod tests {
                 |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
             managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
         };
-        // The bucket receives two updates. Then the bucket itself is the next update to merge, so the oldest update
-        // becomes the new bucket.
+        // The bucket receives two updates. Then the bucket itself is the next update to merge, and is dropped with
+        // these two updates. So the oldest update becomes the new bucket.
         assert_eq!(
             with_bucket_at(25, 13),
             ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
@@ -401,7 +401,8 @@ mod tests {
             entry.fields = FieldsV1::from_client(&format!("{{{}}}", json.join(",")));
             entry
         };
-        // Each entry has two brackets, one brace, and one comma or one outermost brace.
+        // Each element counts as four values: two opening brackets, one opening brace, and a comma. One element has no
+        // comma, but the outermost brace counts too.
         let most = of(MANAGED_FIELDS_VALUES_MAX / 4);
         let above = of(MANAGED_FIELDS_VALUES_MAX / 4 + 1);
         assert!(normalized(std::slice::from_ref(&most), &[]).is_some());

@@ -69,8 +69,8 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// Name of a subresource. Leases have no subresources, but a client may send a name. So an empty name takes little
-/// memory.
+/// Name of a subresource. Leases have no subresources, so nearly all names are empty, and an empty name takes only the
+/// memory of a pointer. But a client may send a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subresource(Option<Box<CompactString>>);
 

@@ -225,7 +225,7 @@ fn compare_numbers(a: &Number, b: &Number) -> Ordering {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(a), None) => compare_with_float(a, float(b)),
         (None, Some(b)) => compare_with_float(b, float(a)).reverse(),
-        // JSON has no NaN.
+        // JSON has no NaN, so two floats are always comparable.
         (None, None) => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
     }
 }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(PathElement::parse("v:1"), PathElement::parse("v:1.0"));
     }
 
-    /// A sort by a comparison that is not an order may panic.
+    /// Goal: the comparison of any numbers is antisymmetric and transitive. A sort by any other comparison may panic.
     #[test]
     fn numbers_of_all_kinds_have_one_order() {
         let mut texts: Vec<String> =

@@ -84,8 +84,9 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields that are in any of `sets`. Of equal path elements, the first one counts. Merges all sets at
-    /// once: one merge after another would copy a large set for each of many small sets.
+    /// Returns the fields that are in any of `sets`. Of equal path elements with different texts, such as `v:1` and
+    /// `v:1.0`, the result has the first one. Merges all sets at once: one merge after another would copy a large set
+    /// for each of many small sets.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
         // Both sorts are stable, and fast on lists that consist of sorted parts.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
@@ -117,8 +118,8 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Returns the fields that are in this set but not in `other`. A parent or a nested field of a field in `other` is
-    /// not removed.
+    /// Returns the fields that are in this set but not in `other`. Removes neither the parents nor the nested fields of
+    /// a field in `other`.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 /// Maximum number of errors that are reported for one value.
 const ERRORS_MAX: usize = 100;
 
-/// Validates a value, and adds each error with its path to `errors`. In a map, the validation stops at the first
-/// undeclared field.
+/// Validates a value, and adds each error to `errors`. `path` is the path of the value for the error messages.
+/// `duplicates` is whether several elements of a list may have the same identity. In a map, the validation stops at the
+/// first undeclared field.
 pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, errors: &mut Vec<String>) {
     if errors.len() >= ERRORS_MAX || value.is_null() {
         return;
@@ -248,8 +249,8 @@ impl Parts {
     }
 }
 
-/// Merges `config` into `live`. A value in `config` replaces the value in `live`. Lists whose elements have identities
-/// are merged. The merge removes nothing, and `null` counts as a value.
+/// Merges `config` into `live`. Merges maps, and lists whose elements have identities. Any other value in `config`
+/// replaces the value in `live`. The merge removes nothing, and `null` counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -278,14 +279,14 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
     }
 }
 
-/// Merges two lists. The order of the elements of `over` does not change. Elements that are only in `live` keep their
-/// places between those of `over`.
+/// Merges the list `over` of the configuration into the list `live` of the object. The order of the elements of `over`
+/// does not change. Elements that are only in `live` keep their places between those of `over`.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));
     let in_live: BTreeMap<_, ()> = live_steps.iter().map(|step| (step, ())).collect();
     let in_over: BTreeMap<_, usize> = over_steps.iter().enumerate().map(|(at, step)| (step, at)).collect();
-    // Elements that are in both lists, in the order of `over`.
+    // Elements of `over` that are also in `live`, in the order of `over`.
     let mut shared = over_steps.iter().filter(|step| in_live.contains_key(step));
     let mut next_shared = shared.next();
     let mut merged = vec![false; over.len()];

@@ -33,8 +33,8 @@ pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     let stored = live.map_or(&ManagedFields::ABSENT, |live| &live.metadata.managed_fields);
     let (list, is_normal) = list_in_effect(sent, stored);
     new.metadata.managed_fields = match live {
-        // The fields of the object are not tracked. Only a server-side apply begins to track the fields of an existing
-        // object.
+        // Without entries, the fields of the object are not tracked. Only a server-side apply begins to track the
+        // fields of an existing object.
         Some(_) if list.entries().is_empty() => ManagedFields::ABSENT,
         Some(live) if is_normal => {
             renewed(live, new, &list, writer).unwrap_or_else(|| recomputed(live, new, &list, writer))
@@ -67,7 +67,7 @@ fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields
 }
 
 /// Returns the list after a renewal. Here, a renewal is a write that changes nothing, or only values of spec fields
-/// that the writer already owns. Returns `None` for any other write.
+/// that the writer alone owns. Returns `None` for any other write, or if the fields of an entry are not known.
 #[inline]
 fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> Option<ManagedFields> {
     if !is_same_metadata(&live.metadata, &new.metadata) {
@@ -113,7 +113,7 @@ pub fn time_after_renewal(
     is_writer: impl Fn(&str) -> bool,
     now: Time,
 ) -> Option<Option<Time>> {
-    // The fields of the object are not tracked, and an update does not begin to track them.
+    // Without entries, the fields of the object are not tracked, and an update does not begin to track them.
     let Some((last, others)) = list.entries().split_last() else { return Some(None) };
     let is_last_alone = last.operation == Operation::Update
         && last.api_version == API_VERSION
@@ -355,8 +355,8 @@ pub(super) mod tests {
         Lease { metadata: meta, spec }
     }
 
-    /// Runs random sequences of writes by several writers. Compares the fast path with the general path, and the
-    /// comparison of Leases with the comparison of their JSON.
+    /// Runs random sequences of writes by several writers. Compares the fast path (`renewed`) with the general path
+    /// (`recomputed`), and the comparison of Leases with the comparison of their JSON.
     #[test]
     fn the_fast_path_and_the_general_path_give_the_same() {
         use super::super::schema::LEASE;

@@ -14,7 +14,8 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// The rule for the name of an object: the rule for Leases, or the rule for all resources.
+/// The rule for the name of an object: the rule for Leases (`DnsSubdomain`), or the rule for all resources
+/// (`PathSegment`).
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,

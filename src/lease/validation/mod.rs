@@ -59,7 +59,8 @@ pub fn entry_count(meta: &ObjectMeta) -> usize {
     meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
 }
 
-/// Returns a complaint if the number of metadata entries is too large. Call this function before each entry is checked.
+/// Returns a complaint if the number of metadata entries is too large. Call this function before the checks of the
+/// single entries.
 #[must_use]
 pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
     let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };

@@ -65,7 +65,8 @@ mod tests {
     fn writes_times_as_rfc_3339_and_none_as_null() {
         for (seconds, text) in [
             (978_307_200, "\"2001-01-01T00:00:00Z\""),
-            // A client can send both of these times: one with an offset, and the other in protobuf.
+            // A client can send the first of these two times as `9999-12-31T23:59:59-01:00`, and the second one in
+            // protobuf.
             (253_402_304_399, "\"10000-01-01T00:59:59Z\""),
             (300_000_000_000, "\"11476-08-15T05:20:00Z\""),
             (-62_135_596_800, "null"),

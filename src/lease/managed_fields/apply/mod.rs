@@ -27,11 +27,11 @@ const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Applies the configuration `config` to the object `live`. If `live` is `None`, creates an object. The resulting Lease
-/// has the `resourceVersion` of `live`, or the one in `config`. `json_of` encodes a Lease in the API version `v1`.
+/// has the `resourceVersion` in `config`, or else that of `live`. `json_of` encodes a Lease in the API version `v1`.
 ///
 /// # Errors
 /// 400 if `config` is of another kind or contains `managedFields`. 409 if `config` changes fields that other managers
-/// own, and `force` is not set. 500 if the result is not a Lease.
+/// own, and `force` is not set. 500 if `config` does not match the schema of a Lease, or if the result is not a Lease.
 pub fn apply(
     live: Option<(&Lease, ResourceVersion)>,
     config: &Value,
@@ -175,7 +175,7 @@ impl Context<'_> {
     }
 
     /// Returns the fields that the last client-side apply set and that no manager has changed since. Returns `None` if
-    /// the object does not have the annotation [`LAST_APPLIED`].
+    /// the annotation [`LAST_APPLIED`] is missing, or is not a valid configuration in the API version of this apply.
     fn last_applied_set(&self) -> Option<Set> {
         let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
@@ -210,8 +210,9 @@ fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // There are three removals. The first removes all fields of the manager's last apply. The second retains the fields
-    // that some manager owns. The third also retains the fields that this manager did not own.
+    // Each of the three removals starts from `merged`. The first removes all fields of the manager's last apply. The
+    // second removes fewer fields: it retains those that some manager owns. The third also retains those that the
+    // manager's last apply did not contain.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
@@ -257,8 +258,8 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether the configuration contains `managedFields`, even an empty list. If the value is not a list, the validation
-/// reports it instead.
+/// Whether the configuration contains `managedFields`, even an empty list. If the value is not a list of objects,
+/// returns `false`: the validation then checks the value.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
@@ -310,7 +311,8 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a JSON value as Go's encoder does. The validation limits the depth of the value.
+/// Appends a JSON value as Go's encoder does. The recursion is limited, since the validation limits the depth of the
+/// value.
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {

@@ -51,7 +51,8 @@ fn the_first_apply_owns_what_it_names() {
         shown(&lease),
         [r#"one Apply 7 {"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:holderIdentity":{},"f:strategy":{}}}"#]
     );
-    // A second apply of the same configuration changes nothing, not even the time in the manager's entry.
+    // The second apply omits `strategy`, which was null. So it changes no value, and the time in the entry of the
+    // manager stays 7. But the manager no longer owns `strategy`.
     let again = applied(Some(&lease), json!({"labels": {"l": "1"}}), json!({"holderIdentity": "x"}), &by("one", 9));
     assert_eq!(
         shown(&again)[0],
@@ -74,8 +75,8 @@ fn abandoned_fields_go_unless_another_manager_owns_them() {
     assert_eq!(lease.metadata.labels.iter().collect::<Vec<_>>(), [("b", "1")]);
     assert_eq!(lease.metadata.finalizers, ["g"]);
     assert_eq!((lease.spec.lease_transitions, lease.spec.strategy.as_deref()), (None, Some("s")));
-    // The second apply does not change the values of the fields. So both managers own the fields, and the time in the
-    // first entry does not change.
+    // The apply by `two` changed no value, since `one` had set the same values. So the entry of `two` has no time,
+    // which `shown` prints as -1. After the second apply by `one`, only `two` owns these fields.
     assert_eq!(
         shown(&lease),
         [
@@ -108,7 +109,7 @@ fn conflicts_name_every_field_by_manager() {
             ("conflict with \"one\"", ".spec.holderIdentity"),
         ]
     );
-    // The value `null` differs from the current value.
+    // An applied `null` differs from the current value, so it is a conflict too.
     let null = config(&json!({}), &json!({"holderIdentity": null}));
     let one = "Apply failed with 1 conflict: conflict with \"one\": .spec.holderIdentity".to_owned();
     assert_eq!(message(try_apply(Some(&lease), &null, &by("two", 2), false)), (409, one));
@@ -211,7 +212,8 @@ fn kubectl_takes_over_fields_of_client_side_apply() {
     assert_eq!(after.spec.holder_identity.as_deref(), Some("y"));
     assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{wanted}\n").as_str()));
     assert!(try_apply(Some(&lease), &wanted, &by("other", 2), false).is_err());
-    // Another manager has changed the field since. So the value of the field no longer equals that in the annotation.
+    // Another manager has changed the field since. So the value of the field no longer equals that in the annotation,
+    // and `kubectl` does not take the field over.
     let changed = updated(&lease, "controller", |lease| lease.spec.holder_identity = Some("z".into()));
     let words =
         "Apply failed with 1 conflict: conflict with \"controller\" using coordination.k8s.io/v1: .spec.holderIdentity";
