@@ -13,7 +13,7 @@ impl FeatureGates {
     /// settings are ignored.
     ///
     /// # Errors
-    /// kube-apiserver's error message about the first wrong setting (component-base `featuregate`, `Set`).
+    /// A message about the first wrong setting, in words like kube-apiserver's (component-base `featuregate`, `Set`).
     pub fn parse(settings: &[impl AsRef<str>]) -> Result<Self, String> {
         let mut gates = Self::default();
         for setting in settings.iter().map(AsRef::as_ref).filter(|setting| !setting.is_empty()) {

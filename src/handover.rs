@@ -28,7 +28,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Namespace of both Leases of the hand-over.
+/// Namespace of the two Leases of the hand-over, [`NAME`] and [`PROGRESS_NAME`].
 pub const NAMESPACE: &str = "kube-system";
 /// Name of the Lease that stores the phase and the step.
 pub const NAME: &str = "coordination-apiserver-handover";
@@ -40,12 +40,13 @@ pub const STEP: &str = "coordination-apiserver/step";
 pub const ASKED: &str = "coordination-apiserver/asked";
 /// Annotation with a message from the active replica to the command.
 pub const MESSAGE: &str = "coordination-apiserver/message";
-/// Name of the second Lease, which stores the progress of the active replica.
+/// Name of the second Lease of the hand-over, which stores the progress of the active replica.
 pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
-/// Annotation of the second Lease with the number of the last round. In a round, the active replica reads built-in
-/// storage and imports the changes into this server's store.
+/// Annotation of the Lease [`PROGRESS_NAME`] with the number of the last round. In a round, the active replica reads
+/// built-in storage and imports the changes into this server's store.
 pub const ROUND: &str = "coordination-apiserver/round";
-/// Annotation of the second Lease with the `resourceVersion` up to which this server's writes are in built-in storage.
+/// Annotation of the Lease [`PROGRESS_NAME`] with the `resourceVersion` up to which this server's writes are in
+/// built-in storage.
 pub const WRITTEN: &str = "coordination-apiserver/written";
 
 /// Whether this namespace and name belong to a Lease of the hand-over.
@@ -57,13 +58,13 @@ pub fn is_lease(namespace: &str, name: &str) -> bool {
 /// A phase of the hand-over, which a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// This server copies Leases from built-in storage, which other clients still change. Clients of this server may
-    /// only renew Leases.
+    /// This server copies Leases from built-in storage, which clients of kube-apiserver still change. Clients of this
+    /// server may only renew Leases.
     Import,
     /// Every kube-apiserver forwards requests for Leases to this server, which serves them after its last import.
     Serve,
-    /// A takeover is cancelled. This server copies the writes that it has accepted to built-in storage, and accepts no
-    /// further writes.
+    /// A takeover is cancelled. This server copies the renewals that it has accepted to built-in storage, and accepts
+    /// no further writes.
     Undo,
     /// The active replica copies this server's Leases back to built-in storage. This server accepts no writes from
     /// clients.
@@ -80,8 +81,8 @@ pub enum Phase {
 pub enum Step {
     /// Every built-in Lease is imported, and the active replica continues to import changes of built-in Leases.
     Imported,
-    /// No more writes can reach built-in storage, and every earlier write there is imported. This server accepts all
-    /// writes.
+    /// No more writes of clients can reach built-in storage, and every earlier write there is imported. This server
+    /// accepts all writes.
     Serving,
     /// Every replica has stopped accepting writes of clients, and every earlier write is applied.
     Held,

@@ -207,7 +207,8 @@ mod tests {
         }
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 7);
 
-        // The dropped sender makes each further wait fail at once, so the guard sees all lines written.
+        // Without the sender `open`, the sink waits for no further permit. So the drop of the guard finds all lines
+        // written.
         drop(open);
         drop(guard);
         let written = written.lock().expect("lock");

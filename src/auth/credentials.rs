@@ -53,9 +53,9 @@ impl Credentials {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Evaluates the peer's certificates again if the last evaluation is out of date. Call `refresh` before the server
-    /// serves requests. `chain` is the certificate chain, with the peer's own certificate first. The chain may be
-    /// empty.
+    /// Evaluates the peer's certificates again, if the last evaluation has expired or the trusted CAs have changed.
+    /// Call `refresh` before the server serves requests. `chain` is the certificate chain, with the peer's own
+    /// certificate first. The chain may be empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         match &self.kind {
             Kind::Insecure => return,

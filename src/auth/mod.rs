@@ -4,9 +4,10 @@
 //! forwarded requests, this module checks [NodeRestriction](node). It also checks that only members of `system:masters`
 //! write the Leases that control this server. For direct callers, this module is stricter than kube-apiserver. The
 //! Leases keep a cluster's nodes alive, so a certificate of the client CA does not suffice. Members of `system:masters`
-//! may do everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as
-//! RBAC allows in every cluster. Any other direct caller has no rights. The error messages are those of kube-apiserver
-//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+//! may do everything. A node may use its own heartbeat, the Lease with the node's name in `kube-node-lease`. Members of
+//! `system:monitoring` may read the metrics, as RBAC allows in every cluster. Any other direct caller has no rights.
+//! The error messages are those of kube-apiserver (`endpoints/filters/authorization.go`,
+//! `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
 mod node;

@@ -11,9 +11,9 @@ use crate::tls::trust::HeaderNames;
 /// The reason why the field lines name no user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unnamed {
-    /// No field line names a user.
+    /// No field line names a user or an attribute of a user.
     Absent,
-    /// Field lines claim a user, but the name is missing, or some bytes are not UTF-8, or the lines ask for
+    /// Field lines claim a user, but no line names the user, or the name or a group is not UTF-8, or the lines ask for
     /// impersonation.
     Unreadable,
 }
@@ -50,7 +50,8 @@ pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut 
     fields.for_each(&mut |name, value| {
         match role_of(names, name) {
             Some(role) => reading.take(role, value, identity),
-            // kube-apiserver acts on these fields itself and forwards none.
+            // kube-apiserver acts on impersonation fields itself and forwards none. So with such a field, the lines
+            // count as unreadable.
             None if is_impersonation(name) => (reading.is_claim, reading.is_text) = (true, false),
             None => {}
         }

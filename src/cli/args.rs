@@ -384,7 +384,8 @@ impl Args {
         if self.secure_port == 0 {
             return Err("--publish-endpoints needs a --secure-port".into());
         }
-        // The API refuses these addresses in an EndpointSlice (Kubernetes, `ValidateEndpointIP`).
+        // The API refuses an address of these kinds in an EndpointSlice: unspecified, loopback, link-local and
+        // multicast (Kubernetes, `ValidateEndpointIP`).
         match self.advertise_address {
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => {}
             Some(IpAddr::V4(address)) if address.is_link_local() => {}
@@ -423,7 +424,7 @@ impl Args {
         FrontProxySource::File(ca.clone(), front_proxy)
     }
 
-    /// Whether a flag names the file `path`. An error of such a file is an error of the command line.
+    /// Whether a flag names the file `path`. If so, an unusable file counts as a wrong command line.
     #[must_use]
     pub fn names(&self, path: &Path) -> bool {
         self.named_files().any(|(_, named)| named == path)

@@ -35,7 +35,7 @@ pub enum BuiltInChange {
     Failed(String),
 }
 
-/// The event loop's end of the channel.
+/// The event loop's end of the channel to the cluster thread, for built-in Leases.
 #[derive(Debug)]
 pub struct BuiltInChanges {
     /// Number of runs so far. A run is a list and the watch that follows it.
@@ -45,14 +45,15 @@ pub struct BuiltInChanges {
     events: Updates<(u64, BuiltInChange)>,
 }
 
-/// The cluster thread's end of the channel.
+/// The cluster thread's end of the channel to the event loop, for built-in Leases.
 #[derive(Debug)]
 pub struct BuiltInRequests {
     wanted: Receiver<Option<u64>>,
     events: UpdateSender<(u64, BuiltInChange)>,
 }
 
-/// Creates both ends of the channel. Events wake the event loop with `waker`.
+/// Creates the two ends of the channel between the event loop and the cluster thread. Events wake the event loop with
+/// `waker`.
 #[must_use]
 pub fn built_in(waker: Arc<Waker>) -> (BuiltInChanges, BuiltInRequests) {
     let (asked, wanted) = watch::channel(None);

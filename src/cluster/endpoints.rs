@@ -99,8 +99,8 @@ pub struct EndpointsSender(watch::Sender<Said>);
 #[derive(Debug)]
 pub struct EndpointsReceiver(watch::Receiver<Said>);
 
-/// Creates both ends of the channel. The cluster thread leaves the slices unchanged until the event loop sets
-/// endpoints.
+/// Creates the two ends of the endpoints channel. The cluster thread leaves the slices unchanged until the event loop
+/// sets endpoints.
 #[must_use]
 pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
     let (sender, receiver) = watch::channel(Said::default());
@@ -121,7 +121,8 @@ impl EndpointsSender {
     }
 }
 
-/// Maximum number of consecutive attempts in which another replica may have changed the slices first.
+/// Maximum number of consecutive attempts that fail because another replica may have changed the slices first. A
+/// further such failure counts as an error.
 const RACES_MAX: u32 = 4;
 
 /// Maintains the slices of `service` while the sender exists. Leaves the slices unchanged while the list of endpoints
@@ -149,7 +150,8 @@ pub(super) async fn keep_endpoints(
                         return;
                     }
                 }
-                // Repeated errors have another cause: for example, the namespace does not exist.
+                // After `RACES_MAX` such errors the cause must be another one: for example, the namespace does not
+                // exist.
                 Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) && races < RACES_MAX => {
                     tracing::debug!(%service, "another replica was first; looking again");
                     wait = PAUSE_MIN;

@@ -24,13 +24,16 @@ pub(super) enum Seen<K> {
 }
 
 /// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So on a
-/// working connection, the server receives something at least this often.
+/// working connection, the server receives something at least this often, and [`READ_MAX`] without a byte means a dead
+/// connection.
 const WATCH_SECONDS: u32 = 50;
 /// Maximum time without received bytes until the connection counts as dead. Until then, the server may miss new
-/// namespaces. The value equals kube-apiserver's maximum time for a list (`--request-timeout`).
+/// namespaces. The value equals kube-apiserver's maximum time for a list (`--request-timeout`), so that no list is cut
+/// off.
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason.
+/// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason, so the
+/// server pauses before the next watch.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Pause after the first failed list or watch. Each further failure doubles the pause.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -38,7 +41,8 @@ const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128,
 /// Maximum pause after a failed list or watch.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Passes every change of the followed objects to `apply`, until `apply` returns `false`.
+/// Passes every change of the followed objects to `apply`, until `apply` returns `false`. `fields` is a field selector
+/// for the objects.
 pub(super) async fn follow<K>(
     api: Api<K>,
     fields: Option<&str>,

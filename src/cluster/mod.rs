@@ -49,9 +49,10 @@ pub struct PublishedEndpoints {
     pub followed: Followed,
     /// The Service.
     pub service: ServiceName,
-    /// The endpoints of the replicas.
+    /// The channel on which the event loop sends the endpoints of the replicas.
     pub endpoints: EndpointsReceiver,
-    /// Queue for the generation of the endpoints that the slices contain.
+    /// Queue to the event loop. The cluster thread sends the generation of the endpoints ([`EndpointsSender::set`])
+    /// that the slices now contain.
     pub published: UpdateSender<u64>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! kube-apiserver does not run that plugin for requests that its aggregator forwards. So this module applies the
 //! plugin's rules for creations (apiserver `admission/plugin/namespace/lifecycle`). Until the first list of namespaces
-//! arrives, every namespace counts as existing: nodes must renew while the cluster starts, and `/readyz` fails
-//! meanwhile. This module learns of a change of a namespace some milliseconds after the change.
+//! arrives, every namespace counts as existing, since nodes must be able to create their heartbeats while the cluster
+//! starts. Meanwhile `/readyz` fails. This module learns of a change of a namespace some milliseconds after the change.
 
 use crate::api_error::ApiError;
 use crate::resource::NODE_LEASE_NAMESPACE;
@@ -72,7 +72,7 @@ impl Namespaces {
             (NamespaceChange::Gone(name), NamespaceList::Known(known)) => {
                 known.remove(&name);
             }
-            // Before the first list, no namespaces are known. So there is nothing to change.
+            // Before the first list, every namespace counts as existing. The list will show the effect of this change.
             (_, NamespaceList::Awaited | NamespaceList::Unwatched) => {}
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     fn every_namespace_exists_before_the_first_list() {
         for mut namespaces in [Namespaces::default(), Namespaces::awaited()] {
             assert_eq!(code(&namespaces, "anything"), Ok(()));
-            // A change before the first list gives no information about other namespaces.
+            // A change before the first list says nothing about other namespaces, so these still count as existing.
             namespaces.apply(NamespaceChange::Present("x".into(), NamespacePhase::Active));
             assert_eq!(code(&namespaces, "anything"), Ok(()));
         }

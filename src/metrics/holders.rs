@@ -115,7 +115,8 @@ impl HolderScan {
                 true
             });
             left.start().clone_into(&mut pass.start);
-            // A snapshot of the current `resourceVersion` needs no event log, so the snapshot cannot be too old.
+            // A snapshot of the current `resourceVersion` needs no event log. So the snapshot cannot be too old, and
+            // `stepped` is never an error.
             stepped == Ok(Stepped::More)
         });
         pass.due_ms = now.ms + STEP_INTERVAL_MS;
@@ -187,7 +188,8 @@ mod tests {
     fn namespaces_above_the_limit_share_a_count() {
         let mut counts = ByNamespace::<u64>::default();
         let further = (0..NAMESPACES_MAX + 10).map(|at| format!("n{at:03}"));
-        // One of the cluster's namespaces comes before the other namespaces, and one comes after them.
+        // One of the cluster's namespaces is counted before the other namespaces, and one after them. Both have a
+        // separate count in spite of the limit.
         let [first, last] = CLUSTER_NAMESPACES.map(str::to_owned);
         for namespace in [first].into_iter().chain(further).chain([last]) {
             *counts.of(&namespace) += 1;

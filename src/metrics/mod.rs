@@ -47,7 +47,8 @@ pub struct Metrics {
     serving_last: Option<Time>,
     followed: Vec<Followed>,
     watches: WatchCounts,
-    /// The numbers of watches at the end of the previous turn. They match the number of open watches in `last`.
+    /// Numbers of watches at the end of the previous turn. `last` has the number of open watches at the same moment.
+    /// The difference gives the number of closed watches.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -68,7 +69,8 @@ struct WatchCounts {
 pub struct TurnEnd {
     /// Time from wake-up to last write, in µs.
     pub duration_us: u64,
-    /// CPU time of the turn in µs; `None` unless the turn continued work of the previous turn.
+    /// CPU time of the turn, in µs; `None` if the turn waited for events. To read the CPU time costs more than all
+    /// other measurements, so the event loop reads it only in turns that continue the work of the previous turn.
     pub cpu_us: Option<u64>,
     /// Open connections.
     pub connections: usize,
@@ -78,7 +80,7 @@ pub struct TurnEnd {
     pub sharded_watchers: usize,
     /// Events sent to watches since the start, including bookmarks and errors.
     pub watch_events: u64,
-    /// Connections with a long response in progress, watches excluded.
+    /// Connections with a list or a deletion of a collection in progress, as of a scan once a second.
     pub connections_with_jobs: usize,
     /// Number of long responses in progress: long lists, collection deletions, and watches that still send initial
     /// events.
@@ -192,12 +194,12 @@ impl Metrics {
         self.journal.count_reload();
     }
 
-    /// Counts a failed reload of certificates.
+    /// Counts a failed reload of certificates or CAs. A lasting failure counts again every hour.
     pub fn count_reload_failure(&mut self) {
         self.reload_failures += 1;
     }
 
-    /// Sets the resources of the cluster that are watched.
+    /// Sets the watched resources of the cluster. For each of them, `/metrics` shows the time of the last response.
     pub fn set_followed(&mut self, followed: Vec<Followed>) {
         self.followed = followed;
     }
@@ -514,7 +516,8 @@ mod tests {
             received_bytes: 5,
             waiting_requests: 4,
         });
-        // The counts of the current turn are not included. Otherwise the numbers would be from two different moments.
+        // The new watch does not count yet, since the current turn has not ended. Otherwise `started` and the number of
+        // open watches would be from two different moments.
         metrics.count_watch();
         let text =
             String::from_utf8(metrics.encode(&table, None, HandoverStats::default(), Now::default())).expect("text");

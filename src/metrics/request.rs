@@ -131,7 +131,7 @@ const _: () = {
 };
 
 impl RequestKind {
-    /// Returns the kind of a request; `verb` is its verb on the resource.
+    /// Returns the kind of a request. `verb` is the verb of a request for Leases, and `None` for any other path.
     #[must_use]
     pub fn of(route: &Route<'_>, verb: Option<Verb>, head: &RequestHead<'_>) -> Self {
         let Some(verb) = verb else { return Self::of_document(route, head.method) };

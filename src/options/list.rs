@@ -34,8 +34,8 @@ pub struct ListOptions {
     /// `continue` token of the page, not decoded yet; empty for the first page.
     pub continue_token: String,
     /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a watch without
-    /// a `resourceVersion` or with `resourceVersion` 0. So `None` means a watch that begins with the changes after
-    /// `resource_version`.
+    /// a `resourceVersion` or with `resourceVersion` 0. So `None` means that a watch begins with the changes after
+    /// `resource_version`; for a list it is always `None`.
     pub send_initial_events: Option<bool>,
 }
 

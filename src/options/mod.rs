@@ -1,9 +1,9 @@
 //! Options in the query of a request, converted and validated as in kube-apiserver.
 //!
-//! [`Query`] decodes the query. Each `*Options` type contains the parameters of one verb. First, each value is
-//! converted. If a conversion fails, the response is 400 with Go's message. Then, all values are validated together. If
-//! the validation fails, the response is 422 with one cause for each complaint. Parameters that a verb does not have
-//! are ignored.
+//! [`Query`] decodes the query. Each `*Options` type contains the parameters of one verb, or of several similar verbs.
+//! First, each value is converted. If a conversion fails, the response is 400 with Go's message. Then, all values are
+//! validated together. If the validation fails, the response is 422 with one cause for each complaint. Parameters that
+//! a verb does not have are ignored.
 
 mod delete;
 mod get;

@@ -5,7 +5,8 @@ use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
-/// Whether Go accepts a patch as JSON. Go accepts invalid UTF-8 and 10,000 levels of nesting.
+/// Whether Go accepts a patch as JSON. Go accepts invalid UTF-8, and 10,000 levels of nesting, which are more than this
+/// server can decode.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {

@@ -3,8 +3,8 @@
 //! kube-apiserver's library departs from the RFC, and so does this module. `replace` creates a missing member. A
 //! missing `value` counts as `null`, and so does a missing member in `copy` and `test`. A negative index counts from
 //! the end of the array. Text before the first slash of a path is ignored. Only `test` and `replace` accept the path of
-//! the whole document. In one point, this module departs from the library: `test` compares values, and not their
-//! spelling.
+//! the whole document. In one point, this module departs from the library: `test` compares decoded values. So the
+//! string `"\u0061"` equals `"a"`, which the library treats as different.
 
 use super::decode::{bad_patch, bad_type, bad_type_words, decode_current, decode_json_for, encode};
 use crate::api_error::ApiError;
@@ -20,8 +20,8 @@ const OPERATIONS_MAX: usize = 10_000;
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Maximum number of values that all operations of a patch together may visit or shift. A patch has at most
-/// [`PATCH_VALUES_MAX`] values, and may copy as many. So only repeated moves of large values reach this limit.
-/// kube-apiserver has no such limit.
+/// [`PATCH_VALUES_MAX`] values, and may copy as many. So only repeated moves of large values, and repeated changes near
+/// the start of a long array, reach this limit. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
 /// Applies all operations of a JSON patch to an object, or none of them. `is_checked` is false for
@@ -226,8 +226,8 @@ fn unescaped(token: &str) -> Cow<'_, str> {
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Returns the number of levels of arrays and objects in `value`. Counts a visit for each value. The recursion ends at
-/// [`DOCUMENT_DEPTH_MAX`] levels.
+/// Returns the number of levels of arrays and objects in `value`. Counts a visit for each value. The recursion ends,
+/// since `value` has at most [`DOCUMENT_DEPTH_MAX`] levels.
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
     let mut highest = |below: &mut dyn Iterator<Item = &Value>| {

@@ -74,8 +74,8 @@ pub(super) enum Verdict {
     OtherNames,
 }
 
-/// Verifies `chain` as a peer that trusts `ca` would. `facts` are those of the first certificate. The error is the
-/// reason why the peer would refuse the chain.
+/// Verifies `chain` as a peer that trusts `ca` would, and decides whether to renew the first certificate. `facts` are
+/// the facts of this certificate. The error is the reason why the peer would refuse the chain.
 pub(super) fn judge(
     leaf: &Leaf<'_>,
     chain: &[CertificateDer<'static>],

@@ -65,8 +65,8 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Returns the name that all selected Leases have; `None` if they may have different names. With a name, the caller
-    /// looks up one Lease and searches no others.
+    /// Returns the name that all selected Leases have; `None` if they may have different names. With a name and a
+    /// namespace, the caller looks up one Lease and searches no others.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
@@ -119,7 +119,7 @@ impl<'a> FieldTerms<'a> {
     /// Checks the fields of the terms, and converts the terms to a selector.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a field that is not one of the two fields.
+    /// [`ApiError::BadRequest`] for a field other than `metadata.name` and `metadata.namespace`.
     pub fn into_selector(self) -> Result<FieldSelector, ApiError> {
         let term = |(field, equal, value): (&str, bool, Cow<'_, str>)| {
             let field = match field {

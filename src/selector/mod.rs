@@ -79,7 +79,7 @@ mod tests {
             labels: [("a".into(), label.into())].into_iter().collect(),
             ..ObjectMeta::default()
         };
-        // The hash of "u" is 0xaf63e84c860200f0.
+        // The hash of the UID "u" is 0xaf63e84c860200f0, so the shard contains only this UID.
         let of_u = "shardRange(object.metadata.uid, '0xaf63e84c860200f0', '0xaf63e84c860200f1')";
         let selector = Selector {
             labels: LabelSelector::parse("a=b").expect("a selector"),

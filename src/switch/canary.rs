@@ -18,7 +18,7 @@ const NAME: &str = "v1.canary.coordination-apiserver.io";
 const REACHED_MAX: Duration = Duration::from_secs(10);
 /// Time between two requests for the canary.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Priorities of the canary's group and version, which no client uses.
+/// Priorities of the canary's group and version. They do not matter, since no client uses the group.
 const PRIORITY: i32 = 1;
 
 /// Checks that every kube-apiserver reaches this server through the Service of `wanted`, the APIService of the
@@ -33,7 +33,7 @@ pub(super) async fn check(clients: &Clients, wanted: &APIService, report: &mut R
     checked
 }
 
-/// Deletes the canary, if a killed command has left it behind.
+/// Deletes the canary, if it exists.
 ///
 /// # Errors
 /// If kube-apiserver does not delete the canary.

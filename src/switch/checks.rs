@@ -57,7 +57,7 @@ pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
         };
         match done {
             Ok(_) => {}
-            // The active replica has written the Lease meanwhile.
+            // The active replica has written the Lease meanwhile. A conflict still shows that the user may write.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
@@ -65,9 +65,9 @@ pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Reports the lock with the shortest `leaseDurationSeconds`. A lock is a Lease with a holder that is not the heartbeat
-/// of a node. A rollback stops writes for a moment. If a lock is shorter than that moment, its holder may lose the
-/// lock.
+/// Reports the lock with the shortest `leaseDurationSeconds`. A lock is a Lease that has a holder, and is not the
+/// heartbeat of a node. A rollback stops writes for a moment. If a lock is shorter than that moment, its holder may
+/// lose the lock.
 ///
 /// # Errors
 /// If kube-apiserver does not return the Leases.

@@ -22,8 +22,8 @@ use tonic::codegen::http::Request;
 
 /// Maximum time until a connection is established.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// Maximum time for which a connection with a request receives no byte since its last sent byte, or cannot send any
-/// byte. After this time, the request fails.
+/// Time after which a request without progress fails. There is no progress if the server sends no byte for this time
+/// after the client's last byte, or if the client can send no byte for this time.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Maximum time until a replica answers a read. Then the command asks the next replica.
 const READ_MAX: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Server {
     fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
         config.connect_timeout = Some(CONNECT_MAX);
         (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
-        // Otherwise the time before a request, in which the connection is idle, counts too.
+        // Without this, the read timeout would also count the time before a request, in which the connection is idle.
         config.reset_reader_on_write = true;
         // Without retries, the caller sees an error response at once.
         config.default_retry = false;

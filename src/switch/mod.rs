@@ -45,15 +45,16 @@ const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
 /// Time that the command leaves for clients that have just listed Leases at this server. In this time, they can begin
 /// their watches here. At kube-apiserver, a watch from a `resourceVersion` of this server would wait forever.
 const WATCH_MAX: Duration = Duration::from_secs(1);
-/// Maximum time that a takeover waits for the kube-apiservers to switch. Also the maximum time that a rollback waits
-/// for the replicas to stop writes and write the Leases back. During this time, clients can only renew, or cannot write
-/// at all.
+/// Maximum time that a takeover waits for the kube-apiservers to switch, while clients can only renew. Also the maximum
+/// time that a rollback or an undo waits for the replicas to stop writes and write the Leases back, while clients
+/// cannot write.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Maximum time that the command waits for the replicas to copy all Leases. During this time, clients can read and
 /// write built-in Leases. A rollback or an undo waits as long for the kube-apiservers to switch back.
 const COPY_MAX: Duration = Duration::from_secs(120);
 /// Maximum time that the command waits for the replicas to import the last changes. During this time, clients can
-/// renew. The live replicas first wait until the identity Lease of a dead replica expires. The time suffices for this.
+/// renew. If a replica has died, the live replicas first wait until its identity Lease expires, for which this time
+/// suffices.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Remaining time of the admission policy at which a rollback without access to etcd gives up. In this time, the
 /// operator can run the rollback again.
@@ -77,7 +78,7 @@ const NOT_FOUND: u16 = 404;
 /// The probable reason for a failure that no replica explains.
 const NO_ETCD: &str = "no replica works on it; are all of them ready? If they have no --cluster-etcd-servers, run the \
                        command with --without-etcd";
-/// The last line of a switch that changes the versions of Leases.
+/// Last line of output of a command that has changed the versions of Leases.
 const RESTART: &str =
     "restart kube-controller-manager 1.37 or newer: it compares versions of Leases, which have changed";
 /// Error of a command without `--without-etcd` that finds a switch begun with `--without-etcd`.

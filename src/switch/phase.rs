@@ -29,7 +29,7 @@ pub(super) struct Handover {
     /// `resourceVersion` of the Lease of the hand-over; empty before the first hand-over.
     pub(super) version: String,
     pub(super) phase: Option<Phase>,
-    /// Id of the command's request for the phase.
+    /// Id of the last request for a phase, of whichever command.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
     /// Message of the replica that copies the Leases.
@@ -197,7 +197,7 @@ impl Claim {
         self.check_seen(&Handover::seen(clients).await?)
     }
 
-    /// Checks that the last request in the state `seen` is this command's.
+    /// Checks that no other command has made the last request in the state `seen`.
     ///
     /// # Errors
     /// If another command has requested a phase.
@@ -206,7 +206,8 @@ impl Claim {
         if self.is_lost { Err(another_command()) } else { Ok(()) }
     }
 
-    /// Requests a phase from the replicas. `step` must be set if the phase requires no work of the replicas.
+    /// Requests a phase from the replicas. If the phase requires no work of the replicas, the command itself sets its
+    /// `step`.
     ///
     /// # Errors
     /// If another command has requested a phase, or if no replica accepts the request.
@@ -284,7 +285,8 @@ impl Claim {
         is_wrong: impl Fn(&Handover) -> bool,
     ) -> Result<bool, SwitchError> {
         let id = Uuid::new_v4().to_string();
-        // A replica may have accepted a request without an answer, so the id counts from now on.
+        // A replica may accept the request without an answer. So the id belongs to this command even if the request
+        // fails.
         self.ids.push(id.clone());
         let is_made = request(clients, &id, phase, step, is_wrong).await?;
         if is_made {

@@ -33,7 +33,7 @@ const SWITCH: &str = "coordination-apiserver-switch";
 /// Name of the shield and of its binding. The shield is the policy that keeps kube-controller-manager from marking
 /// nodes as not ready.
 const SHIELD: &str = "coordination-apiserver-shield";
-/// Annotation of a policy with the name of its [`Permitted`].
+/// Annotation of a policy with the writes that the policy permits ([`Permitted::name`]).
 const PERMITTED: &str = "coordination-apiserver/permitted";
 /// Annotation of a policy with the id of its installation.
 const ID: &str = "coordination-apiserver/id";
@@ -48,8 +48,8 @@ pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
 const MARGIN: Duration = Duration::from_secs(5);
 /// Maximum time that the command waits for the kube-apiservers to enforce a policy.
 pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
-/// Time from the creation of the shield to its end. A watch of client-go ends within 10 minutes, so the shield lasts
-/// longer.
+/// Time from the creation of the shield to its end. The shield is needed until kube-controller-manager's old watch of
+/// built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts longer.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 
 /// The writes of built-in Leases that a policy permits.
@@ -57,7 +57,7 @@ const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 pub(super) enum Permitted {
     /// Renewals, by every client.
     Renewals,
-    /// All writes of this command, and no other writes.
+    /// The writes of this command, and deletions by any client with the same user.
     ThisCommand,
 }
 
@@ -74,7 +74,7 @@ impl Permitted {
     fn expression(self, user: &str) -> String {
         match self {
             // Other clients may have the same user, so the expression also compares the field manager. A deletion has
-            // no field manager.
+            // no field manager, so it is permitted to any client with this user.
             Self::ThisCommand => format!(
                 "request.userInfo.username == {} && \
                  (request.operation == 'DELETE' || request.options.?fieldManager == optional.of('{FIELD_MANAGER}'))",
@@ -110,7 +110,7 @@ pub(super) struct Installed {
     id: String,
     /// A time just before the creation of the policy.
     begun: Instant,
-    /// The same time by the wall clock.
+    /// The time `begun`, by the wall clock.
     begun_at: SystemTime,
     /// Minimum time from `begun` to the end of the policy.
     time: Duration,
@@ -270,8 +270,8 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
         let Some(found) = found.filter(|found| found.annotations().get(ID).is_some_and(|of| of == id)) else {
             return Ok(());
         };
-        // kube-controller-manager may write the status of the policy in between. The deletion then fails and is
-        // repeated.
+        // kube-controller-manager may write the status of the policy between the read and the deletion. Then the
+        // deletion fails, and the loop repeats it.
         let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
         if delete(&policies, SWITCH, &DeleteParams { preconditions, ..DeleteParams::default() }).await? {
             break;

@@ -116,7 +116,7 @@ impl Created {
 /// # Errors
 /// If kube-apiserver does not answer, or does not delete the policy.
 pub(super) async fn remove_ended(cluster: &Server) -> Result<(), SwitchError> {
-    // A kube-apiserver without this API has no such policy.
+    // A kube-apiserver without this API answers 404 too, so `found` is `None`.
     let found = cluster.objects::<MutatingAdmissionPolicy>().get_opt(NAME).await;
     let Some(found) = found.map_err(|error| cluster.failed(&error))? else { return Ok(()) };
     let end = found.annotations().get(END).and_then(|text| text.parse::<Timestamp>().ok());

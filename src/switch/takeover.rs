@@ -234,8 +234,8 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
     Ok(true)
 }
 
-/// Sets the spec of the current APIService to the spec in the user's manifest. Also removes the label that makes
-/// kube-apiserver restore its own spec.
+/// Sets the spec of the current APIService to the spec in the user's manifest, and adds the labels and annotations of
+/// the manifest. Removes the label that makes kube-apiserver restore its own spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();

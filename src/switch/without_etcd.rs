@@ -43,7 +43,7 @@ const TAKEOVER_POLICY: Duration = Duration::from_secs(5 * 60);
 /// Time for leaders to renew in built-in storage before an undo lets other clients acquire their locks. Leaders renew
 /// every 2 s by default.
 const RENEWED_MAX: Duration = Duration::from_secs(5);
-/// Minimum and maximum of the time that a holder may act as the leader after its last renewal.
+/// Minimum and maximum of [`belief`], the time that a holder may act as the leader after its last renewal.
 const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 60)];
 /// Duration of a rollback's policy, in addition to the time in which a holder may act as the leader (see [`BELIEF`]).
 /// In this time, the command proves that the policy is enforced, stops all writes, and writes the Leases.
@@ -163,7 +163,7 @@ async fn copy_once(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>
 const NO_CLUSTER: &str =
     "no replica works on it; do the replicas have access to kube-apiserver, and are all of them ready?";
 
-/// Makes all kube-apiservers forward Leases to this server. Sets `is_replaced` once the APIService may be replaced.
+/// Makes all kube-apiservers forward Leases to this server. Sets `is_replaced` just before it replaces the APIService.
 /// Returns the policy of the takeover, which the caller must delete.
 async fn switch(
     clients: &Clients,

@@ -69,8 +69,8 @@ pub(super) async fn write_back(
     loop {
         policy.check()?;
         let compared = compare_with_built_in(clients, ours).await;
-        // Each write contains the `resourceVersion` of the list. So if another command begins now, no write of this
-        // command changes a later state of a Lease.
+        // Each `Replace` and `Delete` contains the `resourceVersion` of the list. So if another command begins now,
+        // these writes change no later state of a Lease.
         claim.check(clients).await?;
         let (done, unwritten) = match compared {
             Ok(Plan { groups, .. }) => carry_out(clients, &groups, round, || policy.check()).await,
@@ -92,7 +92,8 @@ pub(super) async fn write_back(
 /// If kube-apiserver does not list the Leases.
 pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<usize, SwitchError> {
     let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
-    // If such a write fails, the kubelet has renewed the Lease meanwhile, or will renew it within its renew interval.
+    // If the write of a renewal fails, the kubelet has renewed the Lease meanwhile, or will renew it within its renew
+    // interval.
     Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
 }
 
@@ -101,7 +102,7 @@ pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<
 struct Plan {
     /// Groups of writes in their order: deletions, locks, Leases of nodes, and deletions of Leases with finalizers.
     groups: [Vec<Write>; 4],
-    /// Renewals of nodes' Leases.
+    /// Renewals of nodes' Leases, which are written after all groups.
     renewals: Vec<Write>,
 }
 
@@ -146,7 +147,8 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
         let is_of_node = wanted.metadata.namespace.as_deref() == Some(NODE_LEASE_NAMESPACE);
         let group = if is_of_node { &mut nodes } else { &mut locks };
         let found = theirs.remove(&key(&wanted));
-        // Only a deletion can set these fields, not a create or an update.
+        // Only a deletion sets `deletionTimestamp` and `deletionGracePeriodSeconds`. So a creation or an update must
+        // not contain these fields.
         let is_ending = wanted.metadata.deletion_timestamp.take().is_some();
         wanted.metadata.deletion_grace_period_seconds = None;
         let found_ending = found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
@@ -167,7 +169,8 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
                     group.push(Write::Replace(wanted));
                 }
             }
-            // An earlier attempt has created the Lease, and kube-apiserver has given it another UID.
+            // An earlier attempt has created the Lease, and kube-apiserver has given it another UID. So nothing remains
+            // to write.
             Some(found) if is_same(&found, &wanted) && (is_ending || !found_ending) => {}
             found => {
                 deletions.extend(found.map(Write::Delete));
@@ -238,7 +241,8 @@ impl Write {
                 }
             }
             Self::BeginDeletion(_) => match leases.get(&name).await {
-                // A deletion would remove the Lease at once. The write of its finalizers has failed, and is repeated.
+                // An earlier write of the finalizers has failed. Without finalizers, a deletion would remove the Lease
+                // at once. So the deletion waits for a later round, which repeats the failed write.
                 Ok(found) if found.finalizers() != lease.finalizers() => {
                     let why = SwitchError(format!("{namespace}/{name}: the finalizers are not written yet"));
                     return Err(Unwritten { why, is_transient: true });

@@ -225,8 +225,8 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let product = 2_939_745 * u64::from(quarters);
     let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
     let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
-    // The factor is 2^16 / 30.6. A month has 30.6 days on average: months have 31 and 30 days in turn, except for one
-    // pair of months.
+    // The factor is 2^16 / 30.6. From March on, any five months in a row have 153 days, so a month has 30.6 days on
+    // average. (The year ends with February, so its length has no effect.)
     let [b0, b1, month_from_march, _] = (2_141 * day_of_year + 197_913).to_le_bytes();
     let day = u32::from(u16::from_le_bytes([b0, b1])) / 2_141 + 1;
     let is_next_year = month_from_march > 12;

@@ -124,7 +124,8 @@ impl Authorities {
                 Certifies::Itself | Certifies::Nobody => continue,
                 Certifies::Clients { intermediates_max } => intermediates_max,
             };
-            // Intermediates come in path order, the issuer of the client's certificate first (RFC 5246 §7.4.2).
+            // Intermediates come in path order, the issuer of the client's certificate first (RFC 5246 §7.4.2). So the
+            // path to this CA may use only the first `intermediates_max` of them.
             let intermediates = intermediates.get(..intermediates_max).unwrap_or(intermediates);
             match authority.verifier.verify_client_cert(own, intermediates, now) {
                 Ok(_) => return Ok(*authority.validity.end()),

@@ -261,7 +261,7 @@ mod tests {
                     let (server, _client) = handshake(&server, &client).expect("a handshake");
                     assert_eq!(server.handshake_kind(), Some(expected), "{version:?} {own:?}");
                     assert_eq!(server.alpn_protocol(), Some(ALPN_HTTP_2), "the server prefers HTTP/2");
-                    // A resumed session has the identity of the first.
+                    // A resumed session has the identity of the session that it resumes.
                     let user =
                         server.peer_certificates().and_then(<[_]>::first).and_then(super::super::identity::identity_of);
                     assert_eq!(user.map(|id| id.user).as_deref(), own);

@@ -17,8 +17,8 @@ pub(super) const CLIENT_CA: &str = "client-ca-file";
 /// Key with the front-proxy CAs, in PEM.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
-/// The cluster's authentication settings: the data of the ConfigMap [`CONFIG_MAP`]. Each value is independent. An
-/// invalid value is detected when it is read.
+/// The cluster's authentication settings: the data of the ConfigMap [`CONFIG_MAP`]. Each value is checked when it is
+/// read. So an invalid value does not affect the other values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthentication(BTreeMap<String, String>);
 

@@ -22,7 +22,7 @@ pub const USER_ANONYMOUS: &str = "system:anonymous";
 pub struct Identity {
     /// User name, never empty.
     pub user: String,
-    /// Groups, in the certificate's order; repeated groups stay repeated.
+    /// Groups, in the order of the certificate or of the front proxy's field lines; repeated groups stay repeated.
     pub groups: Vec<String>,
 }
 

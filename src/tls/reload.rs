@@ -1,5 +1,6 @@
 //! Watches the TLS files and the cluster's authentication settings, and sends the event loop a new configuration when
-//! either changes. Open connections keep the old configuration. Later handshakes use the new configuration.
+//! either changes. Later handshakes use the new configuration. On open connections, the server evaluates the
+//! certificates of the peers again, with the new CAs.
 //!
 //! A configuration has three parts: the serving certificate and key, the client CAs, and the front-proxy CAs. If the
 //! input of a part becomes invalid, the last valid part stays in use. So an error in one part does not delay changes
@@ -49,7 +50,7 @@ pub enum Reload {
     Failed,
 }
 
-/// Builds a new TLS configuration when a source changes: the sources, and the current parts of the configuration.
+/// The sources and the current parts of the TLS configuration. Builds a new configuration when a source changes.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,

@@ -19,7 +19,8 @@ pub struct TlsSources {
     pub cert: PathBuf,
     /// File with the private key of the serving certificate, in PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
-    /// The client CA file.
+    /// File with the client CAs; `None` if they come from the cluster ([`FrontProxySource::Cluster`]), or if there are
+    /// none.
     pub client_ca: Option<PathBuf>,
     /// The source of the front-proxy CAs.
     pub front_proxy: FrontProxySource,

@@ -75,7 +75,7 @@ pub struct Proof {
 }
 
 impl Trust {
-    /// Creates trust in these CAs. `is_complete` is whether all settings of the cluster have arrived.
+    /// Creates trust in these CAs. `is_complete` is false while the server still waits for valid CAs from the cluster.
     #[must_use]
     pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
         Self {
@@ -95,7 +95,8 @@ impl Trust {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
-    /// Whether all settings of the cluster have arrived. Until then the server is not ready.
+    /// Whether the server knows the client CAs and the front-proxy CAs. It does not while the cluster's settings are
+    /// missing or invalid. Until then the server is not ready.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -362,7 +363,7 @@ mod tests {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
-            // The CA alone, and together with a valid CA.
+            // Trusts only the CA outside of its validity, or also a valid CA.
             for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
                 let trust = trust(roots(own), roots(own), &[]);
                 assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));

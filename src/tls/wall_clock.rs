@@ -16,7 +16,8 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// Makes session tickets, unless the wall clock is before 1970. rustls changes the ticket keys by its own clock.
+/// Makes session tickets, unless the wall clock is before 1970. To change the ticket keys, rustls reads the system
+/// clock itself and not [`WallClock`], and would panic before 1970.
 #[derive(Debug)]
 pub(super) struct Tickets(Arc<dyn ProducesTickets>);
 

@@ -6,9 +6,10 @@ use crate::form::{Form, LeaseState};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
-/// Appends `event` as a watcher with `selector` sees it. Returns whether the watcher sees `event` at all. A change can
-/// make an object match the selector or no longer match it (apiserver `storage/cacher`, `convertToWatchEvent`).
-/// `recent` caches events that were written for other watchers; `None` if other watchers rarely get the same event.
+/// Appends `event` as a watcher with `selector` sees it. Returns whether the watcher sees `event` at all. If a change
+/// makes an object match the selector, the watcher sees ADDED; if the object no longer matches, DELETED (apiserver
+/// `storage/cacher`, `convertToWatchEvent`). `recent` caches events that were written for other watchers; `None` if
+/// other watchers rarely get the same event.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
     event: &Event,

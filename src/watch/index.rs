@@ -54,7 +54,7 @@ impl Equivalent<Group> for GroupRef<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) slot: u32,
-    /// Index of the group in the watcher's own list of groups.
+    /// Index of this group in `Places::parts` of the watcher.
     nth: u16,
 }
 
@@ -89,8 +89,8 @@ impl Index {
         Places { scope, shard: shard.map(ShardSelector::field), parts }
     }
 
-    /// Removes a watcher from its groups. Another member may move into the free place. For such a member, `moved` must
-    /// call [`Places::moved`].
+    /// Removes a watcher from its groups. In each group, the last member may move into the free place. For this member,
+    /// calls `moved` with the place, and `moved` must call [`Places::moved`].
     pub(super) fn remove(&mut self, places: &Places, mut moved: impl FnMut(Member, u32)) {
         if let Some(field) = places.shard {
             self.sharded[field as usize] -= 1;
@@ -117,9 +117,9 @@ impl Index {
         self.sharded.iter().sum()
     }
 
-    /// Calls `found` for each watcher that a change may concern, except broad watchers. If the watcher has a shard
-    /// selector, the change concerns it only if the selector contains the passed hash. A watcher may be found twice if
-    /// the change gave a Lease another UID.
+    /// Calls `found` for each watcher that a change may concern, except broad watchers. For a watcher with a shard
+    /// selector, `found` also gets a hash. The change concerns this watcher only if its selector contains the hash. If
+    /// the change gave a Lease another UID, and so another hash, the same watcher may be found twice.
     pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
         let key = event.after.key().as_str();
         let namespace = &key[..key.len() - event.after.key().parts().1.len()];

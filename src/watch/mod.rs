@@ -2,11 +2,11 @@
 //! `resourceVersion`.
 //!
 //! A watcher is a cursor into the event log, not a queue of events. When the watcher's connection has room for more
-//! output, [`Watchers::fill`] reads events from the log and writes them to the connection. Until then, the watcher
-//! costs nothing. If the log has dropped events after the cursor, the watch ends with 410, and its client lists again.
-//! No event is ever skipped. An index finds the watchers of one name, one namespace, or one shard. Each of these
-//! watchers stores the versions of the few changes that concern it. So a change costs the same whether there is one
-//! such watcher or ten thousand.
+//! output, [`Watchers::fill`] reads events from the log and writes them to the connection. If the log has dropped
+//! events after the cursor, the watch ends with 410, and its client lists again. No event is ever skipped.
+//!
+//! An index finds the watchers of one name, one namespace, or one shard. Each of these watchers stores the versions of
+//! the few changes that concern it. So a change costs nothing for the watchers of other names, namespaces and shards.
 //!
 //! ```text
 //!   Initial ──all sent───► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -70,7 +70,8 @@ pub struct WatchSpec {
 pub enum WatchStart {
     /// The watch sends the changes after this version, which the server has issued.
     After(ResourceVersion),
-    /// The watch sends an ERROR event and ends. The response has begun before the start of the watch is checked.
+    /// As in kube-apiserver, the head of the response, with status 200, is sent before the start of the watch is
+    /// checked. So the watch sends the error as an ERROR event, and ends.
     Refused(Box<ApiError>),
     /// The watch first sends the existing Leases (the initial state), as ADDED events.
     Initial {
@@ -86,9 +87,9 @@ pub enum WatchStart {
 /// Outcome of [`Watchers::fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Nothing remains until the next change.
+    /// Nothing remains to send until the next change or the next bookmark.
     Idle,
-    /// More events remain. They are sent when the connection has room for more output.
+    /// More events remain. The connection has no room for them, or this call has examined enough events.
     More,
     /// The watch has ended, and its watcher is removed.
     Ended(WatchEnd),
@@ -97,14 +98,16 @@ pub enum Fill {
 /// Why the server ended a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// 410: the client read too slowly, or the version is too old or was never issued.
+    /// Error 410. For example, the log has dropped the next events of the watch, or the client read the initial state
+    /// too slowly.
     Expired,
     /// The watch's timeout passed.
     TimedOut,
     /// The client does not open the HTTP/2 flow-control window, and too much output waits for such clients.
     Unread,
-    /// The request cannot be served: initial events at a version that does not exist yet, or events in a form of lists.
-    /// As in kube-apiserver, the response has begun before this is detected.
+    /// The request cannot be served: it asks for initial events at a version that does not exist yet, or for events in
+    /// a list form, such as `PartialObjectMetadataList`. As in kube-apiserver, the response has begun before this is
+    /// detected.
     Unsuitable,
 }
 
@@ -118,8 +121,8 @@ pub struct Watchers<O> {
     index: Index,
     /// Dirty watchers: watchers that may have something to send. Each of them has `is_dirty` set.
     dirty: VecDeque<WatcherKey>,
-    /// Watchers with a long initial state. Some of these watchers may already have sent the initial state, or may be
-    /// removed.
+    /// Watchers that began with a long initial state. [`Watchers::check_long`] removes those that have sent it or are
+    /// gone.
     long: Vec<WatcherKey>,
     /// Version up to which [`Watchers::notify`] has read the event log.
     notified: ResourceVersion,
@@ -151,8 +154,8 @@ struct Counts {
     events: u64,
     /// Bytes of events. A bookmark or an error at the end of a fill is not counted.
     bytes: u64,
-    /// Number of log events and table keys examined, weighted by selector cost. Also counts each hash that was compared
-    /// with a shard selector.
+    /// Work of all watchers: the number of log events and table keys examined, weighted by selector cost, and the
+    /// number of hashes compared with shard selectors.
     looks: u64,
 }
 
@@ -261,9 +264,10 @@ impl<O: Copy> Watchers<O> {
     /// Finds the watchers that the changes since the last call concern, and marks them as dirty. Must be called at the
     /// end of each turn of the event loop.
     ///
-    /// Ends after the change with which `marks_max` watchers are marked, where a watcher counts once for each change.
-    /// The next call continues with the next change. But while more than one [`UNDELIVERED_SHARE`]th of the log
-    /// remains, the call goes on, so that the log drops no change that `notify` has not read.
+    /// Stops after the change with which the call has found `marks_max` watchers. A watcher that three changes concern
+    /// counts three times. The next call continues with the next change. But while more than one
+    /// [`UNDELIVERED_SHARE`]th of the log is unread, the call goes on: otherwise the log could drop a change that
+    /// `notify` has not read.
     pub fn notify(&mut self, table: &Table, marks_max: usize) {
         let head = table.version();
         self.is_behind = false;
@@ -366,8 +370,8 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Checks which clients leave a long initial state unread. Ends the watches whose permits were revoked. Call this
-    /// function at intervals of a second or more.
+    /// Checks which clients leave a long initial state unread. Ends the watches whose permits were revoked. Between two
+    /// calls, a second or more must pass, so that a client has time to read.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
         self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));
@@ -380,7 +384,8 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Appends events for one watcher to `out`, until no event remains or `out` contains about `bytes_max` bytes.
+    /// Appends events for one watcher to `out`, until no event remains, `out` contains about `bytes_max` bytes, or
+    /// enough events were examined.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let has_others = self.watchers.len() > 1;
         let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
@@ -395,7 +400,7 @@ impl<O: Copy> Watchers<O> {
         fill
     }
 
-    /// Ends every open watch with an ERROR event.
+    /// Makes every open watch end with an ERROR event, at its next [`Watchers::fill`].
     pub fn end_all(&mut self, error: &ApiError) {
         let end = |(slot, entry): (usize, &mut WatcherEntry<O>)| {
             entry.watcher.refuse(error);
@@ -413,7 +418,7 @@ impl<O: Copy> Watchers<O> {
         self.stopping = Some(kind);
     }
 
-    /// Ends a watch because the server stops.
+    /// Ends a watch because the server stops. With [`StopKind::Forgets`], appends the ERROR event to `out` first.
     pub fn end_for_shutdown(&mut self, key: WatcherKey, out: &mut Vec<u8>) {
         let Some(entry) = find(&mut self.watchers, key) else { return };
         if self.stopping == Some(StopKind::Forgets) {

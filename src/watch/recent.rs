@@ -11,7 +11,8 @@ pub(super) struct Recent {
     slots: Vec<(Option<EventKey>, Vec<u8>)>,
 }
 
-/// The key of a cached event. Events with equal keys have equal bytes if they contain the Lease's own encoding.
+/// The key of a cached event. Only events in a plain encoding (`Form::as_encoded`) are cached: without indentation, and
+/// with whole Leases in `v1`. Such events have equal bytes if their keys are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventKey {
     /// Version of the change.
@@ -23,8 +24,8 @@ pub(super) struct EventKey {
 }
 
 impl Recent {
-    /// Appends the bytes of `event` to `out`. If the bytes are not cached, calls `write` to append them, and may cache
-    /// them.
+    /// Appends the bytes of `event` to `out`. If the bytes are not cached, calls `write` to append them. Then caches
+    /// them, unless they are long or the slot has a newer event.
     pub(super) fn push_cached(&mut self, out: &mut Vec<u8>, event: EventKey, write: impl FnOnce(&mut Vec<u8>)) {
         if self.slots.is_empty() {
             self.slots.resize_with(RECENT_EVENTS, Default::default);

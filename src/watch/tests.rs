@@ -247,7 +247,8 @@ fn a_burst_of_changes_marks_a_bounded_number_of_watchers_in_a_turn() {
     world.watchers.notify(&world.table, usize::MAX);
     fill(&mut world);
 
-    // 100 watchers and at most 250 marks: 3 changes a call.
+    // Each change marks all 100 watchers. The third change exceeds the limit of 250 marks, so a call of `notify` reads
+    // three changes, which make 300 events.
     (0..10).for_each(|_| write(&mut world, "burst"));
     let mut events = Vec::new();
     while events.is_empty() || world.watchers.has_dirty() {
@@ -256,13 +257,15 @@ fn a_burst_of_changes_marks_a_bounded_number_of_watchers_in_a_turn() {
     }
     assert_eq!(events, [300, 300, 300, 100]);
 
-    // A backlog that the log might drop is read at once.
+    // 200 unread changes are more than one `UNDELIVERED_SHARE`th of the log. So `notify` exceeds the 250 marks, until
+    // no more than this share is unread.
     (0..200).for_each(|_| write(&mut world, "flood"));
     world.watchers.notify(&world.table, 250);
     let backlog = world.table.version().0 - world.watchers.notified.0;
     assert_eq!(backlog, world.table.log().len() as u64 / UNDELIVERED_SHARE as u64);
 
-    // A watch that begins before the changes were read does not see them twice.
+    // A new watch begins at the head, while `notify` has not read the last changes before the head. The next call of
+    // `notify` must not add these changes to the pending changes of the new watch.
     let head = world.table.version();
     let late = world.watchers.add(100, spec(head), world.now);
     fill(&mut world);
@@ -367,8 +370,8 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
     };
     let unfiltered = looks(None, 1);
     assert_eq!(unfiltered, watchers * writes);
-    // For each change, the index compares some hashes. Then one watcher examines the event, at the cost of its
-    // selector.
+    // For each change, the index compares some hashes. Then only one watcher examines the event, at the cost of its
+    // selector. So the 64 watchers together need few looks.
     for (count, ranges_each) in [(64, 1), (64, 4), (100, 1)] {
         let sharded = looks(Some(count), ranges_each);
         assert!(sharded >= writes / 2, "{sharded} for {count} shards: nobody has looked");
@@ -377,7 +380,7 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
 }
 
 /// Goal: a selector with thousands of terms does not make a step of a watcher longer, however the watcher learns of
-/// changes.
+/// changes. Method: count the looks of each fill, and check that the events need several fills.
 #[test]
 fn a_long_selector_makes_a_fill_examine_fewer_leases() {
     let labels = (0..3000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
@@ -474,7 +477,8 @@ fn bookmarks_come_every_minute_and_at_the_timeout() {
     assert!(world.watchers.is_empty());
 }
 
-/// A list form, such as `PartialObjectMetadataList`, has no events, and so no bookmarks.
+/// A list form, such as `PartialObjectMetadataList`, has neither events nor bookmarks. So the watch ends where its
+/// first event or bookmark is due.
 #[test]
 fn the_first_event_ends_a_watch_in_a_list_form() {
     let accept = b"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -612,8 +616,8 @@ fn an_unread_initial_state_ends_when_its_permit_is_needed() {
     assert!(String::from_utf8_lossy(&out).contains("list anew"));
 }
 
-/// A client that reads little or nothing of the initial state keeps the state and its permit no longer than a list
-/// would.
+/// A client that reads little or nothing of the initial state keeps the state and its permit for at most
+/// [`JOB_MS_MAX`], the time limit of a list.
 #[test]
 fn an_initial_state_is_released_at_its_deadline() {
     for is_parked in [false, true] {

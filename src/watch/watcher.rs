@@ -32,7 +32,7 @@ pub(super) struct Watcher {
     end_ms: u64,
 }
 
-/// The table that a watcher reads, and how far the turn of the event loop is.
+/// What a watcher reads in one turn of the event loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) table: &'a Table,
@@ -41,10 +41,11 @@ pub(super) struct Source<'a> {
     pub(super) now: Now,
 }
 
-/// The way in which a watcher learns of changes.
+/// The stage of a watcher, which decides what the watcher sends next and how it learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// The watcher sends the initial state. At the time `end_ms` the watcher stops, and the watch ends with an error.
+    /// The watcher sends the initial state. `end_ms` is the deadline for this, in ms. After the deadline, the watch
+    /// ends with an error.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, permit: Option<Permit> },
     /// The watcher sends an error and ends.
     Refused(Box<ApiError>),
@@ -133,8 +134,8 @@ impl Watcher {
     pub(super) fn note_change(&mut self, version: ResourceVersion) {
         match &mut self.progress {
             Progress::Synced { pending } if version <= self.cursor || pending.back() == Some(&version) => {}
-            // The connection had no room for events during many changes. So the watcher reads the event log again
-            // later.
+            // Too many changes are pending, since the connection had no room for events. So the watcher drops its
+            // pending versions, and scans the event log when there is room.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
@@ -155,9 +156,9 @@ impl Watcher {
         self.progress = Progress::Refused(Box::new(error.clone()));
     }
 
-    /// Makes a synced watcher scan the event log again, beginning with its first pending event, or after its cursor if
-    /// no event is pending. Changes that do not concern a synced watcher do not advance its cursor. So the log may have
-    /// dropped the events right after the cursor.
+    /// Makes a synced watcher scan the event log again. The scan begins with the first pending event, since the log may
+    /// have dropped earlier events. Those do not concern this watcher. If no event is pending, the scan begins after
+    /// the cursor.
     #[cold]
     pub(super) fn rescan(&mut self) {
         if let Progress::Synced { pending } = &self.progress {
@@ -245,7 +246,7 @@ impl Watcher {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
         if let Progress::Initial { snapshot, end_bookmark, permit, .. } = &mut self.progress {
             permit.iter().for_each(Permit::note_progress);
-            // This counts as one step, even if no object matches. So this watcher leaves time for the other watchers.
+            // A step counts in full, even if no object matches. So the event loop soon turns to the other watchers.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {

@@ -31,7 +31,7 @@ pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
 /// Applies a strategic merge patch to a Lease. Returns the resulting object.
 ///
 /// # Errors
-/// 400 for a malformed directive. 422 for a list of lists. 500 for a directive without a meaning at its place.
+/// 400 for a malformed directive. 422 for a list of lists. 500 for any other error, such as an unknown field.
 pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value, ApiError> {
     let members = match patch {
         Value::Object(members) => members,
@@ -155,7 +155,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
                     if field.merges || deletes { merge_lists(own, theirs, &field, deletes)? } else { theirs };
                 Some(Value::Array(elements))
             }
-            // The object does not have the list from which the patch deletes elements.
+            // The object or the patch has no list here, so there is nothing to delete.
             (own, _) if deletes => own,
             (_, new) => {
                 value = new;
@@ -190,7 +190,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges each list for which the patch contains `$setElementOrder`. Removes these lists from the patch.
+/// Merges each list for which the patch contains `$setElementOrder`, and sorts the result by that directive. Removes
+/// these lists from the patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -324,8 +325,8 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Sorts `merged`. Elements that are in `order` get that order. The other elements are placed between them, in their
-/// order in `live`.
+/// Sorts `merged`. Elements that are in `order` get that order. The other elements are placed between them, in the
+/// order of `live`, the object's list before the patch.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -357,10 +358,10 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
 /// Maximum number of elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Sorts elements by their index in the live list. An element without an index is new, and is not in `order`. Such
-/// elements occur only if `order` is empty. By kube-apiserver's comparison, each of two such elements comes before the
-/// other. So the result depends on Go's sort algorithm. For lists that Go sorts by insertion, this function returns the
-/// same as Go.
+/// Sorts elements by their index in the object's list before the patch. An element without an index is new, and is not
+/// in `$setElementOrder`. Such elements occur only if `$setElementOrder` is empty. By kube-apiserver's comparison, each
+/// of two such elements comes before the other. So the result depends on Go's sort algorithm. For lists that Go sorts
+/// by insertion, this function returns the same as Go.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -401,7 +402,7 @@ fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
 }
 
 /// Returns a value of the patch without its directives, for a place where the object has no value to merge with.
-/// Returns `None` if the value itself is a directive.
+/// Returns `None` for an object that contains `$patch`.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => None,

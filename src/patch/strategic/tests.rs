@@ -54,7 +54,7 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
-/// The expected results are those of kube-apiserver.
+/// Each letter is a finalizer. The expected lists are those of kube-apiserver.
 #[test]
 fn new_elements_beside_an_empty_order() {
     let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();

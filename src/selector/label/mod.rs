@@ -143,7 +143,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // A key or a list of values that is too long for 16 bits is also too long for a request.
+        // The lengths fit in 16 bits, since the target of a request has at most 32 KiB (`TARGET_BYTES_MAX`).
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });
@@ -164,7 +164,8 @@ mod tests {
         LabelSelector::parse(text).expect(text).matches(&labels(pairs))
     }
 
-    /// The selectors in the conformance trace, each with those of the trace's six Leases that it selects.
+    /// The Leases and most selectors are those of the conformance trace, a recording of kube-apiserver's responses.
+    /// Each selector has the names of the Leases that it selects.
     #[test]
     fn selects_as_kube_apiserver_does() {
         let leases: Vec<(&str, Vec<(&str, &str)>)> = vec![
@@ -235,7 +236,8 @@ mod tests {
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }
 
-    /// Each value in a random set is found in the text of that set. No other value is found.
+    /// Goal: the binary search finds exactly the values of a list. Method: match each of 301 values against random
+    /// lists.
     #[test]
     fn a_value_is_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(5);
@@ -309,7 +311,8 @@ mod tests {
                     4 => (format!("!{key}"), value.is_none()),
                     5 => (format!("{key}>{number}"), number_of(value).is_some_and(|v| v > number)),
                     6 => (format!("{key}<{number}"), number_of(value).is_some_and(|v| v < number)),
-                    // Three empty values in a row are an error, which another test covers.
+                    // This test leaves out the list `,`, and lists with two commas in a row, which
+                    // `an_empty_value_is_a_value` covers.
                     7 if !list.join(",").contains(",,") && list.join(",") != "," => {
                         (format!("{key} in ({})", list.join(",")), value.is_some_and(|v| list.contains(&v)))
                     }

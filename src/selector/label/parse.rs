@@ -1,8 +1,9 @@
 //! Parses the text of a label selector: its tokens, its grammar and the error messages.
 //!
 //! The grammar is that of Kubernetes ("Labels and Selectors"), with its special cases. An operator such as `in` is an
-//! ordinary value where a value is expected. An empty value is allowed. A NUL ends the text. Tokens are slices of the
-//! text. The parser takes linear time, except for the sort of each list of values.
+//! ordinary value where a value is expected. An empty value is allowed. A NUL right after an operator or a word is
+//! skipped. Any other NUL ends the text. Tokens are slices of the text. The parser takes linear time, except for the
+//! sort of each list of values.
 
 use super::{Parsed, Rule};
 use crate::api_error::FieldError;
@@ -138,7 +139,7 @@ impl<'a> Parser<'a> {
         if !is_qualified_name(key) {
             return Err(invalid("<nil>", key, &qualified_name_complaints(key).join("; ")));
         }
-        // An operator must not follow `!key`. The caller refuses any other text after the key.
+        // After `!key`, only a comma or the end of the text may follow. The caller refuses anything else.
         match self.next_kind() {
             _ if negated => self.parsed.push(key, Rule::DoesNotExist, &[]),
             Kind::EndOfString | Kind::Comma => self.parsed.push(key, Rule::Exists, &[]),

@@ -30,7 +30,8 @@ pub(super) enum Expr {
     Map,
     /// Two or more expressions, joined by `||`.
     Or(Vec<Expr>),
-    /// Names joined by dots. If the part before the first dot is not a name, only the kind of that part is stored.
+    /// Names joined by dots, such as `object.metadata.uid`. If the part before the first dot is not a name, only the
+    /// kind of that part is stored ([`Expr::kind`]).
     Select(Result<String, u8>),
     /// `a.b{…}`
     Struct,
@@ -206,7 +207,7 @@ impl Parser<'_> {
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // The fields of a message, `{…}`, may follow only a path of names.
+        // Only a path of names may be followed by `{…}`, the fields of a message.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {

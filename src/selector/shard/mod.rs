@@ -84,7 +84,7 @@ impl ShardSelector {
         Ok(Self { field, ranges: without_overlap(ranges).into(), text: text.into() })
     }
 
-    /// Returns the selector in kube-apiserver's normalized form.
+    /// Returns the selector in kube-apiserver's normalized form, for `shardInfo` in a list.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

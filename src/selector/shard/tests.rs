@@ -331,7 +331,7 @@ const UIDS: [(&str, u64); 36] = [
     ("u1", 0x08c4_7b07_b567_47f3),
 ];
 
-/// Namespaces and their hashes, made in the same way.
+/// Namespaces and their hashes, as the Go program of [`UIDS`] printed them.
 const NAMESPACES: [(&str, u64); 16] = [
     ("", 0xcbf2_9ce4_8422_2325),
     ("a", 0xaf63_dc4c_8601_ec8c),
