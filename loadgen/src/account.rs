@@ -1,8 +1,9 @@
 //! Processor time and memory of processes, read from Linux's `/proc`. The load generator and `perf/run` report these
 //! figures of the server.
 //!
-//! `schedstat` counts processor time in nanoseconds, if the kernel supports it. `stat` counts clock ticks of 10 ms,
-//! which are too coarse for costs of microseconds. On systems other than Linux, the functions return `None`.
+//! Processor time is read from `schedstat`, in nanoseconds. A kernel without `schedstat` has only `stat`, whose clock
+//! ticks of 10 ms are too coarse for costs of microseconds. On systems other than Linux, the processor time and the
+//! memory of processes are `None`.
 
 use std::fs;
 
@@ -15,8 +16,8 @@ pub struct Memory {
     pub peak_kib: u64,
 }
 
-/// Returns the processor time of all threads of these processes so far, in user and kernel mode, in nanoseconds.
-/// Returns `None` if the system does not report the processor time, or if a process has ended.
+/// Returns the processor time that the present threads of these processes have used so far, in user and kernel mode, in
+/// nanoseconds. Returns `None` if the system does not report the processor time, or if a process has ended.
 #[must_use]
 pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
@@ -53,7 +54,8 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
 /// Returns the processor time from fields 14 and 15 of `stat`, in nanoseconds, for a kernel without `schedstat`.
 fn ticks_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field of `stat` is the program's name in brackets. The name may contain any characters.
+    // The second field of `stat` is the program's name in brackets. The name may contain any characters, so the last
+    // closing bracket ends it.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

@@ -26,7 +26,8 @@ pub(crate) enum Violation {
     Conflict { node: u32, version: u64 },
     /// An acknowledged Lease is missing: the server answered 404.
     Gone { node: u32, version: u64 },
-    /// A watcher's list does not show the last acknowledged write of a Lease.
+    /// A watcher's list shows `version` of a Lease (0 is none). It should show the later version `acknowledged`, since
+    /// that version was acknowledged and is not above the version of the list.
     ListedStale { watcher: usize, node: u32, version: u64, acknowledged: u64 },
     /// The version of a watcher's list is below `seen`. `seen` is the watcher's last version, or the highest version
     /// acknowledged before the list's request.
@@ -44,9 +45,11 @@ pub(crate) enum Violation {
     EventDiffers { watcher: usize, node: u32, version: u64 },
     /// The Lease in a response differs from the Lease that the node sent.
     NotWhatWasSent { node: u32, version: u64 },
-    /// A response shows a lower version than `known`, the highest version that the node knew when it sent the request.
+    /// A read shows a lower version than `known`, or the response to a write shows no higher version. `known` is the
+    /// highest version that the node knew when it sent the request.
     WentBack { node: u32, version: u64, known: u64 },
-    /// A response or an event shows a version that the node did not write.
+    /// A response or an event shows a version that the node did not write. `acknowledged` is the version of the node's
+    /// last acknowledged write.
     UnknownWrite { node: u32, version: u64, acknowledged: u64 },
 }
 
@@ -59,7 +62,8 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Whether this object is the result of a renewal of `before` with this `renewTime`.
+    /// Whether this object is the result of a renewal of `before` with this `renewTime`. The node's first PUT may also
+    /// change other parts of the Lease, such as `managedFields`.
     fn is_renewed(&self, before: &Node, renewed: u64) -> bool {
         let Fields { uid, owner_uid, created, .. } = before.object;
         let is_same_object = !before.has_lease() || self.fields.uid == uid;
@@ -72,8 +76,8 @@ impl Shown {
         (self.fields, self.form) == (node.object, node.form)
     }
 
-    /// Whether the node's object can have had these fields. The node stores only its last acknowledged object, and the
-    /// `renewTime` that it has sent since.
+    /// Whether the node's Lease can have, or can have had, these fields. The node stores only its last acknowledged
+    /// object, and the `renewTime` that it has sent since. So an older version counts as possible, whatever its fields.
     fn can_be_of(&self, node: &Node) -> bool {
         match self.fields.version.cmp(&node.object.version) {
             Ordering::Less => true,
@@ -97,13 +101,14 @@ struct Watched {
 struct Seen {
     /// Version of the last event of the Lease, or of the Lease in the watcher's list.
     version: u64,
-    /// Number of writes of the Lease that the watcher has seen, or [`UNCOUNTED`] if the number is unknown.
+    /// Number of writes of the Lease that the watcher has seen, in its list or as events; [`UNCOUNTED`] if unknown.
     writes: u32,
 }
 
-/// Marks an unknown number of writes, in two cases. A list has shown a version that is older than both versions of the
-/// Lease that the node stores ([`Node::object`] and [`Node::base`]). Or a list has shown a Lease before the node knows
-/// whether its own POST created the Lease.
+/// Marks an unknown number of writes. A list causes it in three cases. The list is too old to show the last
+/// acknowledged write, and shows neither that write nor the one before ([`Node::object`] and [`Node::base`]). Or the
+/// list should show the last acknowledged write and does not, which is a violation. Or it shows a Lease before the node
+/// knows whether its own POST created the Lease.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.
@@ -166,8 +171,8 @@ impl Checker {
         }
     }
 
-    /// Checks the response to a GET of one Lease. `answer` is the object in the response. `known` is as in
-    /// [`Self::written`].
+    /// Checks the response to a GET of one Lease. `answer` is the object in the response. `known` is the highest
+    /// version of the object that the node knew when it sent the request.
     pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         if version < known {
@@ -259,7 +264,8 @@ impl Checker {
         let mut stale = Vec::new();
         for ((index, lease), node) in (0_u32..).zip(&mut watched.leases).zip(nodes) {
             lease.writes = if !node.has_lease() {
-                // A response that comes later shows whether the node created the Lease, or found it.
+                // Only a later response shows whether the node created this Lease or found it. Until then the number of
+                // the node's writes is unknown.
                 let is_unknown = lease.version > 0 && (node.busy || node.uncertain);
                 if is_unknown { UNCOUNTED } else { 0 }
             } else if lease.version == node.object.version {

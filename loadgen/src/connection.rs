@@ -69,13 +69,14 @@ impl Connection {
 
     /// Deregisters and closes the socket.
     pub(crate) fn close(mut self, registry: &Registry) {
-        // Sends the rest of the output if the socket accepts it, since it may tell the server the reason.
+        // Sends the rest of the output if the socket accepts it. After a violation of HTTP/2, the output ends with a
+        // GOAWAY that tells the server the reason.
         _ = self.flush();
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             _ = tls.write_tls(&mut self.socket);
         }
-        // The registration ends with the socket at the latest.
+        // A failure does no harm: the registration ends when the socket is closed.
         _ = registry.deregister(&mut self.socket);
     }
 
@@ -145,7 +146,7 @@ impl Connection {
             Err(error) => return Err(error),
         };
         // A read that does not fill its buffer has emptied the socket. Later bytes raise another edge. But if the poll
-        // has reported the end of the stream already, no further edge comes.
+        // has reported the end of the stream already, no further edge comes, so the socket stays readable.
         self.readable = len == room || self.read_closed;
         if self.tls.is_some() {
             self.decrypt(scratch.get(..len).unwrap_or_default())?;
@@ -177,7 +178,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes room for more input: moves the unconsumed bytes to the front, then doubles the buffer.
+    /// Makes room for more input if the buffer is full: moves the unconsumed bytes to the front or, if they fill the
+    /// whole buffer, doubles it.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

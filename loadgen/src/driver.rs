@@ -70,7 +70,7 @@ pub(crate) trait Workload: Sized {
     /// Whether the run has ended.
     fn is_over(&self, now: u64) -> bool;
 
-    /// Makes the last checks of the run, and counts the requests without a response as errors.
+    /// Makes the last checks of the run. Counts requests that still have no response as errors.
     fn end(&mut self, io: &mut Io);
 
     /// Returns the results. `url` names all servers.
@@ -106,7 +106,7 @@ impl Io {
         &self.targets[self.server(index)]
     }
 
-    /// Returns the origin of the connection's server, and a buffer for the connection's input.
+    /// Returns what all requests to the connection's server have in common, and a buffer for the connection's input.
     pub(crate) fn origin_and_scratch(&mut self, index: usize) -> (&Origin, &mut [u8]) {
         let server = self.server(index);
         (&self.targets[server].origin, &mut self.scratch)

@@ -42,7 +42,7 @@ pub(crate) struct Fleet {
     /// Start of the run, in microseconds since the Unix epoch.
     epoch_us: u64,
     rng: fastrand::Rng,
-    /// Path of all Leases of the namespace. The name of a node is appended for each request.
+    /// Path of all Leases of the namespace. For each request except a POST, the name of a node is appended.
     path: String,
     /// Length of `path` without the name of a node, in bytes.
     collection_len: usize,
@@ -56,9 +56,9 @@ pub(crate) struct Fleet {
 pub(crate) struct Flight {
     /// Index of the node that the request belongs to.
     pub(crate) node: u32,
-    /// Kind of the request, as a step of the node's renewal.
+    /// Kind of the request: a step of the node's renewal, or a read.
     pub(crate) step: Step,
-    /// Number of failed attempts of the same renewal.
+    /// Number of failed attempts of the renewal before this request.
     pub(crate) tries: u8,
     /// Number of times that the server refused to process this request (RFC 9113 §8.7).
     pub(crate) refusals: u8,
@@ -162,8 +162,8 @@ impl Fleet {
                 }
             }
         }
-        // Go's JSON encoder ends the body of a request or response with a newline. The object in an event has no
-        // newline.
+        // A kubelet's PUT ends with a newline, since Go's JSON encoder ends a body with one. The stored object has no
+        // newline, like an object in an event.
         self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
@@ -230,7 +230,8 @@ impl Fleet {
         self.recorder.answered(Operation::WatchEvent, acked_at, now);
     }
 
-    /// Passes a watcher's complete list to the checks.
+    /// Passes a watcher's complete list to the checks. `version` is the version of the list. `known` is the highest
+    /// version that any acknowledgement had shown when the list was requested.
     pub(crate) fn handle_list(&mut self, watcher: usize, version: u64, known: u64, leases: &[(u32, u64)]) {
         self.checker.listed(watcher, version, known, leases, &self.nodes);
     }
@@ -337,7 +338,8 @@ impl Fleet {
         object::fields_by_parsing(body, &self.name).map(|fields| Shown { fields, form: Form::Whole })
     }
 
-    /// Handles a 404 for a Lease that existed before.
+    /// Handles a 404 for the Lease of a node. The 404 is a violation if the node has its Lease. A read's 404 is not
+    /// reported if an earlier 404 or a write of another client was noticed.
     #[cold]
     fn handle_gone(&mut self, flight: Flight) {
         let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
@@ -379,7 +381,8 @@ impl Fleet {
         }
     }
 
-    /// Ends a flight without a response at the end of the run. A write that was sent may have been applied.
+    /// Ends, at the end of the run, a flight that has no response. If the flight is a write that was sent, the server
+    /// may have applied it.
     pub(crate) fn abandon(&mut self, flight: Flight) {
         if matches!(flight.step, Step::Put | Step::Post) && flight.written > 0 {
             self.set_uncertain(flight.node);
@@ -450,7 +453,7 @@ mod tests {
         }
     }
 
-    /// Node 1 reads its Lease, creates it at version 5, and renews it at version 6.
+    /// Returns a fleet whose node 1 has found no Lease, has created it at version 5, and has renewed it at version 6.
     fn created_and_renewed() -> Fleet {
         let mut fleet = fleet();
         let mut flight = fleet.begin_renewal(1, 0).expect("idle");

@@ -72,8 +72,8 @@ fn no_kubeconfig(error: &KubeconfigError) -> String {
     )
 }
 
-/// Returns the name of an unsupported setting in the kubeconfig. Without the setting, the server would refuse every
-/// request, or the requests would go to another server.
+/// Returns the name of an unsupported setting in the kubeconfig. If the generator ignored the setting, the server would
+/// refuse every request, or the requests would go to another server.
 fn unused(user: &AuthInfo, cluster: &Cluster) -> Option<&'static str> {
     let entries = [
         ("token", user.token.is_some()),

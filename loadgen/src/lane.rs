@@ -46,8 +46,9 @@ impl Lane {
         self.waiting.push_back(flight);
     }
 
-    /// Receives input, up to the limit of one turn, and passes each response to the fleet. Each finished flight is
-    /// passed to `done`. Returns true if the limit was reached before the socket was empty.
+    /// Receives input, up to the maximum number of reads in a turn of the event loop, and passes each response to the
+    /// fleet. Each finished flight is passed to `done`. Returns true if this maximum was reached before the socket was
+    /// empty.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -109,7 +110,7 @@ impl Lane {
     pub(crate) fn drop_flights(&mut self, fleet: &mut Fleet, broken: &Broken, now: u64, done: impl FnMut(Flight)) {
         let lost = self.link.take_in_flight();
         match broken.kind {
-            // A server may close a connection that has no request in flight.
+            // A server may close a connection that has no request in flight, so this is no error.
             None | Some(ErrorKind::Reset) if lost.is_empty() => {}
             Some(kind) if lost.is_empty() => fleet.recorder.failed(Operation::Connection, kind, || broken.why.clone()),
             kind => self.lose(fleet, lost, kind.unwrap_or(ErrorKind::Reset), &broken.why, now, done),
@@ -134,7 +135,7 @@ impl Lane {
     }
 
     /// Ends the run: drops all requests, and passes each flight to `done`. Returns true if some requests were in
-    /// flight, since their responses may still arrive.
+    /// flight. The caller then closes the connection, since their responses may still arrive.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

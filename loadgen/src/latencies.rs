@@ -14,7 +14,7 @@ pub(crate) struct Latencies(Histogram<u64>);
 /// A row of a percentile distribution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Upper bound of the latencies of this share of the operations, in milliseconds.
+    /// Time within which the share `quantile` of the operations ended, in milliseconds.
     pub(crate) ms: f64,
     /// Share of the operations that ended within `ms`, from 0 to 1.
     pub(crate) quantile: f64,
@@ -98,7 +98,7 @@ fn ms(units: u64) -> f64 {
 
 const UNIT_NS: u64 = 100;
 const UNITS_PER_MS: f64 = 10_000.0;
-/// Longest time that is recorded exactly, in the histogram's unit: a day.
+/// Longest time that can be recorded, in the histogram's unit: a day. A longer time counts as a day.
 const UNITS_MAX: u64 = 24 * 3600 * 10_000_000;
 
 #[cfg(test)]

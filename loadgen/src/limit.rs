@@ -38,7 +38,7 @@ impl Limit {
     }
 }
 
-/// Share of a core above which a process counts as busy, from 0 to 1.
+/// Lowest share of a core at which a process counts as busy, from 0 to 1.
 pub const BUSY_SHARE: f64 = 0.95;
 /// Highest 99th percentile of the generator's own delay at which the generator is not the limit, in milliseconds.
 pub const LATE_MS_MAX: f64 = 10.0;

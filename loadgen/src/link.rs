@@ -36,7 +36,8 @@ struct Line<T> {
     http: Http<T>,
 }
 
-/// The operations on a connection that drivers use, whatever the type of its requests' tags.
+/// The operations on a connection that do not depend on the type of its requests' tags. So the driver can use the
+/// connections of any load.
 pub(crate) trait Connect {
     /// Whether the slot has no connection, and the next attempt to connect may begin.
     fn is_due(&self, now: u64) -> bool;
@@ -182,7 +183,7 @@ impl<T: Copy> Link<T> {
     /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the time at which the
     /// request with a tag was sent. In three cases the whole connection counts as broken instead:
     ///
-    /// - the connection has received no input within the timeout;
+    /// - a response is overdue, and the connection has received no input at all within the timeout;
     /// - the connection was not ready within the timeout;
     /// - a response is overdue in HTTP/1.1, which cannot cancel a single request.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
@@ -216,11 +217,13 @@ pub(crate) fn backoff_ns(attempts: u32) -> u64 {
     if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
 }
 
-/// Timeout for a response, in nanoseconds. A kubelet has the same timeout for its Lease: the renewal period of 10 s.
+/// Timeout for a response, in nanoseconds. The client that a kubelet uses for its Lease has the same timeout by
+/// default: `nodeStatusUpdateFrequency`, 10 s.
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Error text of a request that had no response within [`TIMEOUT_NS`].
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
-/// Time for the last responses after the end of the load, and for missing events of watchers, in nanoseconds.
+/// Maximum time for missing events of watchers after the end of the load, in nanoseconds. In a bench, the last
+/// responses must also arrive in this time.
 pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
 /// Size of the buffer for one read of ciphertext, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;

@@ -1,13 +1,14 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server. It checks all
 //! responses and events against the guarantees of the API.
 //!
-//! The program has one thread and one mio poll, which the [`reactor`] owns. [`driver`] runs the event loop of either
-//! load. [`simulation`] is the load of simulated nodes. [`rota`] decides which node renews or reads its Lease next.
+//! The program has one thread and one mio poll, which the [`reactor`] owns. There are two kinds of load: the simulated
+//! nodes ([`simulation`]), and a bench ([`mod@bench`]), which repeats one kind of request with fewer checks. [`driver`]
+//! runs the event loop of either load. In the simulation, [`rota`] decides which node renews or reads its Lease next.
 //! [`fleet`] builds the requests of all nodes and interprets the responses. [`check`] checks the invariants of the API.
 //! A [`lane`] is a connection for the requests of several nodes, and a [`watch_lane`] is a connection for watches. Both
 //! use a [`link`], which opens the connection and opens it again after a failure. [`http`] implements the client's side
 //! of HTTP/1.1 and HTTP/2. [`node`], [`object`], [`schedule`], [`watcher`] and [`check`] use neither sockets nor the
-//! clock, so their tests run in memory. [`mod@bench`] is the other load: one kind of request, with fewer checks.
+//! clock, so their tests run in memory.
 //!
 //! Both kinds of load record their latencies and errors in a [`recorder`]. A [`timeline`] divides the run into seconds,
 //! for the [`progress`] line and the time [`series`]. The HTML report ([`html`]) and the percentile distributions
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The reason for a run without results, as a sentence for the user.
+/// Why the load could not run, or why its results could not be written, as a sentence for the user.
 enum Stop {
     /// The command line names something that is missing or wrong. The exit status is 2.
     Usage(String),
@@ -106,8 +107,8 @@ enum Stop {
 /// Runs the load and prints the results. Returns true if the run reached its measured time, and had no errors and no
 /// violations.
 fn run(args: Args) -> Result<bool, Stop> {
-    // The first Ctrl-C ends the run and prints its results. The second Ctrl-C ends the program at once, without
-    // results.
+    // The first SIGINT (Ctrl-C) or SIGTERM ends the run and prints its results. The second one ends the program at
+    // once, without results.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
@@ -145,7 +146,7 @@ fn drive<W: Workload>(
 }
 
 /// Prints the results of the run and writes the files of results. Returns true if the run reached its measured time,
-/// and had no errors and no violations. Fails if a file cannot be written.
+/// and had no errors and no violations. Fails if the results cannot be printed, or a file cannot be written.
 fn tell(outcome: &impl Outcome, form: Output, mut outputs: Outputs) -> Result<bool, Stop> {
     let summary = outcome.summary();
     let printed = print(form, || outcome.table(), || outcome.json_line());

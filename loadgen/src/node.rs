@@ -26,9 +26,9 @@ pub(crate) struct Node {
     pub(crate) base: u64,
     /// Highest version of the node's Lease that any response or event has shown.
     pub(crate) highest: u64,
-    /// `renewTime` of the write in flight, or of the last write whose response was lost.
+    /// `renewTime` of the last write that the node sent, whether or not a response has arrived.
     pub(crate) sent_renewed: u64,
-    /// When the last write was acknowledged, in nanoseconds since the start of the run.
+    /// When the response that showed `object` arrived, in nanoseconds since the start of the run.
     pub(crate) acked_at: u64,
     /// Number of writes of the Lease that were acknowledged, or that a later read has shown as applied.
     pub(crate) writes: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) settled: bool,
     /// Whether a renewal of the node is in progress, from its first request to its last response.
     pub(crate) busy: bool,
-    /// Whether the response to the last write was lost, so that the outcome of this write is unknown.
+    /// Whether the outcome of the last write is unknown, since its response was lost, malformed or an error (5xx).
     pub(crate) uncertain: bool,
     /// Whether another client wrote the Lease, or the Lease was missing. The Lease's writes can then no longer be
     /// counted.
@@ -114,7 +114,7 @@ pub(crate) fn next(step: Step, outcome: Outcome, tries: u8) -> Next {
     if failed && tries + 1 >= TRIES_MAX { Next::GiveUp } else { Next::Send { step, failed } }
 }
 
-/// Attempts of a renewal: a kubelet's `maxUpdateRetries`.
+/// Maximum number of attempts of a renewal, as a kubelet's `maxUpdateRetries`.
 const TRIES_MAX: u8 = 5;
 
 /// Appends the name of the node with this index.

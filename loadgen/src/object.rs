@@ -145,8 +145,8 @@ impl Template {
     }
 }
 
-/// Parses the fields of a Lease that fits no template. The fields that no check needs stay 0. Returns `None` if a value
-/// that the checks need is missing.
+/// Parses the version, the UID and the `renewTime` of a Lease that fits no template. The other fields stay 0. Returns
+/// `None` if a parsed value is missing.
 #[cold]
 pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     let parsed = Parsed::of(object)?;

@@ -39,8 +39,8 @@ impl Outputs {
         };
         let series = told.series.as_deref().map(Output::open).transpose()?;
         let series = series.map(|Output { path, file }| {
-            // The series is written during the run, so its old content is removed now. The other files are replaced at
-            // the end.
+            // The series is written during the run, so its old content is removed now. The report and the distributions
+            // replace the old content of their files at the end.
             empty(&file).map_err(|e| cannot_write(&path, &e))?;
             Ok::<_, String>(Series::new(path, file))
         });
@@ -49,7 +49,8 @@ impl Outputs {
         Ok((outputs, timeline))
     }
 
-    /// Writes the results to all files, even after one file has failed. The first error is a sentence for the user.
+    /// Writes the results to all files, even after one file has failed. Returns the first error, as a sentence for the
+    /// user.
     pub(crate) fn write(&mut self, summary: &Summary<'_>, json_line: &str) -> Result<(), String> {
         let mut written = vec![summary.history.series.clone()];
         if let Some(out) = &mut self.out {

@@ -46,7 +46,7 @@ impl Account {
         let told = seconds.map(|seconds| (seconds, now));
         self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
             let elapsed = Duration::from_nanos(at.saturating_sub(since)).as_secs_f64();
-            // The processor time of a server that was restarted begins at 0 again.
+            // The processor time of a server that was restarted begins at 0 again, so the share is unknown.
             (elapsed > 0.0 && seconds >= before).then(|| (seconds - before) / elapsed)
         });
         self.last = told;
@@ -77,7 +77,8 @@ impl Probes {
         }
     }
 
-    /// Receives responses from these servers, and sends each due request. The drivers call this often.
+    /// Opens missing connections, receives responses, and sends each due request. The driver calls this at each
+    /// housekeeping.
     pub(crate) fn run(&mut self, targets: &[Target], registry: &Registry, scratch: &mut [u8], now: u64) {
         for ((probe, target), index) in self.probes.iter_mut().zip(targets).zip(self.first..) {
             // A probe's error does not count in the results. A later attempt may succeed.

@@ -33,7 +33,8 @@ pub(crate) struct Live {
 }
 
 impl Progress {
-    /// Creates the progress line. It is never shown if the user disabled it or standard error is not a terminal.
+    /// Creates the progress line. It is never shown if the user disabled it, if standard error is not a terminal, or if
+    /// `TERM` is missing or `dumb`.
     pub(crate) fn new(is_quiet: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self { is_hidden: is_quiet || is_dumb || !io::stderr().is_terminal(), ..Self::hidden() }

@@ -67,7 +67,7 @@ impl Reactor {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {
             let Token(index) = event.token();
-            // The timer's number follows those of the connections.
+            // The timer's number follows those of the connections. Its events only end the wait.
             if index < self.queue.is_in.len() {
                 on_ready(index, event);
                 self.queue.push(index);
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_connection_is_taken_once_per_turn_and_again_in_the_next() {
         let mut reactor = Reactor::new(3).expect("a reactor");
-        // The last number is the timer's.
+        // The reactor has connections 0 to 2. Number 3 is the timer's, so it does not become runnable.
         [2, 0, 2, 3].into_iter().for_each(|index| reactor.set_runnable(index));
         let mut turn = vec![7];
         reactor.take_runnable(&mut turn);

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub(crate) struct Recorder {
     /// The measured time, in nanoseconds since the start of the run; empty before it begins.
     window: Range<u64>,
-    /// Operations that count outside of the measured time too.
+    /// Operations that count outside of the measured time too, such as the creation of Leases before it.
     always: &'static [Operation],
     /// Counts and latencies of the measured time, by operation.
     totals: [Count; Operation::ALL.len()],
@@ -37,9 +37,10 @@ pub(crate) struct Recorder {
 /// Count and latencies of one kind of operation in some time: the measured time or a second.
 #[derive(Debug)]
 pub(crate) struct Count {
-    /// Number of operations that ended in this time.
+    /// Number of operations that succeeded in this time.
     pub(crate) answered: u64,
-    /// Latencies of these operations; of watch events in a bench, only some latencies.
+    /// Latencies of the operations that were due in the measured time or, for a second, that succeeded in the second.
+    /// Of watch events in a bench, only some latencies.
     pub(crate) latencies: Latencies,
 }
 
@@ -93,7 +94,7 @@ impl Recorder {
         }
     }
 
-    /// Begins to count each second of the run separately, too.
+    /// Begins to count each second of the run, in addition to the measured time.
     pub(crate) fn count_seconds(&mut self) {
         self.second = Some(Second::new());
     }
@@ -129,8 +130,8 @@ impl Recorder {
     }
 
     /// Counts a request due at `due` that succeeded at `now`. Rates count the requests that were answered in the
-    /// measured time. Latencies are those of the requests that were due in the measured time, since the last responses
-    /// are the slowest.
+    /// measured time. Latencies are those of the requests that were due in the measured time, even if the response came
+    /// after it: such late responses are the slowest.
     pub(crate) fn answered(&mut self, operation: Operation, due: u64, now: u64) {
         self.count(operation, 1, now);
         self.latency(operation, now.saturating_sub(due), self.is_measured(due));

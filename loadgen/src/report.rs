@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The lengths of the phases of a run, and the server's resource use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    /// Time until every node had its Lease, or until the user ended the run.
+    /// Time until every node had created or found its Lease, or had given up, or until the user ended the run.
     pub(crate) creating: Duration,
     /// The measured time, and the processor time used in it.
     pub(crate) window: Window,
@@ -98,7 +98,7 @@ impl Results {
     }
 
     /// Returns the operations in the results. Each has the length of the time over which its rate is computed, in
-    /// seconds.
+    /// seconds; 0 is no rate.
     fn rows(&self) -> [(Operation, f64); 5] {
         let measured = self.timing.window.seconds();
         [

@@ -8,12 +8,13 @@ pub(crate) struct Ring {
     step: u32,
     /// Number of Leases in the share.
     len: u32,
-    /// Number of Leases that the current round has returned.
+    /// Number of Leases that the current round has returned or passed over.
     turn: u32,
 }
 
 impl Ring {
-    /// Creates the share of connection number `connection` in `leases` Leases.
+    /// Creates the share of the connection with number `connection`, if `connections` connections share `leases`
+    /// Leases.
     pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }

@@ -75,7 +75,8 @@ pub(crate) struct Due {
     pub(crate) duty: Duty,
     /// Due time of the duty, in nanoseconds since the start of the run.
     pub(crate) due: u64,
-    /// Time from the due time until the event loop noticed the timer, in nanoseconds.
+    /// The generator's own delay, in nanoseconds: the time until the event loop noticed the timer, from the due time
+    /// or, if later, from the previous check of the timers.
     pub(crate) late_ns: u64,
 }
 
@@ -132,12 +133,13 @@ impl Rota {
     /// Whether a duty that was due before the end of the load is not started yet.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
-        // The schedule stores overdue timers in the slot of the last check. So the search must reach the time of that
-        // check.
+        // A timer that is armed after its due time goes into the slot of the last check, not into the slot of its due
+        // time. So the search must reach the time of the last check.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
-    /// Drops the duties that were due before the end of the load. Calls `tell` with each of them and its due time.
+    /// Drops the duties that were due before the end of the load. Calls `tell` with each of them and its due time. A
+    /// duty that was due in several periods is told once for each period.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -298,7 +300,8 @@ mod tests {
         assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
     }
 
-    /// In this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s.
+    /// In this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s. A renewal that was due in these
+    /// 3 s must still come once per period. It is performed late or, without `looks_again`, is abandoned at the end.
     #[test]
     fn requests_due_before_the_end_count_once_per_period() {
         const S: u64 = 1_000_000_000;

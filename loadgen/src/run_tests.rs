@@ -1,5 +1,5 @@
-//! Tests of whole runs against the fake server over loopback, in both versions of HTTP. The server without a fault
-//! passes, and each fault of the server is reported.
+//! Tests of whole runs against the fake server over loopback, in both versions of HTTP. A server without a fault
+//! passes. A fault is reported, unless HTTP and the API allow the behaviour, such as the end of a watch.
 
 use crate::args::Args;
 use crate::driver::Driver;
@@ -49,8 +49,8 @@ fn first_violation(fault: Fault, http: &str) -> String {
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
 
-/// Checks that each node performed each operation once in each period of the measured time. A period is the `--period`
-/// of [`SHORT`], or somewhat longer.
+/// Checks that the 20 nodes of [`SHORT`] performed each operation once in each period of the measured time. A period is
+/// 100 ms, prolonged at random by up to 4 %. So about 20 operations are expected in 100 ms, and 16 to 21 accepted.
 fn assert_all_counted(results: &Results, operations: &[Operation]) {
     let periods = results.timing.window.seconds() / 0.1;
     for &operation in operations {
@@ -90,7 +90,8 @@ fn an_honest_server_passes() {
     }
 }
 
-/// The server of the 30th write applies the write and closes the connection without a response.
+/// The server of the 30th write applies the write and closes the connection without a response. So exactly one
+/// connection moves to another server.
 #[test]
 fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
     for (http, watchers) in [("--http2", 2), ("--http1", 2)] {
@@ -222,8 +223,8 @@ fn a_missing_lease_is_reported_and_created_again() {
     }
 }
 
-/// A restart delays renewals until their Leases exist again. These creations count as renewals, and are the slowest of
-/// them.
+/// The restart of the server takes 400 ms and deletes all Leases, so each node creates its Lease again. These creations
+/// count as renewals, and are the slowest of them.
 #[test]
 fn the_creation_of_a_lost_lease_counts_as_a_renewal() {
     for http in BOTH {

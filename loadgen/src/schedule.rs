@@ -1,5 +1,5 @@
-//! A timing wheel for the timers of all nodes. With a million timers, a heap would have a cache miss for each of its 20
-//! levels. The wheel has one cache miss.
+//! A timing wheel for the timers of all nodes. In a heap of a million timers, an operation would have a cache miss at
+//! each of 20 levels. In the wheel it has one cache miss.
 //!
 //! This module owns the due time of every timer. It knows neither the clock nor the meaning of a timer. Times are
 //! nanoseconds since the start of the run.
@@ -43,7 +43,8 @@ impl Schedule {
     /// Disarms the timers that are due at `now`, and appends each to `fired`, with its due time.
     pub(crate) fn fire(&mut self, now: u64, fired: &mut Vec<(u32, u64)>) {
         let last = now >> SLOT_NS_LOG2;
-        // After a stall longer than one round of the wheel, one round visits every timer.
+        // One round of the wheel visits every timer. So after a stall longer than one round, the loop begins one round
+        // before `last`.
         let first = self.cursor.max((last + 1).saturating_sub(SLOTS as u64));
         for slot in first..=last {
             let slot = slot_index(slot);
@@ -84,7 +85,8 @@ impl Schedule {
 /// Width of a slot in nanoseconds, as a power of two: 2^18 ns are 262 µs. So a slot's list is short even if 200,000
 /// timers a second are due.
 const SLOT_NS_LOG2: u32 = 18;
-/// Number of slots. One round of the wheel is 17 s, which is longer than a kubelet's renewal period.
+/// Number of slots. One round of the wheel is 17 s, which is longer than a kubelet's renewal period. So with this
+/// period, no timer waits for more than one round.
 const SLOTS: usize = 1 << 16;
 /// Marks the end of a list of timers.
 const NONE: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! The time series of a run: a file of JSON lines, one for each span and operation. docs/loadgen.md describes the
-//! fields.
+//! The time series of a run: a file of JSON lines, one for each span (a second of the run) and operation.
+//! docs/loadgen.md describes the fields.
 //!
 //! The lines of a span are written when the span ends, so the file can be read during the run.
 

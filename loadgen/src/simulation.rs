@@ -8,7 +8,7 @@
 //!
 //! In the phase Finishing, requests that were due in the measured time are still sent, however late. Without this
 //! phase, a stall at the end of the measured time would hide the requests that it delayed most. A request that cannot
-//! be sent before the run ends is an error.
+//! be sent before the phase ends, after 10 s at most, is an error.
 //!
 //! Without `--max`, a node's renewals and reads use different connections, if there are at least two. So a read shows
 //! whether the server makes the writes of one connection visible to other connections. With `--max`, renewals and reads
@@ -38,7 +38,7 @@ pub(crate) struct Simulation {
     args: Args,
     fleet: Fleet,
     rota: Rota,
-    /// Connections of the nodes. Their numbers come first.
+    /// Connections of the nodes. They are numbered from 0; the numbers of the watchers' connections follow.
     lanes: Vec<Lane>,
     /// Connections of the watchers.
     watch_lanes: Vec<WatchLane>,
@@ -84,8 +84,9 @@ impl Workload for Simulation {
     }
 
     fn spread(args: &Args, servers_len: usize) -> Vec<usize> {
-        // Without `--max`, a node sends writes on one lane and reads on the next lane. With several servers, these two
-        // lanes mostly have different servers. So a read shows whether its server has the writes of another server.
+        // Without `--max`, a node sends writes on one lane (a connection) and reads on the next lane. With several
+        // servers, these two lanes mostly have different servers. So a read shows whether its server has the writes of
+        // another server.
         let spread = |connections: u32| (0..connections as usize).map(|index| index % servers_len);
         spread(args.connections()).chain(spread(args.watch_connections())).collect()
     }
@@ -140,8 +141,8 @@ impl Workload for Simulation {
     }
 
     fn serve(&mut self, io: &mut Io, runnable: &mut [usize]) -> Result<(), String> {
-        // Lanes come before watch lanes. If an acknowledgement and the event of the same write have both arrived, the
-        // acknowledgement is read first.
+        // Lanes have lower numbers than watch lanes. So if the acknowledgement and the event of one write have both
+        // arrived, the acknowledgement is read first. The latency of the event starts at the acknowledgement.
         runnable.sort_unstable();
         for &index in &*runnable {
             if index < self.lanes.len() { self.run_lane(io, index)? } else { self.run_watch_lane(io, index)? }
@@ -154,8 +155,8 @@ impl Workload for Simulation {
         }
     }
 
-    /// The rate of creations is computed from the length of the phase Creating. So this phase ends as soon as the last
-    /// node has its Lease.
+    /// The rate of creations is computed from the length of the phase Creating. So this phase ends as soon as every
+    /// node has created or found its Lease, or has given up.
     fn must_end_phase(&self, _now: u64) -> bool {
         self.phase == Phase::Creating && self.rota.started() == self.args.nodes
     }
@@ -163,7 +164,8 @@ impl Workload for Simulation {
     fn keep_house(&mut self, io: &mut Io, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
             let done = |flight| self.rota.done(flight);
-            // A request may wait for the end of a pause, so its connection becomes runnable.
+            // A request may wait for the end of a pause, which is no event of the poll. So each connection with waiting
+            // requests becomes runnable.
             let (outcome, waits) = match self.lanes.get_mut(index) {
                 Some(lane) => (lane.expire(&mut self.fleet, now, done), lane.has_waiting()),
                 None => match self.watch_lanes.get_mut(index - self.lanes.len()) {
@@ -256,8 +258,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Handles a broken connection. In the phase Connecting a broken connection ends the run. In later phases the
-    /// generator connects again, to another server if there is one.
+    /// Handles a broken connection. In the phase Connecting, an error of a connection ends the run: the address may be
+    /// wrong. In all other cases the generator connects again, to another server if there is one.
     #[cold]
     fn break_lane(&mut self, io: &mut Io, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
@@ -271,7 +273,8 @@ impl Simulation {
         self.fleet.stats.moves += u64::from(io.move_away(index, &mut self.rng));
         let Some(link) = self.link(index) else { return Ok(()) };
         link.close(io.reactor.registry(), now);
-        // The connection is due at once if it has received a response. Otherwise a pause comes first.
+        // The next attempt is due at once if this connection has received a response, or was the first attempt.
+        // Otherwise a pause comes first.
         if link.is_due(now) { self.connect(io, index, now) } else { Ok(()) }
     }
 
@@ -330,7 +333,8 @@ impl Simulation {
                     self.fleet.recorder.end(self.results.window.end(pids, exact_now));
                     self.results.server_memory = server_memory(pids);
                 }
-                // Without a measured time, no due requests remain to be sent.
+                // If the user ended the run before its measured time, no request must still be sent. So the load ends
+                // at time 0, before every due time.
                 self.rota.end(if is_measured { self.fleet.recorder.window().end } else { 0 });
             }
             Phase::Draining => {
@@ -351,8 +355,8 @@ impl Simulation {
         io.reactor.set_all_runnable();
     }
 
-    /// Returns the length of the phase Settling, in nanoseconds: one period, in which every node renews once. Without a
-    /// schedule (`--max`), the length is fixed.
+    /// Returns the length of the phase Settling, in nanoseconds: one period, in which every node renews once. With
+    /// `--max` there are no periods, and the length is 2 s, or the measured time if that is shorter.
     fn settling_ns(&self) -> u64 {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
     }
@@ -363,7 +367,8 @@ impl Simulation {
     }
 }
 
-/// With `--max`, adds requests to a lane up to its maximum number of requests in flight.
+/// Adds requests to a lane up to its maximum number of requests in flight, in the phase Creating and later with
+/// `--max`. Otherwise adds nothing, since timers decide when requests are due.
 fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: u64) {
     let round_len = rota.round_len(index);
     let mut busy = 0;
@@ -383,7 +388,8 @@ fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: 
     }
 }
 
-/// Returns the request of a node's duty that was due at `due`. Returns `None` if a renewal of the node is in progress.
+/// Returns the request for a node's duty (a renewal or a read) that was due at `due`. Returns `None` for a renewal if
+/// another renewal of the node is in progress.
 fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     match duty {
         Duty::Read => Some(Fleet::begin_read(node, due)),
@@ -396,5 +402,5 @@ fn unreachable(url: &str, why: &str) -> String {
     format!("cannot reach {url}: {why}")
 }
 
-/// Length of the phase Settling with `--max`, in nanoseconds.
+/// Maximum length of the phase Settling with `--max`, in nanoseconds.
 const SETTLING_MAX_NS: u64 = 2_000_000_000;

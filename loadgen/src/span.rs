@@ -25,7 +25,7 @@ pub(crate) struct Span {
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) operation: Operation,
-    /// Number of operations that ended in the span, whenever they were due.
+    /// Number of operations that succeeded in the span, whenever they were due.
     pub(crate) count: u64,
     /// Number of errors of the operation, by kind.
     pub(crate) errors: Vec<(ErrorKind, u64)>,

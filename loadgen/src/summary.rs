@@ -33,7 +33,8 @@ pub(crate) struct Summary<'r> {
     pub(crate) facts: Vec<(&'static str, String)>,
     /// Latencies, counts and errors of all operations.
     pub(crate) recorder: &'r Recorder,
-    /// The operations in the results. Each has the length of the time over which its rate is computed, in seconds.
+    /// The operations in the results. Each has the length of the time over which its rate is computed, in seconds; 0 is
+    /// no rate.
     pub(crate) rows: Vec<(Operation, f64)>,
     /// The operation that the run mainly measures.
     pub(crate) main: Operation,
@@ -71,7 +72,8 @@ impl<'r> Summary<'r> {
         })
     }
 
-    /// Returns the process that limited the run: the server, the generator, or neither.
+    /// Returns the process that limited the run; `None` if neither the server nor the generator did. The server's
+    /// processor time counts only with `--pid`, not with `--metrics`.
     pub(crate) fn limit(&self) -> Option<Limit> {
         Limit::of(self.window.server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
     }

@@ -45,7 +45,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Begins the measured time, and returns its start in nanoseconds since the start of the run. The clock is read
-    /// after the processor time, since reading the processor time takes some time.
+    /// last, so that the measured time does not include the reading of the processor time.
     pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.from = (now(), usage);

@@ -70,7 +70,8 @@ impl WatchLane {
         self.seats.iter().all(|seat| seat.progress == Progress::Watching)
     }
 
-    /// Receives input, up to the limit of one turn. Returns true if the limit was reached before the socket was empty.
+    /// Receives input, up to the maximum number of reads in a turn of the event loop. Returns true if this maximum was
+    /// reached before the socket was empty.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -102,8 +103,8 @@ impl WatchLane {
             }
         }
         self.link.flush(origin)?;
-        // After GOAWAY or `Connection: close`, the connection is closed without waiting for its watches. They resume on
-        // another connection.
+        // After GOAWAY or `Connection: close`, the connection is closed once no response to a list or a new watch is
+        // awaited. It is not kept open for accepted watches, which may last long: they resume on another connection.
         let is_waited_for = |seat: &Seat| seat.progress.waited_for_since().is_some();
         if self.link.is_going_away() && !self.seats.iter().any(is_waited_for) { Err(Broken::over()) } else { Ok(()) }
     }
@@ -144,7 +145,7 @@ impl Seat {
         Self { index, watcher: Watcher::new(namespace), progress, body: Vec::new(), refusals: 0 }
     }
 
-    /// Handles the outcome of the request.
+    /// Handles an outcome of the watcher's request, or a part of it.
     fn handle(&mut self, told: Told<'_>, fleet: &mut Fleet, now: u64) -> Verdict {
         match told {
             Told::Answer { status, body, end } => return self.handle_answer(status, body, end, fleet, now),
@@ -185,7 +186,8 @@ impl Seat {
         Verdict::GoOn
     }
 
-    /// Handles the complete response to a list, or an error response.
+    /// Handles the end of a response: a page of a list, an error response, or the end of an accepted watch, which is
+    /// then resumed.
     fn handle_end(&mut self, fleet: &mut Fleet, now: u64) {
         let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
         let Progress::Answered { at, status } = answered else { return };

@@ -60,7 +60,7 @@ pub(crate) enum Event<'a> {
         version: u64,
         /// Index of the node that owns the Lease; `None` if no node does.
         node: Option<u32>,
-        /// JSON of the Lease. If the event is not in the usual form, JSON of the whole event.
+        /// JSON of the Lease. If the event does not have the form that Go's encoder writes, JSON of the whole event.
         object: &'a [u8],
     },
 }
@@ -192,8 +192,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The watch resumes from the highest version seen. So a server whose versions decrease sends no event
-            // twice. The checks report such a server.
+            // The next watch starts from the highest version seen, not from the last. Otherwise a server whose versions
+            // decrease would send some events again. The checks report the decrease.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();

@@ -12,7 +12,7 @@ pub(super) struct Accounts {
     /// The measured time, and the processor time used in it.
     pub(super) window: Window,
     /// Memory of the server at four times: the start of the run, the start of Attaching, the end of Attaching, the end
-    /// of Measuring. `None` without `--pid`.
+    /// of Measuring. `None` without `--pid`, or if the bench skips the phase.
     pub(super) memory: [Option<Memory>; 4],
 }
 
@@ -26,8 +26,8 @@ impl Accounts {
         }
     }
 
-    /// Reads the server's memory at the end of the phase `before`. Passes the start and the end of the measured time to
-    /// the tally.
+    /// Records the change from the phase `before` to the phase `next`. Reads the server's memory when Attaching begins,
+    /// and when Attaching or Measuring ends. Passes the start and the end of the measured time to the tally.
     pub(super) fn note(&mut self, before: Phase, next: Phase, tally: &mut Tally, now: impl Fn() -> u64) {
         let memory = || server_memory(&self.server_pids);
         if before == Phase::Attaching {

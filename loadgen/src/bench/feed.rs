@@ -19,12 +19,13 @@ pub(super) struct Feed {
     pace: Option<Pace>,
     requests: Requests,
     epoch_us: u64,
-    /// Whether some lanes have room for more requests than were added to them.
+    /// Whether any lane may have room that was not filled. If so, the next call of [`feed`](Self::feed) tries all
+    /// lanes.
     is_starved: bool,
     /// Whether a request is due and no lane has room for it. Such a request waits for responses of the server, not for
     /// a time.
     is_blocked: bool,
-    /// Number of renewals sent.
+    /// Number of renewals sent; in the bench `echo`, of its PUTs.
     writes: u64,
 }
 
@@ -59,7 +60,7 @@ impl Feed {
     }
 
     /// Returns the due time of the next request at the `--rate`, in nanoseconds since the start of the run. Returns
-    /// `None` without a rate, without load, or while no lane has room.
+    /// `None` without a rate, in a phase without load, or while no lane has room.
     pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
@@ -70,7 +71,7 @@ impl Feed {
         self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
 
-    /// Ends the run: counts each request that was due in the measured time and not sent as an error.
+    /// Ends the run: counts as errors the requests that were due in the measured time and were not sent.
     pub(super) fn abandon(&mut self, course: &Course, recorder: &mut Recorder) {
         let Some(pace) = &mut self.pace else { return };
         let mut owed = 0;
@@ -105,7 +106,7 @@ impl Feed {
     }
 
     /// Adds requests to the lanes in `touched`, or to all lanes if others may have room too. Returns whether lanes that
-    /// are not in `touched` may have new requests.
+    /// are not in `touched` may have new requests, so that the caller must flush all lanes.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, cx: FeedContext<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(cx.course, &work.tally.recorder) {
             return self.feed_by_rate(lanes, work, cx);
@@ -125,7 +126,8 @@ impl Feed {
 
     /// Adds each due request to the first lane with room. Returns whether a request was added.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, cx: FeedContext<'_>) -> bool {
-        // If an earlier request waited for room on a lane, the requests due after it have waited for room too.
+        // If an earlier request waited for room on a lane, the requests due after it have waited for room too. Their
+        // delay is the server's, not the generator's.
         let was_blocked = std::mem::take(&mut self.is_blocked);
         let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= cx.now) {

@@ -66,8 +66,8 @@ impl Lane {
         }
     }
 
-    /// Receives input, up to the limit of one turn, and passes each outcome to `tell`. Returns true if the limit was
-    /// reached before the socket was empty.
+    /// Receives input, up to the maximum number of reads in a turn of the event loop, and passes each outcome to
+    /// `tell`. Returns true if this maximum was reached before the socket was empty.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,

@@ -45,7 +45,8 @@ struct Slot {
     /// Whether a request for this Lease is in flight, or was encoded and waits because the server accepts no more
     /// requests now.
     busy: bool,
-    /// Whether the last renewal was acknowledged. If not, an earlier renewal may still take effect.
+    /// Whether the last renewal was acknowledged. If not, an earlier renewal may still take effect, so the Lease's
+    /// events are not checked.
     is_sure: bool,
 }
 
@@ -100,7 +101,8 @@ impl Leases {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
-    /// Records that the outcome of a renewal of this Lease is unknown.
+    /// Records that a request for this Lease has failed or was lost. Events of the Lease are not checked until the next
+    /// acknowledged renewal.
     #[cold]
     pub(super) fn doubt(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -263,7 +265,8 @@ impl Leases {
     }
 
     /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch. The time must
-    /// be that of the last acknowledged renewal, or of the renewal in flight.
+    /// be that of the last acknowledged renewal, or of the renewal in flight. If the time of this version's renewal is
+    /// not known, any time is possible.
     pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
         let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
         // While a renewal is in flight, `slot.renewed` is already the time of this renewal. The time of the previous
@@ -440,7 +443,8 @@ mod tests {
                 decode_lease(&new, ApiVersion::V1).expect("a Lease").lease.spec
             );
         }
-        // A Lease whose encoded `renewTime` is shorter than the `renewTime` that is written over it.
+        // The encoded `renewTime` of this Lease is shorter than a `renewTime` that is written over it. So `learn` must
+        // lengthen it.
         let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();

@@ -120,7 +120,7 @@ impl Course {
         matches!(self.phase, Phase::Warming | Phase::Measuring) && self.verb.is_endless()
     }
 
-    /// Whether the phase has lasted for the time to be measured.
+    /// Whether the phase has lasted for the time to be measured (`--duration`).
     pub(super) fn is_long(&self, now: u64) -> bool {
         now - self.since >= self.duration_ns
     }

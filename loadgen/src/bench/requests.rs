@@ -1,4 +1,4 @@
-//! The encoding of each request.
+//! The encoding of the requests of a bench: method, path and body.
 
 use super::lane::{Ask, Tag};
 use super::lease::Leases;

@@ -98,7 +98,8 @@ fn late_responses_count_in_the_latencies_but_not_in_the_rate() {
     }
 }
 
-/// The server allows two streams, and the generator would send 32 requests at once.
+/// The server allows two streams, and the generator would send 32 requests at once. Each request counts in the
+/// generator's lateness or, if it waited for a stream, as crowded.
 #[test]
 fn requests_above_the_stream_limit_are_sent_later_and_counted() {
     let report = run(Fault::IsNarrow, "renew --rate 2000 --connections 1 --http2");
@@ -159,7 +160,7 @@ fn faults_of_the_server_are_reported() {
             assert!(!report.is_fine() && report.json_line().contains(words), "{fault:?}: {}", report.table());
         }
     }
-    // Both benches run at once, since each waits for the missing response until its timeout.
+    // The benches of both versions of HTTP run at once, since each waits 5 s for the missing response.
     std::thread::scope(|scope| {
         for http in ["--http2", "--http1"] {
             scope.spawn(move || {

@@ -36,12 +36,12 @@ struct Seat {
     partial: Vec<u8>,
 }
 
-/// The events that all watchers have received in a turn of the event loop.
+/// The events that the watchers of one connection have received in a turn of the event loop.
 #[derive(Debug)]
 pub(super) struct Heard {
     /// Number of events of Leases in the bench's namespace.
     events: u64,
-    /// The contents of the events that were parsed: those of some watchers.
+    /// The parsed contents of events. Only some watchers parse their events ([`LOOKS_EVERY`]).
     shown: Vec<Shown>,
     /// Descriptions of the violations in these events.
     wrong: Vec<String>,
@@ -78,7 +78,7 @@ impl Heard {
         Self { events: 0, shown: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts the events of this turn, compares their contents with the Leases, and clears the record. `now` is in
+    /// Counts the recorded events, compares their contents with the Leases, and clears the record. `now` is in
     /// nanoseconds since the start of the run. `epoch_us` is the start of the run, in microseconds since the Unix
     /// epoch.
     pub(super) fn count_into(&mut self, tally: &mut Tally, leases: &Leases, now: u64, epoch_us: u64) {
@@ -146,8 +146,9 @@ impl WatchLane {
         self.link.flush(origin)
     }
 
-    /// Receives input, up to the limit of one turn. Returns true if the limit was reached before the socket was empty.
-    /// A watch that is refused or ends is an error, since the measurement needs all watches.
+    /// Receives input, up to the maximum number of reads in a turn of the event loop. Returns true if this maximum was
+    /// reached before the socket was empty. A watch that is refused or ends is an error, since the measurement needs
+    /// all watches.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,
@@ -263,8 +264,9 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
-/// One in this many watchers parses the content of its events. If all watchers did, the generator would use too much
-/// processor time.
+/// On each connection, one in this many watchers parses the content of its events, from the first watcher on. If all
+/// watchers did, the generator would use too much processor time. In HTTP/1.1 all do, with one watcher on each
+/// connection.
 const LOOKS_EVERY: usize = 8;
 /// Maximum length of a response's body or of an event in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;

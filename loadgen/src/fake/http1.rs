@@ -50,7 +50,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     }
 }
 
-/// Returns target, method and body of the first request in `input`, and the request's length. `None` if it is
+/// Returns target, method and body of the first request in `input`, and the request's length. `None` if the request is
 /// incomplete.
 fn first_request(input: &[u8]) -> Option<(String, String, String, usize)> {
     let text = std::str::from_utf8(input).expect("ASCII");

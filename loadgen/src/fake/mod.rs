@@ -51,9 +51,10 @@ pub(crate) enum Fault {
     Forgets,
     /// A restart: the 30th renewal waits for 400 ms, and then finds all Leases deleted.
     Restarts,
-    /// A watch ends as HTTP allows after ten events.
+    /// A watch ends as HTTP allows, after ten events or a few more.
     EndsWatches,
-    /// A watch delivers ten events and an ERROR event with code 410 (`Expired`), and ends.
+    /// A watch ends at its tenth event: the server sends an ERROR event with code 410 (`Expired`) in place of its last
+    /// events.
     ExpiresWatches,
     /// The response to the 30th renewal says that the server accepts no more requests on the connection. In HTTP/1.1 it
     /// has `Connection: close`; in HTTP/2 a graceful GOAWAY is sent.

@@ -119,7 +119,7 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     let most = measured.iter().map(|(_, of, _)| of.latencies.len()).max().unwrap_or(0);
     let lines = measured.iter().zip(CLASSES).map(|((operation, of, _), class)| {
         let points = of.latencies.distribution(ROWS_PER_HALF).map(|row| {
-            // The last row, for 100 %, has no finite place on the axis. It is drawn where the number of latencies ends.
+            // The last row, for 100 %, would lie at infinity on the axis. It is drawn at the number of latencies.
             let nines = if row.quantile < 1.0 { 1.0 / (1.0 - row.quantile) } else { count(of.latencies.len()) };
             (nines.max(1.0), row.ms)
         });
@@ -162,7 +162,8 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         class,
         runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(value).reduce(worst)))),
     };
-    // A note describes the span that has the greatest latency of the group of spans at this point.
+    // A point of a plot stands for a group of spans. Its note describes the span of the group that has the greatest
+    // latency.
     let notes = |words: &dyn Fn(&Span) -> String, latency: &dyn Fn(&Span) -> Option<f64>| -> Vec<(f64, f64, String)> {
         let latency = |span: &Span| latency(span).unwrap_or(0.0);
         let note = |group: &&[Span]| {

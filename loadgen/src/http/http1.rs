@@ -135,8 +135,8 @@ impl<T: Copy> Http1<T> {
         Ok(true)
     }
 
-    /// Reports the remaining requests as unserved. RFC 9112 §9.6: the server does not process requests after the
-    /// response that closes the connection.
+    /// Reports the remaining requests as unserved if the present response closes the connection. RFC 9112 §9.6: the
+    /// server does not process requests after such a response.
     fn refuse_the_rest(&mut self, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         if self.going_away {
             for tag in self.in_flight.drain(..) {

@@ -93,8 +93,8 @@ impl<T: Copy> Http2<T> {
             SendField::repeated(ACCEPT, origin.media_type.name().as_bytes()),
             SendField::repeated(AGENT, USER_AGENT.as_bytes()),
             SendField::repeated(CONTENT_TYPE, origin.media_type.name().as_bytes()),
-            // Leases differ in length only by the digits of their nodes' names, so `content-length` has few different
-            // values.
+            // Leases differ in length only by the digits of their nodes' names. So `content-length` has few different
+            // values, which the dynamic table of HPACK can keep.
             SendField::repeated(CONTENT_LENGTH, length.format(body.len()).as_bytes()),
         ];
         let is_bodiless = request.body.is_none();
@@ -321,7 +321,8 @@ mod tests {
     fn hpack_compresses_a_repeated_head_to_about_its_path() {
         let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
         // A frame head has 9 octets. Method, scheme, authority, accept and user-agent have 1 octet each. The path has 2
-        // octets and 50 for its 71 characters in Huffman code.
+        // octets and 50 for its 72 characters in Huffman code. The first request also has the values of authority,
+        // accept and user-agent, with 33 octets.
         let get = [1000, 1001].map(|tag| send(&mut http, "GET", tag, None).len());
         assert_eq!(get, [9 + 5 + 52 + 33, 9 + 5 + 52]);
         // A PUT also has content-type and content-length, 1 octet each. Then come the head of the DATA frame, 9 octets,

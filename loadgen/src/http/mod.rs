@@ -21,7 +21,7 @@ pub(crate) struct Request<'r> {
     pub(crate) method: &'static str,
     /// Path and query.
     pub(crate) target: &'r str,
-    /// The body, in the media type of the [`Origin`]; a GET has none.
+    /// The body, in the media type of the [`Origin`]; a GET or a DELETE has none.
     pub(crate) body: Option<&'r [u8]>,
 }
 
@@ -72,7 +72,8 @@ pub(crate) enum Verdict {
 /// Why a connection can no longer be used.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    /// Kind of error in the results; `None` if the server closed the connection as HTTP allows.
+    /// Kind of error in the results. `None` without an error: the server closed the connection as HTTP allows, or the
+    /// caller cancelled a response in HTTP/1.1.
     pub(crate) kind: Option<ErrorKind>,
     /// Description of why the connection ended, for the user.
     pub(crate) why: String,
