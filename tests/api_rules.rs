@@ -1,5 +1,5 @@
-//! Rules of the Lease API that no trace covers: kube-apiserver's responses, and the order of its checks. Random
-//! requests to a kube-apiserver revealed them (`tests/e2e/differential`).
+//! Rules of the Lease API that no trace in `tests/conformance` covers: kube-apiserver's responses, and the order of its
+//! checks. Random requests to a kube-apiserver revealed these rules (`tests/e2e/differential`).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -19,7 +19,7 @@ fn call(method: &str, target: &str, body: &str) -> Response {
     SERVER.client().call(method, target, body)
 }
 
-/// Sends a request with additional fields.
+/// Sends a request with `fields`, additional header lines that each end with CRLF. Returns the response.
 fn send(method: &str, target: &str, fields: &str, body: &str) -> Response {
     let mut client = SERVER.client();
     let length = body.len();
@@ -195,7 +195,8 @@ fn an_invalid_include_object_is_refused_after_the_write() {
     let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
     let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
     send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
-    // The Lease is created before the form of rows is checked, whatever the format of the body.
+    // The POST created the Lease before the server checked `includeObject`. So this PUT is an update, which needs a
+    // resourceVersion.
     let yaml = "Content-Type: application/yaml\r\n";
     send("PUT", &lease::path("rows", "a"), yaml, "{metadata: {name: a}}").expect_status(422, "PUT without a version");
     call("GET", &lease::path("rows", "a"), "").expect_status(200, "the Lease was created");
@@ -215,7 +216,7 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(holder("limit=1"), "node-a");
     assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
     assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
-    // With a selector for an impossible name, the list is at the requested version.
+    // No Lease can have such a name. The list is empty, but it is still at the requested version.
     for name in ["a/b", "..", "a%25b", ""] {
         let target = format!("{collection}?limit=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
         let list = call("GET", &target, "").expect_status(200, name).json();
@@ -238,10 +239,10 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
 
-    // The version comes from an earlier server whose clock was ahead. The client must list again; a watch from this
-    // version would receive no events.
+    // A client may have a version from an earlier server whose clock was ahead. A watch from this version would receive
+    // no events. So the client gets 410 and must list again.
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
-    // The version must be far ahead, since other tests also write.
+    // The version must be far ahead, since other tests also write to this server, which increases its version.
     let ahead = lease::version(&created) + 1_000_000;
     for options in ["", "&allowWatchBookmarks=true", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
         for (version, selector) in [(ahead, ""), (u64::MAX, ""), (ahead, "&fieldSelector=metadata.name%3Da")] {
@@ -364,7 +365,8 @@ fn a_lease_too_large_for_etcd_is_not_stored() {
     assert_eq!(call("GET", &path, "").json(), before);
 }
 
-/// Returns owner references of `bytes` bytes. A manager that owns these fields has about as many bytes.
+/// Returns eight owner references, whose UIDs have `bytes` bytes in total. The `managedFields` entry of their manager
+/// repeats the UIDs, so it has about as many bytes.
 fn owners(bytes: usize) -> Vec<Value> {
     let uid = "u".repeat(bytes / 8);
     (0..8).map(|n| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": format!("{n}{uid}")})).collect()
@@ -417,7 +419,8 @@ fn a_lease_whose_managers_make_it_too_long_is_stored_without_them() {
         (&Value::Null, &json!("b"))
     );
 
-    // Without managers, the update equals the stored Lease.
+    // The managers make the Lease too long, so the server drops them. Without managers, the update equals the stored
+    // Lease and changes nothing.
     body = patched.clone();
     body["metadata"]["managedFields"] = managers.clone();
     assert_eq!(call("PUT", &path, &body.to_string()).expect_status(200, "PUT").json(), patched);
@@ -438,7 +441,7 @@ fn entries_are_counted_before_they_are_validated() {
         json!({"finalizers": names}),
         json!({"labels": map}),
         json!({"ownerReferences": owners}),
-        // Too many entries in total.
+        // Labels and finalizers are each within the limit, but together they exceed it.
         json!({"labels": half_map, "finalizers": half}),
     ] {
         let mut metadata = created["metadata"].clone();
@@ -464,7 +467,8 @@ fn entries_are_counted_before_they_are_validated() {
     let labels: Value = (0..count - 1).map(|n| (n.to_string(), json!("1"))).collect::<serde_json::Map<_, _>>().into();
     let body = json!({"metadata": {"name": "b", "labels": labels}}).to_string();
     call("POST", &lease::collection("many"), &body).expect_status(201, "the maximum");
-    // Entries of the stored Lease count together with those that a patch or a configuration adds.
+    // The stored Lease has the maximum number of labels. These labels count together with the annotation that a patch
+    // or an applied configuration adds.
     let path = lease::path("many", "b");
     let patch = json!({"metadata": {"annotations": {"a": "1"}}}).to_string();
     let config = json!({

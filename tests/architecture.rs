@@ -1,4 +1,4 @@
-//! Dependencies between modules point one way. The test compares the layers of docs/architecture.md with the `crate::`
+//! Dependencies between modules point one way. The tests compare the layers of docs/architecture.md with the `crate::`
 //! paths of the source.
 
 use std::collections::BTreeSet;
@@ -22,13 +22,13 @@ const LAYERS: &str = "
     build_info  engine  features  handover  hpack  http  limits  resource  updates
 ";
 
-/// Modules that know sockets or framing. Only [`SERVING`] may use them.
+/// Modules that know sockets or framing. Apart from each other, only the modules in [`SERVING`] may use them.
 const PROTOCOLS: [&str; 5] = ["hpack", "http1", "http2", "listener", "transport"];
 const SERVING: [&str; 3] = ["conn", "serve", "server"];
-/// Modules that the protocols may use besides each other.
+/// Modules that the modules in [`PROTOCOLS`] may use besides each other.
 const SHARED_WITH_PROTOCOLS: [&str; 3] = ["buffer", "http", "limits"];
 
-/// A use of one module by another, with the file.
+/// A use of one module by another: the using module, the used module, and the file of the use.
 type Edge = (String, String, PathBuf);
 
 #[test]
@@ -61,7 +61,7 @@ fn protocols_and_the_api_do_not_depend_on_each_other() {
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
 }
 
-/// A path with `super::` that leaves its module would be missing in the dependencies that are checked above.
+/// The other tests find only `crate::` paths. They would miss a dependency on another module through a `super::` path.
 #[test]
 fn dependencies_on_other_modules_use_crate_paths() {
     let outside: Vec<_> =
@@ -124,15 +124,15 @@ fn edges() -> Vec<Edge> {
     edges
 }
 
-/// Whether a path outside of tests has more `super::` in a row than `file` has parents in its module. `file` is a path
-/// below `src`. A file `mod.rs` is the module of its folder.
+/// Whether a `super::` path in `source`, outside of its tests, leads out of the file's top-level module. `file` is a
+/// path below `src`. A file `mod.rs` is the module of its folder, so it has one parent less.
 fn leaves_module(file: &Path, source: &str) -> bool {
     let depth = file.components().count() - usize::from(file.ends_with("mod.rs"));
     without_tests(source).contains(&"super::".repeat(depth))
 }
 
-/// Returns the files of the library below `src` with their text. Files with only tests, and the program's `main.rs`,
-/// are left out.
+/// Returns the files of the library below `src` with their text. Files with only tests, `lib.rs` and the program's
+/// `main.rs` are left out.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
     let mut sources = Vec::new();
@@ -161,13 +161,14 @@ fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests") || file.to_str().is_some_and(|name| name.ends_with("tests.rs"))
 }
 
-/// Returns the first names after `crate::`, without test code.
+/// Returns the name after each `crate::`, outside of comments and tests. It is the name of the used module.
 fn used_modules(source: &str) -> BTreeSet<String> {
     let code = without_tests(source);
     code.split("crate::").skip(1).flat_map(first_names).collect()
 }
 
-/// Removes comments and test items. rustfmt ends an item at the indentation of its beginning.
+/// Removes comments and test items. rustfmt ends an item at the indentation of its beginning. So a test item ends with
+/// the first such line that ends with a comma, a semicolon or a brace.
 fn without_tests(source: &str) -> String {
     let mut code = String::new();
     let mut lines = source.lines();
@@ -186,7 +187,8 @@ fn without_tests(source: &str) -> String {
     code
 }
 
-/// Returns the first names of a path: one, or those of a list in braces.
+/// Returns the first name of each path after `crate::`. There are several if braces follow: `{a::B, c}` gives `a` and
+/// `c`.
 fn first_names(path: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>();
     let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };

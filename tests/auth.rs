@@ -24,7 +24,7 @@ use support::tls::{AUTHORITY, Authority, anonymous_client_config};
 
 const MASTERS: &[(&str, &str)] = &[("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
 
-/// Sends a request with additional field lines.
+/// Sends a request with `lines`, additional header fields. Returns the final response.
 fn call(client: &mut Client, method: &str, target: &str, body: &str, lines: &[(&str, &str)]) -> Response {
     client.send(request(method, target, body, lines));
     client.recv_final(method)
@@ -66,7 +66,7 @@ fn only_the_front_proxy_may_name_users() {
     let forgers = [
         ("an admin", AUTHORITY.client_config("admin", &["system:masters"]), 200),
         ("a user", AUTHORITY.client_config("bob", &[]), 403),
-        // The right name, but the wrong authority.
+        // The right name, but a certificate of the wrong authority: one for clients, not for front proxies.
         ("a namesake", AUTHORITY.client_config(PROXY, &[]), 403),
         ("the wrong name", aggregated.proxies.client_config("somebody", &["system:masters"]), 401),
         ("nobody", anonymous_client_config(), 401),
@@ -86,13 +86,14 @@ fn only_the_front_proxy_may_name_users() {
                 got.expect_failure(401, "Unauthorized", &format!("{lines:?} for {target} as {who}"));
             }
         }
-        // The connection still works.
+        // The refusals have not ended the connection. `plainly` is the status without forged fields.
         call(&mut client, "GET", &all, "", &[]).expect_status(plainly, who);
         call(&mut client, "GET", "/healthz", "", &[]).expect_status(200, who);
     }
 }
 
-/// kube-apiserver, as the front proxy, does not forward redirects to its client.
+/// kube-apiserver, as the front proxy, does not forward redirects to its client. So the response to an old hash is the
+/// document itself.
 #[test]
 fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
@@ -142,7 +143,7 @@ fn a_node_changes_only_its_own_lease_aggregated_or_directly() {
     let elsewhere = "can only access leases in the \"kube-node-lease\" system namespace";
     told(call(&mut client, "POST", &collection("default"), &new("n1"), &n1), "n1", elsewhere);
     told(call(&mut client, "DELETE", &path("default", "n1"), "", &n1), "n1", elsewhere);
-    // kube-apiserver authorizes reads.
+    // kube-apiserver has authorized the forwarded reads, so this server permits reads of all Leases.
     call(&mut client, "GET", &other, "", &n1).expect_status(200, "another's, to read");
     call(&mut client, "GET", &own, "", &n2).expect_status(200, "another's, to read");
     call(&mut client, "PUT", &other, &lease, &n2).expect_status(200, "its own");
@@ -172,7 +173,8 @@ fn a_resumed_session_has_the_rights_of_its_certificate() {
         call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
         assert_eq!(kind(&client), Some(expected));
     }
-    // The authority of the certificate is no longer trusted. The session can be resumed, but it proves no identity.
+    // The server no longer trusts the authority of the client's certificate. The client can still resume its TLS
+    // session, but the session proves no identity.
     aggregated.reload();
     aggregated.write("proxy.crt", Authority::new().pem());
     eventually("the other authority counts", || {
@@ -195,7 +197,7 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     };
     let before = shown(&open).expect("a certificate");
     aggregated.reload();
-    // An invalid file changes nothing.
+    // An invalid file changes nothing: the server keeps its certificate.
     aggregated.write("tls.crt", "no certificate".to_owned());
     eventually("the invalid file is counted", || {
         Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
@@ -211,7 +213,7 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     eventually("new connections see the new certificate", || fresh() != before);
     open.call("GET", &path("default", "a"), "").expect_status(200, "on the connection from before");
 
-    // With another client authority, the open connection stays, but its certificate is not accepted.
+    // With another authority for clients, the open connection stays, but its certificate is not accepted.
     let others = Authority::new();
     aggregated.write("ca.crt", others.pem());
     eventually("the other authority counts", || open.call("GET", &path("default", "a"), "").status() == 401);
@@ -267,7 +269,8 @@ fn a_lease_is_created_only_in_an_active_namespace() {
         });
         assert_eq!(got["details"], details);
     }
-    // The response warns of repeated owners only if the namespace accepts the Lease.
+    // The owner `n` occurs twice, which causes a warning. The response has the warning only if the namespace accepts
+    // the Lease.
     let owners =
         r#"[{"apiVersion":"v1","kind":"Node","name":"n","uid":null},{"apiVersion":"v1","kind":"Node","name":"n"}]"#;
     let object = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
@@ -313,7 +316,8 @@ fn a_creation_waits_a_moment_for_its_namespace() {
         streams.call("GET", "/version", "").expect_status(200, "a stream beside the waiting ones");
         let present = NamespaceChange::Present(late.as_str().into(), NamespacePhase::Active);
         assert!(namespaces.send(present));
-        // On a busy machine the wait may be over already.
+        // On a busy machine, the waits may be over before the namespace appears. Such an attempt checks nothing and is
+        // repeated.
         let is_in_time = begun.elapsed() < WAIT / 2;
         let answer = client.recv("POST");
         client.recv("GET").expect_status(200, "behind it");
@@ -347,7 +351,8 @@ fn the_number_of_waiting_creations_is_limited() {
     assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = Http2Client::open(&server.endpoint());
     let message = Message::new("POST", &collection("never"), &new("a"));
-    // On a busy machine the first wait may end before the last request arrives.
+    // On a busy machine, the first wait may end before the last request arrives. Then the limit is not reached, and the
+    // attempt is repeated.
     eventually("one creation too many is answered while the others wait", || {
         client.ended.clear();
         let streams: Vec<_> = (0..=WAITING_FOR_NAMESPACE_MAX).map(|_| client.queue(&message)).collect();
@@ -358,7 +363,7 @@ fn the_number_of_waiting_creations_is_limited() {
         let answer = client.recv(*last);
         answer.status() == 429 && client.ended.first() == Some(last)
     });
-    // Answered creations no longer count.
+    // Answered creations no longer count towards the limit, so a further creation waits again.
     let begun = Instant::now();
     let one = client.queue(&message);
     client.recv(one).expect_failure(404, "NotFound", "one more");

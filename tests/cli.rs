@@ -132,7 +132,7 @@ mod running {
     struct Running {
         child: Child,
         log: Box<dyn BufRead>,
-        /// The log up to the ready line.
+        /// The part of the log that [`Self::read_until`] has read so far.
         started: String,
     }
 
@@ -161,7 +161,7 @@ mod running {
             }
         }
 
-        /// Returns the text of the ready line.
+        /// Returns the text after `Ready: ` in the ready line, which must be the last line read.
         fn ready(&self) -> &str {
             self.started.split_once("Ready: ").expect("it is ready").1.trim_end()
         }
@@ -360,7 +360,7 @@ mod running {
         assert_eq!(server.wait().code(), Some(0));
     }
 
-    /// Creates a full pipe.
+    /// Creates a full pipe. A write to it blocks, since nobody reads.
     fn full_pipe() -> (PipeReader, PipeWriter) {
         let (reader, mut writer) = pipe().expect("a pipe");
         rustix::io::ioctl_fionbio(&writer, true).expect("a mode");
@@ -426,8 +426,9 @@ mod running {
         server.signal(Signal::TERM);
         server.signal(Signal::INT);
         let status = server.wait();
-        // An orderly stop may be faster than the second signal. Otherwise the status is that of the second signal. If
-        // both signals were pending and the lower number came first, the status is that of the first.
+        // After SIGTERM the server stops with status 0, perhaps before SIGINT arrives. Otherwise the later signal ends
+        // the process at once: status 130 for SIGINT. If both signals are pending, the kernel delivers SIGINT first,
+        // since its number is lower. Then SIGTERM is the later signal: status 143.
         assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
         assert_eq!(status.signal(), None);
     }

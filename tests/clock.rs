@@ -16,7 +16,8 @@ use support::process::Process;
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, admin_client_config, anonymous_client_config};
 
-/// Source of a library that moves the clock back by 80 years while a file exists. The environment names the file.
+/// Source of a library that moves the clock back by 80 years while a file exists. The environment variable
+/// `BEFORE_1970` names the file.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -57,14 +58,14 @@ fn a_clock_before_1970_does_not_stop_the_process() {
     open.call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "before the jump");
 
     fs::write(path("jumped"), "").unwrap();
-    // Client and server resume and begin sessions, with a certificate and without.
+    // Client and server resume earlier TLS sessions and begin new ones, with a client certificate and without.
     for _ in 0..3 {
         let answer = Client::open(&anybody).call("GET", "/healthz", "").expect_status(200, "without a certificate");
         let epoch = "Thu, 01 Jan 1970 00:00:00 GMT";
         assert_eq!(answer.head.field("date"), Some(epoch), "a clock before the epoch counts as the epoch");
         let mut client = Client::open(&admin);
         let sent = client.try_send(&support::client::request("GET", "/healthz", ""));
-        // The certificate is not valid yet, so the handshake may fail.
+        // By the moved clock, the client certificate is not valid yet, so the handshake may fail.
         let _refused = sent.and_then(|()| client.try_recv("GET"));
     }
     assert!(process.answers() && process.is_running(), "the process goes on");

@@ -21,7 +21,7 @@ use support::response::Response;
 use support::server::TestServer;
 use support::watch::{Watch, kind};
 
-/// More Leases than one step processes (`JOB_KEYS_PER_STEP`).
+/// More Leases than two steps of a list or a deletion process (`JOB_KEYS_PER_STEP`).
 const MANY: usize = 1_300;
 
 fn name(number: usize) -> String {
@@ -44,7 +44,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().expect("items").iter().map(lease::name).collect()
 }
 
-/// Sends the same request over both versions of HTTP. `body` may be empty.
+/// Sends the same request over HTTP/1.1 and HTTP/2. `body` may be empty.
 fn both(server: &TestServer, method: &str, target: &str, body: &str) -> [Response; 2] {
     let mut http2 = Http2Client::open(&server.endpoint());
     [server.client().call(method, target, body), http2.call(method, target, body)]
@@ -75,8 +75,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     }
     assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
 
-    // The error has the same form as other requests' errors. A request that accepts only a transformation gets indented
-    // JSON.
+    // These requests accept only a Table. As for other such requests, the error is no Table but indented JSON.
     for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
         let mut client = server.client();
         client.send(format!(
@@ -88,7 +87,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
         assert!(refused.body.starts_with(b"{\n  \"kind\": \"Status\""), "{accept}: {refused}");
     }
 
-    // The precondition fits the first Lease, which is deleted. The second one ends the request.
+    // The precondition fits the first Lease, which is deleted. It does not fit the second one, which ends the request.
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let body = preconditions(&json!({"resourceVersion": version}));
     // A dry run gives the same response and deletes nothing.
@@ -171,7 +170,8 @@ fn a_limited_deletion_continues_with_its_token() {
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
 }
 
-/// Many small Leases, and few large ones. The event log keeps only a part of either.
+/// Two collections: 640 small Leases, whose deletion makes more events than the event log keeps, and 40 large ones,
+/// whose deletion makes more bytes.
 #[test]
 fn a_deletion_larger_than_the_event_log_reaches_every_watcher() {
     const WINDOW: usize = 64;
@@ -233,7 +233,7 @@ fn a_deletion_at_a_version_keeps_leases_created_later() {
         (format!("resourceVersion={second}&resourceVersionMatch=Exact"), &["a", "b"]),
         (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), &["a", "b", "c"]),
         (format!("resourceVersion={first}&fieldSelector=metadata.name%3Dc"), &["c"]),
-        // Without pages the version is a minimum.
+        // A list without pages (`limit=-1`) is at the given version or a later one, here at the current version.
         (format!("resourceVersion={first}&limit=-1"), &["a", "b", "c"]),
         ("resourceVersion=0".to_owned(), &["a", "b", "c"]),
     ] {
@@ -244,12 +244,14 @@ fn a_deletion_at_a_version_keeps_leases_created_later() {
         assert_eq!(version(&list), *if is_of_a_version { shown } else { &last }, "{query}");
         assert_eq!(list["metadata"].get("continue"), None, "{query}");
     }
-    // Without a body the version would also be a precondition.
+    // Without a body, `resourceVersion` would also be a precondition for each Lease. So the body is an empty
+    // DeleteOptions.
     let (query, body) = (format!("{target}?resourceVersion={second}"), r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#);
     assert_eq!(names(&client.call("DELETE", &query, body).expect_status(200, &query).json()), ["a", "b"]);
     assert_eq!(names(&client.call("GET", &target, "").json()), ["c"]);
 
-    // The event log keeps only 16 changes. The version is too old, so nothing is deleted.
+    // The event log keeps only 16 changes, and 17 more follow. The version `second` is now too old, so nothing is
+    // deleted.
     (0..17).for_each(|number| drop(create(&mut client, &name(number))));
     let refused = client.call("DELETE", &query, body).expect_failure(410, "Expired", &query).json();
     assert_eq!(refused["message"], "The resourceVersion for the provided list is too old.");
@@ -309,7 +311,7 @@ fn a_long_list_is_complete_in_every_format() {
     }
 }
 
-/// Sends a GET over both versions of HTTP, with these field values.
+/// Sends a GET over HTTP/1.1 and HTTP/2, with these values of `Accept` and `Accept-Encoding`.
 fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -> [Response; 2] {
     let mut http1 = server.client();
     http1.send(format!(
@@ -323,7 +325,7 @@ fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -
     [http1.recv_final("GET").expect_status(200, target), http2.recv(key).expect_status(200, target)]
 }
 
-/// Returns the body without its content coding, which must be present.
+/// Returns the decoded body. The response must have the content coding gzip.
 #[track_caller]
 fn unpacked(response: &Response) -> Vec<u8> {
     assert_eq!(response.head.field("content-encoding"), Some("gzip"), "{:?}", response.head);
@@ -335,7 +337,7 @@ fn unpacked(response: &Response) -> Vec<u8> {
     body
 }
 
-/// Removes the parts of a body that change over time: the ages in a Table.
+/// Removes the parts of a body that change over time: the ages in the rows of a Table. Other bodies stay unchanged.
 fn ageless(body: &[u8]) -> Vec<u8> {
     let Ok(mut table) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
     let rows = table.get_mut("rows").and_then(Value::as_array_mut);
@@ -380,7 +382,7 @@ fn long_lists_are_compressed_on_request() {
         chunks.push(chunk.len());
     }
     assert!(chunks.len() > 20 && chunks.iter().all(|bytes| *bytes <= 64 * 1024), "{chunks:?}");
-    // The response to a deletion lists the deleted Leases.
+    // The response to a deletion lists the deleted Leases. It is compressed too.
     let body = r#"{"dryRun":["All"]}"#;
     client.send(format!(
         "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -422,7 +424,7 @@ fn short_or_unrequested_answers_are_not_compressed() {
             }
         }
     }
-    // The response to a change is compressed too. An error keeps its status.
+    // The response to a PATCH is compressed too, also if it is an error. An error keeps its status.
     let patch = r#"{"spec":{"leaseTransitions":1}}"#;
     client.send(format!(
         "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
@@ -439,7 +441,7 @@ fn short_or_unrequested_answers_are_not_compressed() {
     let refused: Value =
         serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(422, patch))).unwrap();
     assert_eq!((&refused["kind"], &refused["code"]), (&json!("Status"), &json!(422)));
-    // Watches and documents are not compressed.
+    // Watches and OpenAPI documents are not compressed.
     client.send("GET /openapi/v2 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n");
     assert_eq!(client.recv_final("GET").head.field("content-encoding"), None);
     client.send(format!(
@@ -463,7 +465,7 @@ fn the_number_of_concurrent_compressions_is_limited() {
         is_packed
     };
     assert!(is_packed());
-    // A client that reads nothing. Its lists wait for windows and keep their compressors.
+    // This client reads nothing. Its lists wait for flow-control windows, and keep their compressors.
     let mut idle = Http2Client::open(&server.endpoint());
     let mut ask = |lists: usize| {
         for _ in 0..lists {
@@ -475,7 +477,7 @@ fn the_number_of_concurrent_compressions_is_limited() {
     eventually("others get it plain", || {
         let is_plain = !is_packed();
         if !is_plain {
-            // A list of `is_packed` may have taken the place of one of these lists.
+            // A list that `is_packed` requested may have a compressor that a list of the idle client was to get.
             ask(1);
         }
         is_plain

@@ -16,12 +16,12 @@ use support::stream::Endpoint;
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 
-/// Every other client uses TLS.
+/// Returns the endpoint for client `number`. Every other client uses TLS.
 fn endpoint(number: usize) -> Endpoint {
     if number.is_multiple_of(2) { SERVER.endpoint() } else { SERVER.secure_endpoint() }
 }
 
-/// Replaces a Lease. Returns the new one, or `None` after a conflict.
+/// Replaces a Lease by a PUT. Returns the new state, or `None` after a conflict.
 fn replace(client: &mut Client, path: &str, object: &Value) -> Option<Value> {
     let got = client.call("PUT", path, &object.to_string());
     if got.status() == 409 {
@@ -179,7 +179,7 @@ fn merge_patches_without_a_version_do_not_undo_each_other() {
     );
 }
 
-/// Sets the flag when dropped.
+/// Sets the flag when it is dropped, also by a panic.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -223,6 +223,7 @@ fn a_request_waits_for_at_most_one_slow_request() {
         waited_for.sort_unstable();
         waited_for
     });
-    // More slow requests pass when this thread does not get a core in time. So the median counts.
+    // This thread may not get a core in time. Meanwhile the server serves more slow requests. So the test checks the
+    // median.
     assert!(waited_for[waited_for.len() / 2] <= 3, "slow requests between two others: {waited_for:?}");
 }

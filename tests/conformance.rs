@@ -33,7 +33,7 @@ const OTHERWISE: &[(&str, &[usize], &str)] = &[
     ("discovery", &[1], "v1beta1 is served"),
 ];
 
-/// The traces, each a test.
+/// Declares the traces, and one test for each.
 macro_rules! traces {
     ($($test:ident: $name:literal,)*) => {
         const TRACES: &[&str] = &[$($name),*];
@@ -91,7 +91,7 @@ traces! {
     watch_selector: "watch-selector",
 }
 
-/// Replays a trace in all ways at once, since the trace of a watch mostly waits.
+/// Replays a trace in all four ways at the same time, since the trace of a watch mostly waits.
 fn check(name: &str) {
     const WAYS: [(&str, bool, Protocol); 4] = [
         ("HTTP/1.1 in the clear", false, Protocol::Http1),
@@ -123,8 +123,9 @@ fn check(name: &str) {
     }
 }
 
-/// Waits for the start of a second, unless a second has just started. Managed fields are sorted by their times in
-/// seconds, and a trace shows the order of a short replay.
+/// Waits for the start of a second, unless a second has just started. The server sorts `managedFields` by the times of
+/// its entries, in whole seconds. All entries of a trace were recorded within one second. A replay across two seconds
+/// might have another order.
 fn await_fresh_second() {
     let past = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_millis();
     if past > 300 {

@@ -107,7 +107,7 @@ fn aggregated_discovery_is_served_in_both_versions() {
     for (accept, version, content_type) in [
         (V2.to_owned(), "v2", V2),
         (V2BETA1.to_owned(), "v2beta1", V2BETA1),
-        // kube-apiserver's aggregator and client-go.
+        // The values of kube-apiserver's aggregator and of client-go.
         (format!("{V2},{V2BETA1}"), "v2", V2),
         (format!("{V2},{V2BETA1},application/json"), "v2", V2),
     ] {
@@ -131,7 +131,7 @@ fn aggregated_discovery_is_served_in_both_versions() {
         assert_eq!(api.head.field("content-type"), Some(content_type));
         assert_eq!(api.json()["items"], json!([]));
     }
-    // With a trailing slash the path gives only the list of groups.
+    // With a trailing slash, the path gives only the list of groups, not the aggregated form.
     for path in ["/apis/", "/apis%2F"] {
         get(path, &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
     }
@@ -139,8 +139,8 @@ fn aggregated_discovery_is_served_in_both_versions() {
     assert_eq!(groups.json()["kind"], "APIGroupList");
 }
 
-/// Repeats a conditional request for a document that the client has. The response is 304, and other requests follow on
-/// the connection.
+/// Checks that a client gets 304 if it requests a document that it already has (`If-None-Match`). Another request must
+/// then succeed on the same connection.
 #[track_caller]
 fn expect_known(target: &str, accept: &str) {
     let mut client = SERVER.client();
@@ -193,7 +193,7 @@ fn openapi_v3_is_found_by_its_index_and_may_be_cached() {
     let renew_time =
         &document["components"]["schemas"]["io.k8s.api.coordination.v1.LeaseSpec"]["properties"]["renewTime"];
     assert_eq!(renew_time["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime");
-    // Only the members of an object itself have defaults.
+    // The members of an object have a default. The items of an array and the values of a map have none.
     let member = |kind: &str, name: &str| {
         document["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")]["properties"][name]
             .clone()
@@ -266,7 +266,7 @@ fn the_version_is_that_of_kubernetes_with_our_suffix() {
     assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.37.2+coordination-apiserver-"), "{version}");
 }
 
-/// Returns the text without the check that only servers with a journal have.
+/// Returns the text without the check of the journal. Only servers with a journal have this check (`TEST_STORAGE`).
 fn without_journal(response: &Response) -> String {
     text(response).replace("[+]journal ok\n", "")
 }
@@ -303,7 +303,7 @@ fn health_endpoints_answer_like_kube_apiserver() {
 fn a_server_that_stops_is_not_ready() {
     let server = TestServer::start();
     let mut client = server.client();
-    // The server still responds to a request that has begun.
+    // The first half of a request. The server still responds to a request that has begun before the stop.
     client.send("GET /readyz HTTP/1.1\r\n");
     get_on(&mut server.client(), "/readyz", "").expect_status(200, "before");
     server.shutdown_handle().shutdown();

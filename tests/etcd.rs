@@ -98,14 +98,15 @@ fn a_watch_resumes_at_another_replica_after_a_kill() {
     }
 }
 
-/// docs/fencing.md promises this.
+/// docs/fencing.md promises that each change of a lock has a higher version than all earlier ones, at every replica and
+/// after deletions.
 #[test]
 fn versions_of_a_lock_increase_across_replicas() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let mut replicas = [replica(&etcd), replica(&etcd)];
     let (mut last, lock) = (0, path(NAMESPACE, "lock"));
     for round in 0..6 {
-        // In two of three rounds the requested replica was down during the last changes, including the deletion.
+        // In rounds 1, 2, 4 and 5 the requested replica was down during the last changes, including the deletion.
         let [asked, other] = [round / 3, 1 - round / 3];
         let taken = create(&mut client(&replicas[asked]), "lock");
         assert!(version(&taken) > last, "round {round}: {} after {last}", version(&taken));
@@ -177,7 +178,7 @@ fn a_start_waits_until_etcd_answers() {
     etcd.signal("STOP");
     let replica = thread::scope(|scope| {
         let started = scope.spawn(|| replica(&etcd));
-        // Longer than the timeout of one request.
+        // Longer than the timeout of one request to etcd (1.5 s), so the replica must try again.
         thread::sleep(Duration::from_secs(3));
         etcd.signal("CONT");
         started.join().expect("the replica is ready")
@@ -207,7 +208,8 @@ fn a_replica_behind_the_etcd_compaction_reloads() {
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "before");
     other.signal("STOP");
-    // The restart ends the connection of the stopped replica. The entries cannot wait in a buffer of its socket.
+    // The restart of etcd ends the connection of the stopped replica. So the entries cannot wait in a buffer of its
+    // socket.
     etcd.restart(Duration::ZERO);
     for at in 0..10 {
         create(&mut client(&one), &format!("l{at}"));
@@ -223,7 +225,8 @@ fn a_replica_behind_the_etcd_compaction_reloads() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// etcd is stopped and started with an older copy of its data folder.
+/// An operator restores etcd from a backup: etcd starts again with an older copy of its data folder. The Leases `lost0`
+/// to `lost4` are not in the copy.
 #[test]
 fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
@@ -249,7 +252,7 @@ fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// A new store that the running replica creates would repeat resourceVersions of the deleted store.
+/// The replica must not create a new store while it runs. This store would repeat resourceVersions of the deleted one.
 #[test]
 fn a_replica_ends_when_its_store_is_deleted() {
     let Some(etcd) = Etcd::start(&[]) else { return };
@@ -302,7 +305,8 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
         .call("GET", &path("kube-node-lease", "node"), "")
         .expect_status(200, "the other replica has the Lease");
     let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
-    // A lock's first request here would otherwise start a reservation of a second.
+    // The period of reservations, one second, is over on both replicas. It began on `other` when `other` received the
+    // node's Lease. Otherwise this first request for a lock would begin it, and would get 429.
     thread::sleep(Duration::from_millis(1100));
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
@@ -329,7 +333,7 @@ fn a_full_etcd_refuses_creations_and_keeps_leases() {
     assert!(metric(&replica, "coordination_journal_storage_errors_total") > Some(0));
 }
 
-/// A Lease with a holder of this length.
+/// Returns a Lease whose holder's name has `bytes` bytes.
 fn long(name: &str, bytes: usize) -> String {
     new(name).replace("node-a", &"x".repeat(bytes))
 }
@@ -387,7 +391,7 @@ fn a_store_over_its_budget_refuses_only_creations() {
     eventually("creations succeed again", || created("later") == 201);
 }
 
-/// Runs the program with these arguments to its end. Returns exit status, standard output and standard error.
+/// Runs the program with these arguments until it ends. Returns exit status, standard output and standard error.
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
@@ -433,7 +437,7 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     for replica in &replicas {
         assert_eq!(items(replica), before);
     }
-    // The replicas also write their identities.
+    // Each replica also writes its identity Lease. So a few versions may lie between `last` and `next`.
     let next = version(&create(&mut client(&replicas[0]), "next"));
     assert!((1..=5).contains(&(next - version(&last))), "{next}");
     let after = items(&replicas[1]);
@@ -486,7 +490,7 @@ fn both_sides_authenticate_over_tls() {
         assert!(line.contains(reason), "{line}");
     };
     thread::scope(|scope| {
-        // Each start ends at the timeout for etcd.
+        // Each start fails only at the timeout for etcd, so the three starts run at the same time.
         scope.spawn(|| refused(start(&foreign, Some(&own)), "UnknownIssuer"));
         scope.spawn(|| refused(start(&own, None), "may want a client certificate"));
         scope.spawn(|| refused(start(&own, Some(&foreign)), "may not trust the client certificate"));
@@ -503,7 +507,7 @@ fn put(key: &str, value: &[u8]) -> String {
     format!(r#"{{"key":"{}","value":"{}"}}"#, encode(key.as_bytes()), encode(value))
 }
 
-/// Starts the program with storage in etcd and these flags, expects it to fail, and returns its last line.
+/// Starts the program with storage in etcd and these flags, expects it to fail, and returns the last line of its log.
 #[track_caller]
 fn failure(args: &[&str]) -> String {
     let port = format!("--insecure-port={}", free_port().port());
@@ -519,7 +523,7 @@ fn a_failed_start_is_reported_in_one_line() {
     assert!(line.contains("/registry") && line.contains("another product"), "{line}");
     let over_tls = url.replace("http", "https");
     thread::scope(|scope| {
-        // Both starts end at the timeout for etcd.
+        // Both starts fail only at the timeout for etcd, so they run at the same time.
         scope.spawn(|| {
             let line = failure(&["--etcd-servers", "http://127.0.0.1:9"]);
             assert!(line.contains("cannot reach etcd at http://127.0.0.1:9") && line.contains("refused"), "{line}");

@@ -40,7 +40,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Starts a server with this storage. `None` if there is no etcd.
+    /// Starts an etcd, and a server with this storage beside it. Returns `None` if this machine has no etcd.
     fn start(storage: &str) -> Option<Self> {
         let etcd = Etcd::start(&[])?;
         let server = start_server(&etcd, storage);
@@ -78,7 +78,8 @@ impl Rig {
         answer["kvs"][0]["mod_revision"].as_str().expect("a revision").parse().expect("a number")
     }
 
-    /// Gives a Lease of built-in storage to `holder`, unless its revision there has changed. Returns whether it did.
+    /// Gives a Lease of built-in storage to `holder` if its last write there still has `revision`. Returns whether it
+    /// did.
     fn acquire_built_in(&self, name: &str, holder: &str, revision: u64) -> bool {
         let [key, value] = [key(name), built_in_lease(name, holder, LATER)].map(|text| BASE64_STANDARD.encode(text));
         let transaction = json!({
@@ -94,13 +95,14 @@ impl Rig {
         self.etcd.call("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
     }
 
-    /// Replaces the APIService, which names a Service if `is_ours`.
+    /// Replaces the APIService of the group. With `is_ours` it names this server's Service, so kube-apiserver forwards
+    /// requests for Leases to this server. Otherwise kube-apiserver serves Leases from built-in storage.
     fn register(&self, is_ours: bool) {
         let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
         self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
     }
 
-    /// Requests a phase of the hand-over, and waits for one of its steps.
+    /// Requests a phase of the hand-over, and waits until the server has reached `step` of the phase.
     fn reach(&self, phase: &str, step: &str) {
         self.ask_for(phase);
         eventually(step, || self.step() == step);
@@ -131,7 +133,7 @@ impl Rig {
                     self.call("PUT", &path, &lease.to_string())
                 }
             };
-            // The server also writes the Lease.
+            // The server also writes the Lease of the hand-over, so the test's update may get 409. Then it is repeated.
             assert!([200, 201, 409].contains(&status), "{answer}");
             status != 409
         });
@@ -157,7 +159,7 @@ impl Rig {
         self.lease(name)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Updates the Lease from the state `lease`. Returns the status.
+    /// Sends an update that names `version` of the Lease: the state `lease` with the changed spec. Returns the status.
     fn update(&self, mut lease: Value, version: &str, change: impl FnOnce(&mut Value)) -> u16 {
         let name = lease["metadata"]["name"].as_str().expect("a name").to_owned();
         lease["metadata"]["resourceVersion"] = version.into();
@@ -193,7 +195,7 @@ fn key(name: &str) -> String {
     format!("/registry/leases/{NAMESPACE}/{name}")
 }
 
-/// Returns a Lease in kube-apiserver's older format, JSON.
+/// Returns a Lease as JSON, the format in which older kube-apiservers store it.
 fn built_in_lease(name: &str, holder: &str, renew_time: &str) -> String {
     let lease = json!({
         "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
@@ -240,7 +242,8 @@ fn copied_leases_keep_uids_and_accept_the_built_in_version_once() {
         rig.register(true);
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
         assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
-        // The state has changed. No client has seen the new state with a version of built-in storage.
+        // The first renewal has changed the Lease. Only the copied state may be updated with its version of built-in
+        // storage, so a second update with this version is refused.
         assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 429);
         rig.reach("serve", "serving");
         assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 409, "{storage}");
@@ -269,7 +272,8 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(answer.head.field("retry-after"), Some("1"));
     assert_eq!(rig.update(lease.clone(), &version_of(&lease), renew), 200);
 
-    // Meanwhile other clients write to built-in storage: an acquisition, a creation, a deletion, and an older renewal.
+    // Meanwhile, other clients write to built-in storage: an older renewal, a creation, an acquisition and a deletion.
+    // The server must follow them.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
     rig.put_built_in("c", "h", EARLY);
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 200);
@@ -279,7 +283,8 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 404);
     assert_eq!(rig.holder("a"), "acquired there");
 
-    // A write to built-in storage just before the phase `serve`. The last round may not have read it.
+    // A write to built-in storage just before the phase `serve`. The last round of copying may not have read it, so the
+    // server must read built-in storage once more.
     rig.put_built_in("late", "h", EARLY);
     rig.reach("serve", "serving");
     assert_eq!(rig.holder("late"), "h");
@@ -324,7 +329,8 @@ fn a_renewal_and_a_built_in_acquisition_exclude_each_other() {
             let name = format!("lock{number}");
             let version = rig.put_built_in(&name, "h", EARLY);
             let lease = rig.lease(&name);
-            // The renewal takes a round, of 0.1 s or more on a slow machine.
+            // The server answers the renewal after the next round of copying, which may take 0.1 s or more. So the
+            // delays of the acquisitions, from 0 to 0.6 s, cover the time before and after the answer.
             let (ahead_ms, delay_ms) = (number % 3, number * 40);
             let (status, is_acquired) = thread::scope(|scope| {
                 let acquisition = scope.spawn(|| {
@@ -353,7 +359,7 @@ fn every_replica_agrees_with_built_in_storage() {
     rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
     rig.register(true);
-    // One of the two replicas copies.
+    // Only one of the two replicas copies, but both must agree with built-in storage.
     for (number, server) in [&rig.server, &other].repeat(5).into_iter().enumerate() {
         let holder = format!("holder {number}");
         let revision = rig.put_built_in("a", &holder, EARLY);
@@ -365,12 +371,12 @@ fn every_replica_agrees_with_built_in_storage() {
     }
 }
 
-/// Returns the end of a replica's name, by which replicas of one host are ordered. The first one copies.
+/// Returns the end of a replica's name: its port. It orders replicas of one host, and the first one copies Leases.
 fn name_end(server: &Process) -> String {
     server.secure_address().port().to_string()
 }
 
-/// Returns the number of replicas that are ready, by their identity Leases.
+/// Returns the number of ready replicas, which is the number of identity Leases.
 fn replicas(rig: &Rig) -> usize {
     let selector = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver";
     let (status, list) = rig.call("GET", &format!("{}?{selector}&resourceVersion=0", collection("kube-system")), "");
@@ -378,7 +384,8 @@ fn replicas(rig: &Rig) -> usize {
     list["items"].as_array().map_or(0, Vec::len)
 }
 
-/// Renews `a` at the surviving replica, until the renewal succeeds. Returns the time that it took.
+/// Renews the Lease `a` at `rig.server`, the replica that survives, until a renewal succeeds. Returns the time that
+/// this took.
 fn renew_until_acknowledged(rig: &Rig) -> Duration {
     let begun = Instant::now();
     eventually("a renewal", || {
@@ -395,7 +402,8 @@ fn renew_until_acknowledged(rig: &Rig) -> Duration {
     begun.elapsed()
 }
 
-/// Goal: a leader keeps its lock when the replica that copies dies. client-go resigns after 10 s.
+/// Goal: a leader keeps its lock when the replica that copies dies. client-go gives up the lock after 10 s without a
+/// successful renewal.
 #[test]
 fn renewals_resume_soon_after_the_copying_replica_dies() {
     let Some(mut rig) = Rig::start("etcd") else { return };
@@ -444,7 +452,8 @@ impl Lock {
         }
     }
 
-    /// Reads and renews the lock at this server. The read must show the last completed acquisition or a later one.
+    /// Reads and renews the lock at the replica `endpoint`. The read must show the last completed acquisition or a
+    /// later one. Returns the last status.
     fn renew_at(&self, endpoint: &Endpoint, micros: u32) -> io::Result<u16> {
         let before = self.acquisitions.load(Ordering::SeqCst);
         let path = path(NAMESPACE, &self.name);
@@ -465,14 +474,15 @@ impl Lock {
     }
 }
 
-/// Goal: a renewal excludes an acquisition, and a read is current, on every replica.
-/// Method: clients write to both sides at random, while replicas are paused, killed and started again at once. A pause
-/// of the replica that copies outlasts its identity Lease. `HANDOVER_SECONDS` is the length of a longer run.
+/// Goal: a renewal excludes an acquisition, and a read is current, on every replica. Method: clients write to both
+/// sides at random, while replicas are paused, or killed and started again at once. Some pauses of the replica that
+/// copies outlast its identity Lease. `HANDOVER_SECONDS` is the length of a longer run.
 #[test]
 fn renewals_exclude_acquisitions_while_replicas_die() {
     let Some(mut rig) = Rig::start("etcd") else { return };
     let mut others = [start_server(&rig.etcd, "etcd"), start_server(&rig.etcd, "etcd")];
-    // The replica that copies is the first by name. Its port is at the end of its name.
+    // The replica that copies is the first by name, and the name ends with the port. So `others[1]` copies. The test
+    // pauses and kills only `others`.
     others.sort_by_key(|other| Reverse(name_end(other)));
     if name_end(&rig.server) < name_end(&others[1]) {
         std::mem::swap(&mut rig.server, &mut others[1]);
@@ -521,7 +531,7 @@ fn renewals_exclude_acquisitions_while_replicas_die() {
     assert!(acquired > 10 && renewed > 5, "{acquired} acquisitions and {renewed} renewals");
 }
 
-/// Goal: a replica that takes over the copying overwrites no acquisition that it has not read.
+/// Goal: a server that starts again during the copying overwrites no acquisition that it has not read.
 #[test]
 fn a_built_in_acquisition_during_a_restart_is_kept() {
     let Some(mut rig) = Rig::start("disk") else { return };
@@ -654,7 +664,8 @@ fn outdated_leases_are_not_written_after_a_rollback() {
     rig.put_built_in("a", "acquired there", LATER);
     rig.put_built_in("b", "created there", LATER);
 
-    // Somebody applies an old manifest of the APIService, and the server starts anew.
+    // Somebody applies an old manifest of the APIService, which names this server again, and the server starts anew.
+    // Its Leases are outdated, so it must not write them to built-in storage.
     rig.server.kill();
     rig.register(true);
     rig.server.restart();
@@ -686,8 +697,8 @@ fn an_undone_takeover_keeps_the_writes_of_both_sides() {
     assert_eq!(rig.holder("b"), "acquired there");
 }
 
-/// Goal: the result of a command of an earlier phase does not count for the current one. Method: etcd is paused during
-/// a command, and continues in the next phase.
+/// Goal: the result of a command to etcd, sent in an earlier phase, does not count for the current phase. Method: etcd
+/// is paused after the server has sent such a command, and continues in the next phase.
 #[test]
 fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     for storage in ["memory", "disk"] {
@@ -698,7 +709,8 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
         rig.reach("serve", "serving");
         rig.etcd.signal("STOP");
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("fed")).0, 201);
-        // Longer than the interval between two checks of the changes to feed.
+        // Longer than the interval at which the server writes due changes to built-in storage. So its command contains
+        // `fed`, and not `later`.
         thread::sleep(Duration::from_millis(400));
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("later")).0, 201);
         rig.ask_for("freeze");
@@ -710,7 +722,8 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     }
 }
 
-/// Goal: a server that continues to serve after a failed rollback copies renewals to built-in storage, for old watches.
+/// Goal: the server copies renewals to built-in storage, for old watches, during the switch of the kube-apiservers. It
+/// also does so if it serves again after a rollback was abandoned.
 #[test]
 fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     let Some(rig) = Rig::start("disk") else { return };
@@ -739,8 +752,8 @@ fn a_second_import_replaces_the_leases_with_built_in_storage() {
     rig.reach("import", "imported");
     rig.register(true);
     rig.reach("serve", "serving");
-    // An operator registers kube-apiserver again by hand. Each later write at this server is in built-in storage or
-    // lost. This server keeps none of them.
+    // An operator registers kube-apiserver again by hand, so built-in storage is valid again. The next import must
+    // replace this server's later writes, a creation and a deletion, by the content of built-in storage.
     rig.register(false);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("ghost")).0, 201);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
@@ -781,7 +794,7 @@ fn a_lease_that_cannot_be_read_is_reported() {
     rig.ask_for("import");
     eventually("the reason", || rig.annotation("message").contains("default/a is encrypted at rest"));
     assert_eq!(rig.step(), "");
-    // The command cancels the takeover. The Lease is deleted before the next one.
+    // The command cancels the takeover. The unreadable Lease is deleted before the next takeover.
     rig.ask_with("undo", Some("not-ours"));
     thread::sleep(Duration::from_secs(1));
     rig.delete_built_in("a");

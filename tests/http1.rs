@@ -17,7 +17,7 @@ use support::{eventually, lease};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
-/// Builds a creation with a chunked body; `chunks` are the bytes on the wire.
+/// Builds a request that creates a Lease with a chunked body. `chunks` is the encoded body.
 fn chunked_creation(namespace: &str, chunks: &str) -> String {
     let target = lease::collection(namespace);
     format!(
@@ -99,7 +99,7 @@ fn a_pipeline_longer_than_every_buffer_is_served_as_fast_as_it_is_read() {
     let mut writer = socket.try_clone().unwrap();
     let sent = request("GET", &target, "").repeat(REQUESTS);
     let writing = thread::spawn(move || writer.write_all(&sent));
-    // The server has time to fill the buffers between server and client.
+    // Meanwhile the client reads nothing, so the server can fill all buffers between server and client.
     thread::sleep(Duration::from_millis(200));
     for number in 0..REQUESTS {
         let got = client.recv("GET").expect_status(200, &format!("request {number} of {REQUESTS}"));
@@ -144,7 +144,7 @@ fn chunked_bodies_may_be_cut_anywhere() {
 
 #[test]
 fn an_empty_line_before_a_request_is_ignored() {
-    // RFC 9112 §2.2: at least one CRLF before the request line.
+    // RFC 9112 §2.2: a server should ignore at least one CRLF before the request line.
     let mut client = SERVER.client();
     client.send("\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.recv("GET").expect_status(200, "CRLF, then a request");
@@ -219,7 +219,7 @@ fn an_unknown_expectation_is_answered_with_417() {
 #[test]
 fn head_has_the_fields_of_get_and_no_content() {
     let mut client = SERVER.client();
-    // Neither kube-apiserver's resources nor its version accept HEAD.
+    // Neither kube-apiserver's resources nor its `/version` accept HEAD.
     for target in ["/version", &lease::path("head", "a"), &lease::path("head", "nobody"), &lease::collection("head")] {
         client.call("HEAD", target, "").expect_status(405, target);
     }
@@ -355,7 +355,7 @@ fn a_client_that_has_finished_sending_is_still_answered() {
 fn clients_that_vanish_with_a_reset_do_no_harm() {
     for _ in 0..100 {
         let client = SERVER.client();
-        // Unread responses and no linger make the kernel send RST.
+        // A close with a linger time of zero makes the kernel send RST, here with unread responses in flight.
         let mut socket = client.stream.socket();
         socket.write_all(&request("GET", "/version", "").repeat(5)).unwrap();
         socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
@@ -380,8 +380,8 @@ fn a_list_longer_than_every_buffer_is_complete() {
     let found = names(namespace);
     assert_eq!(found.len(), LEASES);
     assert!(found.is_sorted(), "a list is ordered by name");
-    // Two lists in one write, with a request after them. A body sent in pieces must not mix with the responses beside
-    // it.
+    // The client sends requests for two lists and one more request in one write. The server sends a list in pieces,
+    // which must not mix with the next response.
     let list = request("GET", &lease::collection(namespace), "");
     client.send([list.clone(), list, request("GET", "/healthz", "")].concat());
     for _ in 0..2 {

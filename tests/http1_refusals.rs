@@ -145,8 +145,9 @@ fn broken_request_lines_are_refused() {
     }
 }
 
-/// No HTTP/1.1 client sends bytes without the name of the protocol. An HTTP/2 client with a broken preface (RFC 9113
-/// §3.4) would read a response as a frame.
+/// The first line of an HTTP/1.1 request ends with the name of the protocol. Input without this name is from no
+/// HTTP/1.1 client, so a response is useless. An HTTP/2 client with a broken preface (RFC 9113 §3.4) would even read
+/// the response as a frame.
 #[test]
 fn input_that_is_not_http_is_closed_without_an_answer() {
     for sent in [
@@ -228,7 +229,7 @@ fn a_head_just_within_its_limits_is_served() {
     client.recv("GET").expect_status(200, "the longest target");
 }
 
-/// Builds a creation whose body has `length` bytes, mostly blanks.
+/// Builds the body of a creation: a Lease, padded with blanks to `length` bytes.
 fn padded_creation(name: &str, length: usize) -> String {
     let body = lease::new(name);
     let padding = length - body.len();
@@ -291,7 +292,8 @@ fn a_body_in_yaml_has_its_own_limit() {
     let refused = client.recv("POST");
     let refused = refused.expect_failure(413, "RequestEntityTooLarge", "YAML of many nodes").json();
     assert!(refused["message"].as_str().unwrap().ends_with(&format!("in YAML is {YAML_NODES_MAX}")), "{refused}");
-    // An applied configuration may be JSON, and is parsed as JSON.
+    // An applied configuration may be JSON, whatever its media type says. The server parses it as JSON, so the larger
+    // limit for JSON holds.
     send("PATCH", &path, "application/apply-patch+yaml", BODY_BYTES_MAX).expect_status(200, "JSON");
 }
 
@@ -312,7 +314,7 @@ fn a_chunked_body_is_refused_once_it_is_too_large() {
     client.expect_closed();
 }
 
-/// RFC 9110 §9.3.2.
+/// A response to HEAD has no content, even if it is a refusal (RFC 9110 §9.3.2).
 #[test]
 fn a_refused_head_request_gets_no_response_body() {
     let mut client = SERVER.client();
@@ -366,8 +368,8 @@ fn cleartext_http_on_the_tls_port_gets_an_explanation() {
     assert_eq!(answer(&[b"what is this\r\n\r\n"]).first(), Some(&21), "an alert of TLS");
 }
 
-/// Many clients together begin bodies up to the limit for all connections. Long bodies are then refused and short ones
-/// accepted, until some of the waiting bodies end.
+/// Many clients begin to send bodies, whose bytes together reach the limit for all connections. Then the server refuses
+/// long bodies and accepts short ones, until some of the unfinished bodies end.
 #[test]
 fn long_bodies_are_refused_while_too_many_bytes_wait() {
     let server = TestServer::start();

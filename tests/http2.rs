@@ -26,7 +26,7 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 /// Maximum duration of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Creates Leases `lease-0000` and following, many at once.
+/// Creates `count` Leases, named `lease-0000` and so on, with up to 200 requests in flight.
 fn create(client: &mut Http2Client, namespace: &str, count: usize) {
     let names: Vec<_> = (0..count).map(|number| format!("lease-{number:04}")).collect();
     for names in names.chunks(200) {
@@ -74,7 +74,8 @@ fn two_hundred_concurrent_streams_are_served() {
 
 #[test]
 fn responses_to_one_write_are_sent_in_the_order_of_completion() {
-    // On a busy machine, connections of other tests could use up the time of several turns.
+    // The test has its own server. On a shared server, connections of other tests could use up the time of several
+    // turns. Then some short requests would be served after the list.
     let server = TestServer::start_secure();
     let mut client = Http2Client::open(&server.endpoint());
     create(&mut client, "order", 2000);
@@ -88,7 +89,8 @@ fn responses_to_one_write_are_sent_in_the_order_of_completion() {
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
-/// More requests than the server prefetches together. Each response depends on the previous requests.
+/// The client sends more requests in one write than the server prefetches together. Each response depends on the
+/// previous requests: a read after a creation must find the Lease.
 #[test]
 fn requests_of_one_write_are_served_in_their_order() {
     let mut client = Http2Client::open(&SERVER.endpoint());
@@ -100,8 +102,8 @@ fn requests_of_one_write_are_served_in_their_order() {
         (200, Message::new("DELETE", &path, "")),
         (404, Message::new("GET", &path, "")),
     ];
-    // A read does not wait for a write that is in transit to durable storage. Over such storage each request waits for
-    // the previous response.
+    // A read does not wait for a write of the same Lease that is not durable yet. So with durable storage, the test
+    // sends each request after the previous response.
     let together = if is_durable() { 1 } else { 50 };
     let messages: Vec<_> = (0..10).flat_map(|_| &messages).collect();
     for (at, group) in messages.chunks(together).enumerate() {
@@ -375,7 +377,8 @@ fn requests_that_cannot_be_upgraded_are_answered_in_http_1_1() {
         (SERVER.endpoint(), ask("")),
         (SERVER.endpoint(), ask(&good.repeat(2))),
         (SERVER.endpoint(), ask("HTTP2-Settings: *\r\n")),
-        // 2 is not a value of SETTINGS_ENABLE_PUSH; the next one has half a setting.
+        // The first payload sets SETTINGS_ENABLE_PUSH to 2, which is no valid value. The second one has only half a
+        // setting.
         (SERVER.endpoint(), ask("HTTP2-Settings: AAIAAAAC\r\n")),
         (SERVER.endpoint(), ask("HTTP2-Settings: AAIA\r\n")),
     ];
@@ -412,7 +415,8 @@ fn an_incorrect_preface_is_answered_with_505() {
 #[test]
 fn a_field_list_that_is_too_large_is_answered_431() {
     let mut frames = Frames::open(&SERVER.endpoint());
-    // `accept-encoding: gzip, deflate` from the static table, two thousand times.
+    // `accept-encoding: gzip, deflate` from the static table, two thousand times: a short block, but a field list above
+    // the limit.
     let block = [request_block("GET", "/healthz", &[]), vec![0x80 | 16; 2000]].concat();
     frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);

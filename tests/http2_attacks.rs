@@ -1,5 +1,6 @@
-//! Known attacks on HTTP/2, sent octet by octet to a real server. Each ends with the right code. Another connection is
-//! served during and after the attack. The attack costs the server little time and memory.
+//! Known attacks on HTTP/2, as handwritten frames. Each must end with the right error code. Most go to a real server:
+//! another connection is served during and after the attack, which costs the server little time and memory. Attacks
+//! that would take long go to a connection in memory, whose clock the test moves.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -39,14 +40,14 @@ use support::process::Process;
 const CALM: u32 = ErrorCode::ENHANCE_YOUR_CALM.0;
 const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;
 
-/// Processor seconds that an attack may cost, witnesses included. The limit is generous, since tests are built without
-/// optimization.
+/// Processor seconds that an attack may cost, including the requests of the other client. The limit is generous, since
+/// tests are built without optimization.
 const CPU_SECONDS_MAX: f64 = 3.0;
 
 /// Bytes of memory that an attack may cost, except for attacks on memory.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
 
-/// Starts a server as a process, with Leases to list.
+/// Starts a server as a process, with two Leases to list.
 fn start() -> Process {
     let process = Process::start(&[], 1024);
     let mut client = Http2Client::open(process.endpoint());
@@ -56,7 +57,8 @@ fn start() -> Process {
     process
 }
 
-/// Attacks a server, while another client sends requests.
+/// Starts a server, and runs `attack` on one connection while another client sends requests. Checks that the attack
+/// cost little processor time, and less than `memory_bytes_max` bytes of memory.
 #[track_caller]
 fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
     let process = start();
@@ -86,7 +88,7 @@ fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
     assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// Sends `attack(n)` for n = 0, 1, … `count` times. The connection must end with this code.
+/// Sends `attack(n)` for n = 0, 1, … `count` times. The connection must end with a GOAWAY of this code.
 #[track_caller]
 fn flood(code: u32, count: u32, attack: impl Fn(u32) -> Vec<u8>) {
     flood_after(&[], code, count, attack);
@@ -124,8 +126,9 @@ fn rapid_reset() {
     });
 }
 
-/// Builds a watch, and the end of an earlier watch that is certainly open. Requests that arrive together are decoded
-/// before the first of them is served.
+/// Builds a request for a watch and, with `end`, octets that end an earlier watch. The earlier watch is so many
+/// requests back that the server has certainly opened it. The server decodes up to [`PREFETCH_MAX`] requests before it
+/// serves the first of them.
 fn watch_and_end(n: u32, end: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let ended = n.checked_sub(2 * u32::try_from(PREFETCH_MAX).unwrap()).map(|n| end(2 * n + 1));
     [watch(2 * n + 1), ended.unwrap_or_default()].concat()
@@ -174,7 +177,7 @@ fn ping_flood() {
 #[test]
 fn empty_data_flood() {
     flood_after(&post(1), CALM, 20_000, |_| frame(DATA, 0, 1, &[]));
-    // A flood of padding.
+    // A flood of DATA frames that contain nothing but padding. The flag 0x8 is PADDED.
     flood_after(&post(1), CALM, 2_000, |_| frame(DATA, 0x8, 1, &[&[255][..], &[0; 255]].concat()));
 }
 
@@ -186,11 +189,11 @@ fn priority_and_unknown_frame_flood() {
 
 #[test]
 fn header_bombs() {
-    // One entry of some 4,000 octets, then one octet for each copy (CVE-2016-6581).
+    // One entry of some 4,000 octets in the dynamic table, then one octet for each reference to it (CVE-2016-6581).
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let bomb = [request_block("GET", "/", &[]), entry, vec![0x80 | 62; 10_000]].concat();
     flood(CALM, 1, |_| frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb));
-    // Long field lists, each answered with 431, without end.
+    // A flood of long field lists. The server answers each with 431, until it ends the connection.
     let many = [request_block("GET", "/", &[]), vec![0x80 | 16; 2000]].concat();
     flood(CALM, 4 * http2_limits::RESETS.burst, |n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &many));
 }
@@ -320,7 +323,8 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// A client that does not read takes no place from the other clients of a front proxy's connection.
+/// One client of a front proxy does not read its long responses. They must not take the room of other clients'
+/// responses on the same connection. So the server resets the longest of these responses first.
 #[test]
 fn the_longest_unread_response_is_reset_for_a_shorter_one() {
     let process = Process::start(&[], 1024);
@@ -345,7 +349,9 @@ fn the_longest_unread_response_is_reset_for_a_shorter_one() {
     assert!(!resets.is_empty() && resets.iter().all(|stream| *stream < 2 * long), "{resets:?}");
 }
 
-/// Incomplete bodies do not let the long requests of a client go before the short ones of others.
+/// A connection is full if its complete requests take half of its bytes. On a full connection, long requests need not
+/// wait for short ones. Incomplete bodies must not make a connection full: the short request is answered before the two
+/// long patches.
 #[test]
 fn incomplete_bodies_beside_long_requests() {
     let mut connection = InMemory::new();
@@ -374,13 +380,15 @@ fn incomplete_bodies_beside_long_requests() {
     assert_eq!(answered, [(HEADERS, last + 4)]);
 }
 
-/// The limit of `long_leases_behind_closed_windows` also holds for events and for later pieces of lists.
+/// The limit [`UNSENT_BYTES_MAX`] on responses that wait for windows also holds for watch events and for later pieces
+/// of lists.
 #[test]
 fn long_events_and_list_pieces_behind_small_windows() {
     let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
     for (what, leases, window, wider, target) in [
         ("events", &[("long", 1 << 20)][..], 1, 0, watch(&lease::collection("n"))),
-        // The window opens up to the first Lease, and a little more.
+        // The first window lets only the beginning of each list through. The wider window then lets the first Lease
+        // through, and a little of the long one.
         ("lists", &[("a", 5_000), ("long", 1 << 20)], 100, 7_000, lease::collection("n")),
     ] {
         let process = Process::start(&[], 1024);
@@ -414,7 +422,8 @@ fn long_events_and_list_pieces_behind_small_windows() {
     }
 }
 
-/// Bytes that wait for windows count over all connections together, as bytes that wait for sockets do.
+/// The limit [`QUEUED_BYTES_TOTAL_HIGH`] on the output of all connections together also counts the bytes that wait for
+/// flow-control windows.
 #[test]
 fn long_leases_behind_closed_windows_of_many_connections() {
     let process = Process::start(&[], 1024);
@@ -460,7 +469,8 @@ fn windows_that_open_all_at_once() {
     }
 }
 
-/// Lists without readers, of more Leases than one step processes.
+/// As many unread lists as the server permits, each of more Leases than one step examines. The server refuses further
+/// long work with 429, and still serves short requests.
 #[test]
 fn long_lists_behind_closed_windows() {
     let process = Process::start(&[], 1024);
@@ -506,7 +516,7 @@ struct InMemory {
     input: ByteBuf,
     pool: Pool,
     now: Now,
-    /// Output bytes above which no request is served.
+    /// Number of output bytes above which the connection serves no further request.
     room: usize,
     /// Number of steps of lists that run after the requests are served.
     job_steps: usize,
@@ -596,7 +606,7 @@ fn a_slow_reader_resets_only_its_stream() {
     connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/version")].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
     assert_eq!(connection.wait_out(), (cancel(1), false));
-    // The next stream gets a window that is too small.
+    // The window of the next stream is too small for its response.
     connection.recv(&[get(3, "/version"), window_update(3, 5)].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
     // A single octet does not extend the deadline.
@@ -606,7 +616,8 @@ fn a_slow_reader_resets_only_its_stream() {
     assert_eq!(connection.wait_out(), (cancel(3), false));
 }
 
-/// A slow reader that continues to read is not ended, however long it takes.
+/// The reader opens its window for [`WRITE_STALL_BYTES_MIN`] in each [`WRITE_STALL_MS_MAX`], the least that the server
+/// accepts. It is never reset, however long it takes.
 #[test]
 fn slow_readers_that_continue_to_read_are_not_ended() {
     let mut connection = InMemory::new();
@@ -640,7 +651,8 @@ fn many_lists_are_made_in_separate_steps() {
     assert!(connection.recv(&[]).is_empty());
 }
 
-/// Requests that arrive together are decoded before the first of them is served.
+/// Requests that arrive together are all decoded before the first of them is served. So a reset behind them still
+/// prevents the service of a request.
 #[test]
 fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     let mut connection = InMemory::new();
@@ -651,13 +663,14 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     assert_eq!((find(&connection, "a"), find(&connection, "b")), (false, true));
     connection.recv(&create(5, "a"));
     assert!(find(&connection, "a"));
-    // The next stream uses the slot of the one before.
+    // Stream 9 uses the slot of stream 7, which is reset. The reset must not affect stream 9.
     let out = connection.recv(&[create(7, "c"), cancel(7), create(9, "d")].concat());
     assert_eq!(heads(&out), [(HEADERS, 9), (DATA, 9)]);
     assert_eq!((find(&connection, "c"), find(&connection, "d")), (false, true));
 }
 
-/// Each response fills the room. A waiting request may be reset, and cannot exceed the deadline for bodies.
+/// The output has room for one response at a time, so the other requests wait. The client may reset a waiting request.
+/// The deadline for request bodies does not end it.
 #[test]
 fn requests_wait_for_room_for_their_answers() {
     let mut connection = InMemory::new();
@@ -678,7 +691,8 @@ fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
     // The server reads the clock after several plain requests, which read or replace one Lease, or after one other
-    // request such as OPTIONS.
+    // request such as OPTIONS. The time of each turn is over at its beginning, so each turn serves one of these
+    // requests.
     let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();
@@ -690,7 +704,8 @@ fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     assert_eq!(answered, [1; 4]);
 }
 
-/// A few octets refer to long fields of the dynamic table. One read brings more of them than may wait.
+/// Each head has a few octets that refer 14 times to a long field of the dynamic table. So the 40 heads of one read,
+/// decoded, have more bytes than may wait on the connection of an anonymous peer.
 #[test]
 fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
     let mut connection = InMemory::of(Credentials::unproven());
@@ -704,7 +719,7 @@ fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
     let body_follows = request(83, "POST", "/healthz", &[], false);
     let out = heads(&connection.recv(&[asked, body_follows].concat()));
     assert_eq!(out.iter().filter(|(frame_type, _)| *frame_type == HEADERS).count(), 40, "{out:?}");
-    // Served heads no longer count when a body must wait.
+    // Served heads no longer count towards the limit when the body of the last request must wait.
     let out = heads(&connection.recv(&frame(DATA, END_STREAM, 83, b"{}")));
     assert_eq!(out.first(), Some(&(HEADERS, 83)), "{out:?}");
 }
@@ -728,7 +743,8 @@ fn a_request_without_a_body_is_served_beside_waiting_bodies() {
     assert!(refused < 19 && of_body == refused, "{out:?}");
 }
 
-/// One of a front proxy's many clients uploads as many bytes as may wait. The requests of other clients continue.
+/// One of a front proxy's many clients uploads as many bytes as may wait on the connection. The server refuses its
+/// largest body, and serves the other clients' requests.
 #[test]
 fn the_largest_waiting_body_is_refused_when_another_arrives() {
     let mut connection = InMemory::new();
@@ -753,7 +769,8 @@ fn the_largest_waiting_body_is_refused_when_another_arrives() {
     assert_eq!(connection.service.watchers.len(), 1, "the watch is open");
 }
 
-/// While too many bytes wait on all connections, each connection may hold little. The largest body is refused first.
+/// While unserved requests on all connections have too many bytes, each connection may hold only `RECEIVED_BYTES_LOW`.
+/// The server refuses its largest bodies first.
 #[test]
 fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     let mut connection = InMemory::new();
@@ -780,8 +797,8 @@ fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
 }
 
-/// While too many bytes wait on all connections, each connection may keep little. The longest unread responses are
-/// reset first.
+/// While the output of all connections has too many bytes, each connection may keep only [`QUEUED_BYTES_LOW`] for its
+/// flow-control windows. The server resets the longest unread responses first.
 #[test]
 fn long_unread_responses_are_reset_while_too_many_bytes_wait_on_all_connections() {
     let mut connection = InMemory::new();
@@ -804,7 +821,8 @@ fn long_unread_responses_are_reset_while_too_many_bytes_wait_on_all_connections(
     assert!(connection.protocol.unsent_bytes() <= QUEUED_BYTES_LOW);
 }
 
-/// A client that reads the response and the reset together may drop the response, as libcurl does.
+/// A client that reads the response and the reset together may drop the response, as libcurl does. So after a refusal,
+/// the server waits before it resets the stream.
 #[test]
 fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
     let piece = |id| frame(DATA, 0, id, &[b' '; 16_384]);
@@ -823,7 +841,8 @@ fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
         answer.retain(|(frame_type, _)| *frame_type != WINDOW_UPDATE);
         let expected = if status == 413 { vec![(HEADERS, id), (DATA, id)] } else { vec![(HEADERS, id)] };
         assert_eq!(answer, expected, "no reset with a {status}");
-        // The server drops data in flight: at most one window, since the stream's window does not open again.
+        // The client still sends data that was in flight at the refusal. The server drops this data: at most one
+        // window, since it does not open the stream's window again.
         let out: Vec<u8> = (0..20).flat_map(|_| connection.recv(&piece(id))).collect();
         assert!(heads(&out).iter().all(|head| *head == (WINDOW_UPDATE, 0)), "{status}: {:?}", heads(&out));
         assert_eq!(connection.protocol.received_bytes(), 0);
@@ -836,7 +855,8 @@ fn an_answer_to_a_body_that_is_refused_can_be_read_before_the_reset() {
     assert!(text.lines().any(|line| line.contains("verb=\"POST\"") && line.ends_with("code=\"413\"} 2")), "{text}");
 }
 
-/// Refused bodies leave no state, however their clients end them.
+/// A client requests what is refused, and cancels each request. The server ends the connection because of the many
+/// resets, and keeps no memory for the refused bodies.
 #[test]
 fn bodies_that_are_refused_and_cancelled() {
     let too_long = (BODY_BYTES_MAX + 1).to_string();

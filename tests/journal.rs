@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const FILES_MAX: u32 = 1024;
 const NAMESPACE: &str = "kept";
 
-/// Flags of a server that uses only the folder `data`.
+/// Returns the flags of a server that uses no folder but `data`.
 fn flags(data: &Path) -> [String; 4] {
     ["--secure-port=0".into(), "--insecure-port=1".into(), "--data-dir".into(), data.to_string_lossy().into_owned()]
 }
@@ -64,7 +64,8 @@ fn a_kill_loses_no_acknowledged_write() {
     assert!(version(&create(&mut Client::open(process.endpoint()), "later")) > last, "versions never go back");
 }
 
-/// docs/fencing.md promises this.
+/// docs/fencing.md promises that each change of a lock has a higher version than all earlier ones, also after a
+/// deletion or a restart.
 #[test]
 fn versions_of_a_lock_increase_across_deletions_and_restarts() {
     for storage in ["--storage=disk", "--storage=memory"] {
@@ -236,7 +237,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Fills the file system of `file` except for some pages.
+/// Fills the file system of `file` except for 1 MiB.
 fn fill(file: &Path) {
     let filler = File::create(file).expect("a file");
     let (page, mut bytes) = ([7; 4096], 0);

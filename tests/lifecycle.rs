@@ -77,7 +77,7 @@ fn a_request_that_has_arrived_when_the_server_stops_is_answered() {
         let mut server = Process::start(&["--storage=memory"], 256);
         let mut client = Client::open(server.endpoint());
         client.call("GET", "/healthz", "").expect_status(200, "an idle connection");
-        // The paused server gets the request and the signal together.
+        // The server is paused (SIGSTOP), so it gets the request and the signal together when it continues.
         server.signal("STOP");
         client.send(request("POST", &lease::collection("stop"), &lease::new("a")));
         server.signal("TERM");
@@ -295,7 +295,7 @@ fn anonymous_peers_cannot_keep_others_out() {
     let endpoint = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
     let mut anonymous: Vec<Client> = Vec::new();
     for number in 0..2 * CONNECTIONS_MAX {
-        // Every other peer sends nothing.
+        // Every other peer sends nothing, not even a TLS handshake.
         if number % 2 == 0 {
             anonymous.push(Client::connect(server.secure_address()));
         } else {
@@ -333,7 +333,8 @@ fn an_incomplete_handshake_is_counted_whichever_side_ended_it() {
     assert_eq!(count("coordination_tls_handshakes_total"), 1);
 }
 
-/// Before its handshake is complete, a peer with a certificate is anonymous too.
+/// Before its handshake is complete, a peer with a certificate looks anonymous too. A new connection at the limit must
+/// not evict it.
 #[test]
 fn new_connections_at_the_limit_do_not_end_each_others_handshakes() {
     const CONNECTIONS_MAX: usize = 8;
@@ -450,7 +451,8 @@ fn a_long_handshake_completes_while_requests_use_up_each_turn() {
     slow.join().unwrap();
 }
 
-/// `openssl s_client` does this with a request on its standard input.
+/// With a request on its standard input, `openssl s_client` sends three things together: its last handshake message,
+/// the request, and the end of its side.
 #[test]
 fn a_half_close_with_the_last_handshake_message_is_answered() {
     for _ in 0..20 {
@@ -512,9 +514,10 @@ fn accept_errors(client: &mut Client) -> usize {
 fn the_server_does_not_spin_with_a_full_file_table() {
     const FILES_MAX: u32 = 48;
     let process = Process::start(&[], 1024);
-    // The process does not notice the new limit, and uses the limit from its start.
+    // The process does not notice the new limit. So it tries to accept as many connections as its limit at the start
+    // allowed.
     process.limit_files(FILES_MAX);
-    // The kernel completes these handshakes, but the process can accept only some.
+    // The kernel completes all TCP handshakes, but the process can accept only some of the connections.
     let mut clients: Vec<Client> = (0..FILES_MAX * 2).map(|_| Client::open(process.endpoint())).collect();
     clients[0].call("GET", "/healthz", "").expect_status(200, "a connection that was accepted");
     let mut last = clients.pop().unwrap();

@@ -247,7 +247,8 @@ impl World {
         }
         let at = self.rng.usize(..self.deletions.len());
         let mut out = Vec::new();
-        // A deletion that falls behind the log ends half-way, as its connection would.
+        // A deletion ends half-way if the event log has dropped states that it needs. On a connection, the response
+        // would end there too.
         if !matches!(
             self.deletions[at].step(&mut self.table, &mut Storage::Memory, self.now, &mut out, 1_000),
             Ok(Stepped::More)
@@ -257,8 +258,9 @@ impl World {
         self.learn();
     }
 
-    /// Advances the model to the table's version: each version is one change of one Lease. Absent Leases do not show
-    /// the versions of their deletions, but these are in order.
+    /// Advances the model to the table's version. Each version is one change of one Lease. A deleted Lease does not
+    /// show the version of its deletion. But one request deletes Leases in the order of their keys, which is also the
+    /// order of `gone`.
     fn learn(&mut self) {
         let last = self.states.last().unwrap();
         let mut changes: BTreeMap<u64, ((&'static str, &'static str), Option<Known>)> = BTreeMap::new();
@@ -290,8 +292,8 @@ impl World {
         assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
     }
 
-    /// Performs the work at the end of a turn. Watchers get little room unless `everybody` is set. Returns whether no
-    /// work was left.
+    /// Performs the work at the end of a turn. With `everybody`, every watcher with events gets unlimited room.
+    /// Otherwise some watchers get no room, and the others little. Returns whether no work was left.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
             job.check(self.now, false);
@@ -334,8 +336,9 @@ impl World {
         is_quiet
     }
 
-    /// Performs a reflector's next action, or none at random. With `eager` it always performs one, and never closes the
-    /// watch.
+    /// Performs a reflector's next action. A reflector without a watch opens one, or starts or continues a list. An
+    /// open watch stays open, but is sometimes closed unless `eager` is set. With `eager`, a step of a list has
+    /// unlimited room.
     fn go_on(&mut self, at: usize, eager: bool) {
         let mut reflector = std::mem::take(&mut self.reflectors[at]);
         let stage = std::mem::take(&mut reflector.stage);
@@ -353,7 +356,7 @@ impl World {
         self.reflectors[at] = reflector;
     }
 
-    /// Starts a list, or requests its next page.
+    /// Starts a list, or requests its next page: `after` has the pages so far and the continue token.
     fn list(&mut self, reflector: &Reflector, after: Option<(Listing, String)>) -> Stage {
         let mut target = reflector.wanted.target();
         if reflector.limit > 0 {
@@ -365,7 +368,8 @@ impl World {
                 listing
             }
             None => {
-                // Sometimes the list is at an earlier version, or any that is not older.
+                // Sometimes the list is exactly at the reflector's version, or at this version or a later one, or at
+                // any version (0).
                 match (reflector.version, self.rng.u8(..6)) {
                     (version @ 1.., 0) => {
                         target.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=Exact"));
@@ -449,10 +453,10 @@ impl World {
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     namespace: Option<&'static str>,
-    /// Name, and whether it is the only one wanted or the only one excluded.
+    /// Name, and whether the reflector wants only this name (true) or all other names (false).
     name: Option<(&'static str, bool)>,
     color: Option<ColorTerm>,
-    /// Only the shard with this namespace.
+    /// Namespace whose shard the reflector wants; `None` for all shards.
     shard: Option<&'static str>,
 }
 
@@ -503,7 +507,7 @@ impl Wanted {
             Some(ColorTerm::IsAbsent) => target.push_str("&labelSelector=%21color"),
         }
         if let Some(namespace) = self.shard {
-            // The hash of "a" begins with af, and that of "a-b" with e6.
+            // The hash of "a" begins with af, and that of "a-b" with e6. So the bound 0xc separates the two namespaces.
             let (start, end) = if namespace == "a" { ("0x0", "0xc") } else { ("0xc", "0x10") };
             let shard = format!("object.metadata.namespace,'{start}{0:015}','{end}{0:015}'", 0);
             target.push_str(&format!("&shardSelector=shardRange({shard})"));
@@ -548,13 +552,13 @@ struct Reflector {
     begins_with_watch: bool,
     stage: Stage,
     copy: Copy,
-    /// Version of `copy`; 0 before the first list.
+    /// Version of `copy`; 0 before the first list or initial events.
     version: u64,
 }
 
 #[derive(Default)]
 enum Stage {
-    /// The reflector must list.
+    /// The reflector has no usable copy. It must list, or start a watch with initial events.
     #[default]
     Lost,
     Listing(Listing),
@@ -562,7 +566,7 @@ enum Stage {
     Listed,
     Watching {
         key: WatcherKey,
-        /// Initial events so far, until their bookmark.
+        /// Leases of the initial events so far; `None` once their bookmark has arrived.
         initial: Option<Copy>,
     },
 }

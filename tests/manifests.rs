@@ -20,7 +20,7 @@ fn the_server_has_every_flag_in_the_manifests() {
     let known: BTreeSet<_> = command.get_arguments().filter_map(|argument| argument.get_long()).collect();
     for file in FILES {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("a file");
-        // A list item of YAML, or a value of JSON.
+        // A flag is an item of a YAML list (`- --flag`) or a JSON string (`"--flag"`).
         let flags: Vec<_> =
             text.lines().filter_map(|line| line.split_once("- --").or_else(|| line.split_once("\"--"))).collect();
         assert!(flags.len() >= 4, "{file}: {flags:?}");

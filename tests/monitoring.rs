@@ -1,4 +1,4 @@
-//! docs/monitoring.md and manifests/monitoring name the server's metrics, and no others.
+//! docs/monitoring.md names all metrics of the server, and no others. manifests/monitoring uses only these metrics.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -30,7 +30,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the server's metrics in a text, without the suffixes of histogram series.
+/// Returns the metrics of the server that a text names, without the suffixes of histogram series.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let is_metric = |word: &&str| {
@@ -81,7 +81,8 @@ fn leases_and_changes_of_holder_are_counted_by_namespace() {
     call("POST", leases, &lease("b", i32::MAX), 201);
     call("POST", leases, &lease("c", 10), 201);
     let of = |name: &str| format!("{leases}/{name}");
-    // A write that keeps the holder, one that changes it, one that releases it, and one that deletes the Lease.
+    // Lease `a` gets a write that keeps the holder, one that changes it and one that releases the Lease. Lease `c` is
+    // deleted. Together with three creations, six of these writes change a holder.
     let merge = r#"{"spec":{"leaseTransitions":1}}"#;
     let patch = |target: &str, body: &str| {
         let mut client = server.client();

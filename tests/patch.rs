@@ -105,7 +105,8 @@ fn duplicate_fields_of_an_applied_configuration_are_reported_with_their_lines() 
         let strict = strict.expect_failure(400, "BadRequest", body).json();
         let prefix = "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
         assert_eq!(strict["message"], format!("{prefix}{words}"));
-        // The error of the merged Lease is reported too, except for a configuration that cannot be merged.
+        // An invalid merged Lease is refused, and the response still warns of the duplicate. A configuration that
+        // cannot be merged causes no warning.
         let wrong = body.replace('3', "-3");
         let refused = patch(&server, "?fieldManager=m", APPLY, &wrong).expect_failure(422, "Invalid", body);
         assert_eq!(warnings(&refused).len(), 1);
@@ -150,7 +151,8 @@ fn a_strict_refusal_names_the_version_of_the_path() {
 fn the_number_of_values_is_limited() {
     let server = TestServer::start();
     server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
-    // The list and its parent are values too, and so is the whole operation.
+    // The limit also counts the values around the list's items. In a merge patch these are the list and its object. In
+    // a JSON patch they are the list, `op`, `path`, the operation and the outer array.
     let list = |count: usize| format!("[0{}]", ",0".repeat(count - 1));
     let object = |count: usize| format!("{{\"zz\":{}}}", list(count - 2));
     let operations = |count: usize| format!("[{{\"op\":\"add\",\"path\":\"/zz\",\"value\":{}}}]", list(count - 5));

@@ -74,7 +74,7 @@ fn a_full_quota_does_not_refuse_renewals() {
         held["spec"]["renewTime"] = format!("2026-01-02T03:04:0{second}.000000Z").into();
         held = client.call("PUT", &target, &held.to_string()).expect_status(200, holder).json();
     }
-    // A longer Lease needs quota.
+    // A change that makes the Lease longer needs quota, and not enough is left.
     let mut long = held.clone();
     long["metadata"]["annotations"] = json!({"a": "x".repeat(METERED_BYTES_MIN)});
     client.call("PUT", &target, &long.to_string()).expect_failure(403, "Forbidden", "longer");
@@ -156,7 +156,7 @@ fn a_namespace_may_use_half_of_the_remaining_quota() {
     let limited = metrics.count("coordination_lease_quota_namespace_bytes", &labels);
     assert_eq!(used, 32 * METERED_BYTES_MIN);
     assert!(limited < used, "others have come since");
-    // Leases of x beyond its share stay.
+    // Leases of namespace `x` beyond its share stay. Clients can still acquire, renew and delete them.
     let listed = client.call("GET", &lease::collection("x"), "").expect_status(200, "all of x").json();
     let mut held = listed["items"][0].clone();
     held["spec"]["holderIdentity"] = "h".into();
@@ -166,7 +166,8 @@ fn a_namespace_may_use_half_of_the_remaining_quota() {
     client.call("DELETE", &target, "").expect_status(200, "deleted");
 }
 
-/// Creations that come together are not yet in the table when the last of them is decided.
+/// The server decides creations that arrive together before the first of them is in the table. So the quota must also
+/// count creations in flight.
 #[test]
 fn creations_in_flight_count_toward_the_quota() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +194,7 @@ fn long_leases_of_the_cluster_count_toward_the_quota() {
         }
     }
     create(&mut client, "x", "a");
-    // The long Lease can still be renewed and deleted, and can be made shorter.
+    // A long Lease can still be acquired, shortened and deleted.
     let listed = client.call("GET", &lease::collection("kube-system"), "").json();
     let items = listed["items"].as_array().unwrap();
     let mut held = items.iter().find(|item| lease::name(item).starts_with("n-")).unwrap().clone();

@@ -12,7 +12,7 @@ use support::client::{Client, request};
 use support::lease;
 use support::server::TestServer;
 
-/// Builds a lock that lasts `seconds` seconds.
+/// Builds a lock whose lease duration is `seconds` seconds.
 fn lock(holder: &str, seconds: u64) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -30,14 +30,14 @@ fn renewal(holder: &str) -> String {
     renewal.to_string()
 }
 
-/// Builds a server-side apply of the lock.
+/// Builds the request for a server-side apply of `body` to the lock.
 fn apply(body: &str) -> Vec<u8> {
     let path = lease::path("n", "lock");
     let head = format!("PATCH {path}?fieldManager=m HTTP/1.1\r\nHost: a\r\nContent-Type: application/apply-patch+yaml");
     format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into()
 }
 
-/// Expects that each request is refused, since the lock is reserved for its former holder.
+/// Checks that each request gets 429, since the lock is reserved for its former holder.
 #[track_caller]
 fn expect_refused(client: &mut Client, requests: &[Vec<u8>]) {
     for request in requests {
@@ -55,7 +55,7 @@ fn expect_refused(client: &mut Client, requests: &[Vec<u8>]) {
     }
 }
 
-/// Expects that `holder` cannot get the lock by any request that could create it.
+/// Checks that `holder` cannot get the lock by any request that could create it.
 #[track_caller]
 fn expect_kept(client: &mut Client, holder: &str) {
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
@@ -77,7 +77,8 @@ fn a_lock_is_reserved_for_its_holder_after_a_start() {
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
     expect_kept(&mut client, "other");
-    // After a failed renewal, client-go creates the Lease.
+    // After a failed renewal, client-go finds no Lease and creates it. The failed renewal showed that `leader` was the
+    // holder, unless it was a dry run.
     let renewal = renewal("leader");
     client.call("PUT", &format!("{path}?dryRun=All"), &renewal).expect_failure(409, "Conflict", "a dry run");
     expect_kept(&mut client, "leader");
@@ -117,7 +118,8 @@ fn a_lock_whose_lease_was_created_without_a_holder_is_reserved_too() {
     renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
     client.call("PUT", &path, &renewed.to_string()).expect_status(200, "the holder renews");
 
-    // The server knows who has released the lock.
+    // The holder itself released the lock at this server. So the lock is no longer reserved, and another client may
+    // acquire it.
     client.call("PATCH", &path, r#"{"spec":{"holderIdentity":""}}"#).expect_status(200, "the holder releases the lock");
     client.call("PATCH", &path, &lock("other", 40).to_string()).expect_status(200, "another client acquires it");
 }
@@ -130,7 +132,7 @@ fn a_reserved_lock_is_free_after_its_lease_duration() {
     let began = Instant::now();
     let other = lock("other", 2).to_string();
     client.call("POST", &collection, &other).expect_failure(429, "TooManyRequests", "the first request for a lock");
-    // Meanwhile nodes return, and a Lease without a holder is not reserved.
+    // Meanwhile, Leases of nodes and Leases without a holder can be created. They are not reserved.
     client.call("POST", &lease::collection("kube-node-lease"), &lease::new("node-a")).expect_status(201, "a node");
     let unheld = json!({ "metadata": { "name": "unheld" }, "spec": {} });
     client.call("POST", &collection, &unheld.to_string()).expect_status(201, "unheld");
@@ -138,7 +140,7 @@ fn a_reserved_lock_is_free_after_its_lease_duration() {
         assert!(began.elapsed() < Duration::from_secs(20), "the lock never becomes free");
         thread::sleep(Duration::from_millis(20));
     }
-    // The server's clock counts whole milliseconds.
+    // The lease duration is 2 s. The server's clock counts whole milliseconds, so the test allows a small difference.
     assert!(began.elapsed() > Duration::from_millis(1990), "the lock is free too early");
     client.call("GET", &lease::path("n", "lock"), "").expect_status(200, "the lock of its new holder");
 }

@@ -41,7 +41,8 @@ fn selector(field: &str, index: u128, count: u128) -> String {
     format!("shardRange({field}, '0x{start:016x}', '0x{end:016x}')")
 }
 
-/// Returns the shard of `count` to which objects with `value` in the field belong. The test has its own hash function.
+/// Returns the index of the shard, of `count` shards, for objects with `value` in the selector's field. The test
+/// computes the hash (FNV-1a) itself.
 fn shard_of(value: &str, count: u128) -> usize {
     let mut hash: u128 = 14_695_981_039_346_656_037;
     for byte in value.bytes() {
@@ -140,8 +141,9 @@ fn a_namespace_is_in_one_shard_as_a_whole() {
     assert_eq!(found, 2 * namespaces.len());
 }
 
-/// Goal: exactly one watch of a ring shows each change, and a watch that resumes shows the rest. Method: watches of
-/// three rings, the third by namespace. A watch without a shard selector shows the expected events.
+/// Goal: each change is in exactly one of the watches whose shards divide the ring of hashes. A watch that resumes
+/// shows the rest. Method: three sets of watches divide the ring, two by UID and one by namespace. A watch without a
+/// shard selector shows the expected events.
 #[test]
 fn watches_of_all_shards_see_every_change_once() {
     let server = start();
@@ -193,7 +195,8 @@ fn watches_of_all_shards_see_every_change_once() {
             }
         }
     }
-    // No other event has come: the next event of each watch is a change that is made only now.
+    // No other event has come before the creation of one more Lease: in each set, it is the next event of the watch
+    // that selects it.
     let last = create(&mut client, "watched-a", 90..91).remove(0);
     for ((field, count), watches) in rings.into_iter().zip(&mut watches) {
         let value = if field == UID { uid(&last) } else { "watched-a" };
@@ -219,7 +222,8 @@ fn initial_events_of_a_shard_end_with_a_bookmark() {
         let bookmark = watch.next();
         assert_eq!(kind(&bookmark), "BOOKMARK");
         assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-        // Bookmarks concern no object, so every watch gets them.
+        // The watch ends after a second, and a bookmark comes before its end. Bookmarks concern no object, so the watch
+        // of each shard gets one.
         assert_eq!(kind(&watch.next()), "BOOKMARK");
         assert_eq!(watch.try_next().expect("an end"), None);
     }
@@ -245,7 +249,7 @@ fn a_newly_selected_lease_is_added_only_in_its_shard() {
         client.call("PATCH", &path, &patch).expect_status(200, &patch);
     }
     assert_eq!([watches[own].next(), watches[own].next()].each_ref().map(kind), ["ADDED", "DELETED"]);
-    // No other event has come: the first event of the other watch is the last change.
+    // No other event has come to the watch of the other shard: its first event is the last change.
     let event = watches[1 - own].next();
     assert_eq!((kind(&event), lease::name(&event["object"])), ("ADDED", lease::name(&other)));
 }

@@ -51,8 +51,8 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-/// Returns the managers with their operations and versions, sorted. The order of the entries depends on the seconds of
-/// their writes.
+/// Returns the managers with their operations and versions, sorted. The server orders the entries by the seconds of
+/// their writes, so their own order may vary.
 fn managers(object: &Value) -> Vec<(&str, &str, &str)> {
     fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
         entry[name].as_str().unwrap_or_default()
@@ -80,7 +80,8 @@ fn a_lease_is_the_same_in_both_versions() {
     assert_eq!(bare(read.clone()), bare(created));
     assert_eq!(managers(&read), [("test", "Update", V1BETA1)]);
 
-    // A renewal in v1 becomes the owner of the fields that it changes. v1beta1 keeps the other fields.
+    // A renewal in v1 adds an entry for v1, which owns the fields that the renewal changes. The entry for v1beta1 keeps
+    // the other fields.
     let mut renewed = read;
     renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.678901Z".into();
     let renewed = client.call("PUT", &path(new, "a"), &renewed.to_string()).expect_status(200, "renew").json();
@@ -92,7 +93,7 @@ fn a_lease_is_the_same_in_both_versions() {
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("LeaseList"), &json!(V1BETA1)));
         assert_eq!(list["items"][0], bare_of_type(renewed.clone()), "{target}");
     }
-    // A no-op in another version stays a no-op.
+    // An update that changes nothing is a no-op in the other version too: even `managedFields` stays the same.
     let again = client.call("GET", &path(old, "a"), "").json();
     let same = client.call("PUT", &path(old, "a"), &again.to_string()).expect_status(200, "no-op").json();
     assert_eq!(same, again);
@@ -204,7 +205,7 @@ fn watches_use_their_own_version() {
         assert_eq!((&old["object"]["apiVersion"], &new["object"]["apiVersion"]), (&json!(V1BETA1), &json!(V1)));
         assert_eq!(bare(old["object"].clone()), bare(new["object"].clone()));
     }
-    // The error of a watch has no version of the group.
+    // A watch of v1beta1 from an expired version gets the same `Status` as a watch of v1.
     let mut expired = Watch::open(&server.endpoint(), &(collection(V1BETA1) + "?watch=true&resourceVersion=1"));
     support::watch::expect_expired(&expired.next());
 }
@@ -232,7 +233,7 @@ fn protobuf_yaml_and_tables_have_the_requested_version() {
         assert_eq!(envelope_version(&object.body), version);
         let list = get(client, &collection(version), &accept);
         assert_eq!(envelope_version(&list.body), version);
-        // The envelope's content after the type is the same.
+        // The content of the envelope after its type is the same in both versions.
         let type_end = object.body.windows(5).position(|part| part == b"Lease").expect("a kind") + 5;
         messages.push(object.body[type_end..].to_vec());
         // An object that was read can be written back in its own version only.

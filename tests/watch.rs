@@ -1,5 +1,5 @@
 //! Watches: every watcher receives each change in its scope once and in order, or an error. `reflector.rs` tests
-//! clients that depend on this.
+//! clients that keep a copy of the table and depend on this order.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -42,13 +42,13 @@ impl Seen {
     }
 }
 
-/// Creates a Lease. Returns the event for a watcher.
+/// Creates a Lease. Returns the event that a watcher must receive.
 fn create(client: &mut Client, namespace: &str, name: &str) -> Seen {
     let created = client.call("POST", &lease::collection(namespace), &lease::new(name));
     Seen::new("ADDED", &created.expect_status(201, name).json())
 }
 
-/// Sets a Lease's transitions to `count`. Returns the event for a watcher.
+/// Sets a Lease's `leaseTransitions` to `count`. Returns the event that a watcher must receive.
 fn modify(client: &mut Client, namespace: &str, name: &str, count: usize) -> Seen {
     let patch = json!({"spec": {"leaseTransitions": count}}).to_string();
     let modified = client.call("PATCH", &lease::path(namespace, name), &patch);
@@ -66,7 +66,8 @@ fn present_version(client: &mut Client, namespace: &str) -> u64 {
     lease::version(&client.call("GET", &target, "").expect_status(200, &target).json())
 }
 
-/// Returns three watches from `version` that include `name` in `namespace`: of its name, of its namespace, of all.
+/// Returns the targets of three watches from `version` that include Lease `name`: of this name, of its namespace, and
+/// of all namespaces.
 fn targets(namespace: &str, name: &str, version: u64) -> [String; 3] {
     let collection = lease::collection(namespace);
     [
@@ -144,7 +145,7 @@ fn watchers_of_a_name_see_only_its_events() {
                 0 => create(&mut client, namespace, &name),
                 _ => modify(&mut client, namespace, &name, round),
             });
-            // The same name in another namespace is another Lease.
+            // The same name in another namespace is another Lease. Its events must not reach these watchers.
             if round == 0 {
                 create(&mut client, "narrow-elsewhere", &name);
             }
@@ -242,7 +243,8 @@ fn a_quiet_watcher_does_not_expire_under_load() {
     assert_eq!(kind(&selective.next()), "ADDED", "a change that makes a selector match");
 }
 
-/// Builds a patch of ten kilobytes, which soon fills the kernel's buffers.
+/// Builds a patch of ten kilobytes. So the events of some hundred patches fill the kernel's buffers of a watch that is
+/// not read.
 fn bulky(count: usize) -> String {
     json!({"metadata": {"annotations": {"bulk": "x".repeat(10_000)}}, "spec": {"leaseTransitions": count}}).to_string()
 }
@@ -309,7 +311,8 @@ fn a_time_out_ends_the_stream_and_not_the_connection() {
 
 #[test]
 fn a_request_after_a_watch_waits_for_its_end() {
-    // RFC 9112 §9.3.2: pipelined responses come in order, so this one comes after a second.
+    // RFC 9112 §9.3.2: pipelined responses come in order. So the response to the second request comes after the watch,
+    // which lasts a second.
     let target = format!("{}?watch=true&timeoutSeconds=1", lease::collection("behind"));
     let both = [request("GET", &target, ""), request("GET", "/healthz", "")].concat();
     let mut watch = Watch::try_open(&SERVER.endpoint(), &target, &both).expect("a watch");
@@ -421,14 +424,15 @@ fn the_watch_path_opens_a_watch() {
     let selected = "metadata.namespace%3Dby-path-too";
     let everywhere = "/apis/coordination.k8s.io/v1/watch/leases";
     assert_eq!(events_of(&format!("{everywhere}?timeoutSeconds=1&fieldSelector={selected}")), added(&["a"]));
-    // The bookmark after the initial events is sent only for requests with the parameter `watch`.
+    // On the watch path, the bookmark after the initial events is sent only if the request also has the parameter
+    // `watch`.
     let mut marked = added(&["b"]);
     let bookmarks = format!("{root}/b?timeoutSeconds=1&allowWatchBookmarks=true");
     assert_eq!(events_of(&bookmarks)[..1], marked);
     marked.push(("BOOKMARK".to_owned(), String::new()));
     assert_eq!(events_of(&format!("{bookmarks}&watch=true"))[..2], marked);
 
-    // Changes from a version on, as with the parameter.
+    // With `resourceVersion`, the watch path shows only later changes, as `?watch=true` does.
     let listed = client.call("GET", &lease::collection("by-path"), "").json();
     let mut watch = Watch::open(&SERVER.endpoint(), &format!("{root}/a?resourceVersion={}", lease::version(&listed)));
     modify(&mut client, "by-path", "b", 1);
@@ -445,7 +449,7 @@ fn invalid_requests_to_the_watch_path_are_refused() {
         let refused = client.call("GET", &target, "").expect_failure(400, "BadRequest", &target).json();
         assert_eq!(refused["message"], "fieldSelector metadata.name doesn't match requested name");
     }
-    // Without the parameter `watch` its options are those of a list.
+    // Without the parameter `watch`, the options of the watch path are those of a list.
     let target = format!("{root}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
     let refused = client.call("GET", &target, "").expect_failure(422, "Invalid", &target).json();
     let message = refused["message"].as_str().unwrap();

@@ -34,7 +34,7 @@ pub struct Measurement {
     /// renewal is sent.
     #[serde(flatten)]
     pub latency: Latency,
-    /// Processor time of the server as a share of a core, from 0 to 1.
+    /// Processor time of the server as a share of a core. It exceeds 1 if the server uses more than one core.
     pub server_cpu_share: Option<f64>,
     /// Processor time of the load generator as a share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
@@ -48,7 +48,7 @@ pub struct Measurement {
     pub errors: u64,
     /// Command line of the load generator.
     pub command: String,
-    /// Result that the load generator printed, as JSON.
+    /// Result of the load in JSON, as the load generator printed it.
     pub told: Value,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::results::{Latency, Measurement};
 
-/// One scenario on one server: medians over the rounds.
+/// Summary of all rounds of one scenario on one server.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Name of the group that the scenario belongs to: `renew`, `read`, `floor`, ...
@@ -23,7 +23,7 @@ pub struct Row {
     pub cpu_us: Option<[f64; 3]>,
     /// Latencies in milliseconds: medians of the rounds. `ms_max` is the maximum of the rounds.
     pub latency: Latency,
-    /// Processor time of the server as a share of a core, from 0 to 1: median of the rounds.
+    /// Processor time of the server as a share of a core, above 1 if it uses several cores: median of the rounds.
     pub server_cpu_share: Option<f64>,
     /// Processor time of the load generator as a share of a core, from 0 to 1: median of the rounds.
     pub generator_cpu_share: Option<f64>,

@@ -1,4 +1,5 @@
-//! A server behind an aggregator. Its front proxy names the users.
+//! A server behind kube-apiserver's aggregator. The aggregator is a front proxy: it names the user of each request in
+//! header fields.
 
 use super::client::Client;
 use super::server::TestServer;
@@ -80,7 +81,7 @@ impl Aggregated {
         Client::open(&self.aggregator_endpoint())
     }
 
-    /// Makes the server follow the changes of its files.
+    /// Starts to reload the certificates and authorities whenever their files change.
     ///
     /// # Panics
     /// At the second call.

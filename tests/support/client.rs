@@ -6,7 +6,7 @@ use super::stream::{Endpoint, Stream};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-/// A connection, with the bytes that arrived and that the test has not read.
+/// A connection, with the bytes that have arrived and that the test has not read yet.
 pub(crate) struct Client {
     /// The connection. Public, so that tests can misuse it.
     pub(crate) stream: Stream,

@@ -59,7 +59,7 @@ impl Etcd {
         self.call("kv/range", r#"{"key":"AA=="}"#).is_some_and(|answer| answer.contains("header"))
     }
 
-    /// Sends a request to the gateway (etcd's API as JSON).
+    /// Sends a request to etcd's gateway, the API of etcd as JSON. Returns `None` if etcd does not answer.
     pub(crate) fn call(&self, path: &str, body: &str) -> Option<String> {
         let endpoint = Endpoint { address: self.client, tls: None };
         let mut client = Client::try_open(&endpoint).ok()?;
@@ -68,7 +68,7 @@ impl Etcd {
         Some(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Puts a key, and returns the revision.
+    /// Puts a key, and returns the revision of the write.
     ///
     /// # Panics
     /// If etcd refuses the request.
@@ -99,7 +99,7 @@ impl Etcd {
         self.restart_after(|_| thread::sleep(pause));
     }
 
-    /// Kills etcd with SIGKILL, and starts it again after `act` has changed the data folder.
+    /// Kills etcd with SIGKILL, and starts it again after `act`, which may change the data folder.
     ///
     /// # Panics
     /// If etcd does not answer in time.

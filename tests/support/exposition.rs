@@ -52,7 +52,7 @@ impl Exposition {
     }
 }
 
-/// A family, as its comments declare it.
+/// A metric family, as its HELP and TYPE lines declare it.
 struct Family<'t> {
     name: &'t str,
     kind: &'t str,
@@ -172,7 +172,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     is_name(name, true).then_some(Sample { name, labels, value })
 }
 
-/// Parses a quoted value. Returns it with the rest of the text.
+/// Parses a label's value, after its opening quote. Returns it with the text after the closing quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -190,7 +190,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Whether all escapes are valid.
+/// Whether all escapes in the words of a HELP line are valid.
 fn are_escapes_known(text: &str) -> bool {
     let mut characters = text.chars();
     while let Some(c) = characters.next() {

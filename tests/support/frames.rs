@@ -55,7 +55,7 @@ pub(crate) fn request(stream: u32, method: &str, path: &str, more: &[(&str, &str
     frame(HEADERS, END_HEADERS | if end_stream { END_STREAM } else { 0 }, stream, &block)
 }
 
-/// Encodes the field block of a request, without the dynamic table.
+/// Encodes the field block of a request, as literals that do not use the dynamic table.
 pub(crate) fn request_block(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
     pseudo.iter().chain(more).flat_map(|(name, value)| literal(name, value)).collect()
@@ -162,8 +162,8 @@ impl Frames {
         self.stream.flush()
     }
 
-    /// Sends octets from another thread, so that the test can read meanwhile. The server may close the connection.
-    /// Cleartext only.
+    /// Sends octets in cleartext from another thread, so that the test can read meanwhile. Errors are ignored, since
+    /// the server may close the connection.
     ///
     /// # Panics
     /// If the connection uses TLS.
@@ -211,7 +211,7 @@ impl Frames {
         self.try_recv().unwrap_or_else(|error| panic!("no frame ({error}); got {}", shown(&self.received)))
     }
 
-    /// Reads frames until one is wanted, and drops the others.
+    /// Reads frames up to the first one that is wanted, and drops the others. An unwanted GOAWAY fails the test.
     #[track_caller]
     pub(crate) fn recv_until(&mut self, is_wanted: impl Fn(&Frame) -> bool) -> Frame {
         loop {
@@ -269,10 +269,10 @@ impl Frames {
         self.recv_until(|frame| frame.frame_type == PING && frame.flags & ACK != 0);
     }
 
-    /// Reads until the connection ends. Returns the code of the last GOAWAY.
+    /// Reads until the connection ends. Returns the code of the last frame, which must be GOAWAY.
     ///
     /// # Panics
-    /// If there is no GOAWAY, or the connection stays open.
+    /// If the last frame is not GOAWAY, or if the connection stays open.
     #[track_caller]
     pub(crate) fn recv_goaway(&mut self) -> u32 {
         let mut last = None;

@@ -1,4 +1,5 @@
-//! A blocking HTTP/2 client with many concurrent requests on one connection. It uses the library's own state machine.
+//! A blocking HTTP/2 client with many concurrent requests on one connection. It uses the state machine of the library
+//! under test (`http2::Connection`).
 
 use super::response::{Response, ResponseHead};
 use super::shown;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// A request. Its field names are in lower case.
+/// A request. HTTP/2 requires field names in lower case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
     pub(crate) method: String,
@@ -113,7 +114,7 @@ impl Http2Client {
         Ok(client)
     }
 
-    /// Starts a request without its body.
+    /// Queues the start of a request without its body, or returns the error. Nothing is written yet.
     pub(crate) fn try_send_head(&mut self, message: &Message, end_stream: bool) -> Result<StreamKey, OpenError> {
         let line = RequestLine {
             method: message.method.as_bytes(),
@@ -302,7 +303,7 @@ impl Http2Client {
         }
     }
 
-    /// Reads until the exchange of a stream fulfils `is_done`.
+    /// Writes all queued bytes, and reads until the exchange of a stream fulfils `is_done`.
     fn wait(&mut self, key: StreamKey, is_done: impl Fn(&Exchange) -> bool) -> io::Result<()> {
         self.flush()?;
         while !self.exchanges.get(&key).is_none_or(&is_done) {

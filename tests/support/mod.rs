@@ -1,7 +1,8 @@
 //! Shared code of tests over sockets: servers, clients, certificates, Leases.
 //!
 //! This code does not use the server's protocol code, because the same mistake at both ends would go unnoticed. The
-//! HTTP/2 client is the exception: h2spec and the tests with handwritten frames find the mistakes of its state machine.
+//! exceptions are the HTTP/2 client, and the HPACK decoder in `frames`. h2spec and the tests with handwritten frames
+//! find the mistakes of the client's state machine.
 
 #![allow(dead_code, reason = "every test binary compiles this module and uses a part of it")]
 

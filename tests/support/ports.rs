@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 22_000;
 const PORTS: u16 = 10_000;
 
-/// Offset of the next port. Each process starts at its own.
+/// Offset of the next port. It begins at a value from the process id. So test processes that run at the same time
+/// rarely try the same ports.
 static OFFSET: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new((std::process::id() % 1_000) as u16 * 10));
 
 /// Returns an address that was free a moment ago, and that no other test of this process gets.

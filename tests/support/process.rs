@@ -18,9 +18,9 @@ pub(crate) struct Process {
     child: Child,
     endpoint: Endpoint,
     secure: SocketAddr,
-    /// Folder with certificates, the log and Leases.
+    /// Folder with the server's certificates, its log and, unless a flag names another folder, its store.
     folder: TempDir,
-    /// Arguments of the program, for a restart.
+    /// Arguments of `sh`, which executes the program; for a restart.
     words: Vec<OsString>,
 }
 
@@ -33,7 +33,7 @@ impl Process {
         Self::start_under(&[], flags, files_max)
     }
 
-    /// Starts the server under a command such as `env`.
+    /// Starts the server as [`Process::start`] does, under the command `wrapper`, such as `env` with its arguments.
     ///
     /// # Panics
     /// If the server does not answer in time.
@@ -201,7 +201,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts `sh` with these words. Its output is appended to the log in `folder`.
+/// Starts `sh` with these arguments. Its output is appended to the log in `folder`.
 fn spawn(words: &[OsString], folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("the log can be written");
     Command::new("sh")
@@ -213,10 +213,11 @@ fn spawn(words: &[OsString], folder: &Path) -> Child {
         .expect("sh can be started")
 }
 
-/// Starts the program with these flags, expects it to fail, and returns its last line.
+/// Starts the program with these flags, expects it to fail, and returns the last line of its log, without the program's
+/// name.
 ///
 /// # Panics
-/// If it does not end with the status 1 and such a line.
+/// If it does not end with status 1, or if the last line does not begin with the program's name.
 #[track_caller]
 pub(crate) fn failure(args: &[&str]) -> String {
     let Output { status, stderr, .. } =

@@ -23,12 +23,13 @@ pub(crate) struct TestServer {
     reloads: UpdateSender<Reload>,
     namespaces: UpdateSender<NamespaceChange>,
     thread: Option<JoinHandle<io::Result<()>>>,
-    /// The data folder, if the server stores Leases on disk.
+    /// Data folder that this value created because of `TEST_STORAGE=disk`.
     _data: Option<TempDir>,
 }
 
-/// Environment variable for the storage of all servers in tests: `memory` (default), `disk`, or the URL of an etcd. In
-/// etcd each server has a separate prefix.
+/// Environment variable for the storage of each [`TestServer`]: `disk`, or the URL of an etcd, in which each server has
+/// a separate prefix. With `memory`, or without the variable, the storage of the test's configuration counts, by
+/// default memory.
 const STORAGE: &str = "TEST_STORAGE";
 
 /// Any free port of loopback.
@@ -118,7 +119,7 @@ impl TestServer {
         self.shutdown.clone()
     }
 
-    /// Waits until `run` returns, after a stop.
+    /// Waits until the server has stopped. Returns the result of `Server::run`.
     ///
     /// # Panics
     /// If the server's thread has panicked.
@@ -128,7 +129,7 @@ impl TestServer {
     }
 }
 
-/// Whether the servers of tests store Leases durably.
+/// Whether `TEST_STORAGE` makes each [`TestServer`] store Leases durably.
 pub(crate) fn is_durable() -> bool {
     let kind = env::var(STORAGE).unwrap_or_default();
     let is_known = matches!(kind.as_str(), "" | "disk" | "memory") || kind.starts_with("http://");

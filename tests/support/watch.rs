@@ -109,7 +109,7 @@ pub(crate) fn kind(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_else(|| panic!("an event without type: {event}"))
 }
 
-/// Checks that an event says that the watch's version is too old.
+/// Checks that an event is an ERROR with 410: the watch's version is too old.
 ///
 /// # Panics
 /// If it does not.

@@ -51,7 +51,7 @@ pub struct Request {
     streams_at: Vec<(usize, u32)>,
     /// Number of requests in `bytes`.
     count: u32,
-    /// Offset of the request's body in `bytes`; the length of `bytes` if the request has no body.
+    /// Offset of the last request's body in `bytes`; the length of `bytes` if this request has no body.
     body_at: usize,
 }
 
@@ -93,8 +93,8 @@ impl Client {
         self.connection
     }
 
-    /// Builds a request. In HTTP/2 the HPACK dynamic table contains all fields except the path, as on a connection in
-    /// use. If the fields are not in the table yet, another request is sent first.
+    /// Builds a request. In HTTP/2 the HPACK dynamic table contains all its fields except the path, as on a connection
+    /// in use. If it does not contain them yet, this method first sends another request with the same fields.
     #[must_use]
     pub fn request(&mut self, world: &mut World, method: &str, target: &str, format: Format, body: &[u8]) -> Request {
         if self.version == Version::Http2 {
@@ -201,7 +201,7 @@ pub struct Node {
     renewal: Request,
     /// Offset in the body of the part of `renewTime` that changes, in bytes.
     renew_at: usize,
-    /// Number of renewals sent.
+    /// Number of renewals sent. It determines the next `renewTime`, so each renewal changes the Lease.
     count: u32,
 }
 

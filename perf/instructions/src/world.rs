@@ -37,7 +37,8 @@ pub struct World {
     pub now: Now,
     ends: Vec<End>,
     pool: Pool,
-    /// Watchers whose events did not all fit, for the next call of [`World::fan_out`].
+    /// Watchers with further events, which did not fit into the output. The next call of [`World::fan_out`] continues
+    /// with them.
     again: Vec<WatcherKey>,
 }
 

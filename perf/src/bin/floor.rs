@@ -4,8 +4,9 @@
 //!
 //!     perf-floor PORT
 //!
-//! Listens on 127.0.0.1 and prints a line on standard output. Each turn of the event loop usually reads and writes once
-//! for each ready connection. Buffers are used again. So only the costs of the kernel and of the poll remain.
+//! Listens on 127.0.0.1 and prints a line on standard output when it listens. Each turn of the event loop usually reads
+//! and writes once for each ready connection. Buffers are reused. So only the costs of the kernel and of the poll
+//! remain.
 
 #![forbid(unsafe_code)]
 

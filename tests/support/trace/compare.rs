@@ -24,7 +24,7 @@ impl<'a> Comparison<'a> {
         self.differences
     }
 
-    /// Compares `got`, at the path `at`, with the recorded value.
+    /// Compares `got` with the recorded value `want`. `at` is the path of both in the body.
     pub(crate) fn compare(&mut self, at: &str, want: &Value, got: &Value) {
         match (want, got) {
             (Value::Object(want), Value::Object(got)) => self.compare_objects(at, want, got),
@@ -35,8 +35,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares all members of either side. `metadata` comes first: it identifies the object, which the symbols of
-    /// other members refer to.
+    /// Compares the members of both objects. `metadata` comes first, since it binds symbols, such as the UID, which
+    /// texts in other members contain.
     fn compare_objects(&mut self, at: &str, want: &Map<String, Value>, got: &Map<String, Value>) {
         let unexpected = got.keys().filter(|key| !want.contains_key(*key));
         let mut keys: Vec<&String> = want.keys().chain(unexpected).collect();

@@ -39,7 +39,7 @@ pub(crate) struct Replayer {
 enum OpenWatch {
     /// Read by a thread, so that the reader is never slow.
     Http1(JoinHandle<Result<Vec<Value>, String>>),
-    /// Read with all other streams of the connection.
+    /// Read together with all other streams of the HTTP/2 connection.
     Http2(StreamKey),
 }
 
@@ -182,7 +182,7 @@ fn body_value(got: &Got) -> Value {
     parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(&got.body)))
 }
 
-/// Returns the connection, and opens it for the first request.
+/// Returns the HTTP/2 connection. Opens it for the first request.
 fn connected<'c>(client: &'c mut Option<Http2Client>, endpoint: &Endpoint) -> io::Result<&'c mut Http2Client> {
     match client {
         Some(client) => Ok(client),

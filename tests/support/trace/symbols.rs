@@ -69,7 +69,7 @@ impl fmt::Display for Symbol {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings(BTreeMap<Symbol, String>);
 
-/// Where a value comes from. This limits the comparison of versions.
+/// Place of a value in a trace. It decides whether a list's version may be older than known versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The response to a request, which shows the current versions.
@@ -99,7 +99,8 @@ impl Bindings {
         Ok(())
     }
 
-    /// Checks that a version has the same order among the bound versions as its symbol has among their symbols.
+    /// Checks that an object's version has the same order among the bound versions as its symbol has among their
+    /// symbols. The version of a list in a response must not be below the bound versions of objects.
     fn check_order(&self, symbol: Symbol, got: &str, place: Place) -> Result<(), String> {
         let version: u64 = got.parse().map_err(|_| format!("{got:?} is not a resourceVersion"))?;
         for (other, value) in self.0.iter().filter(|(other, _)| other.kind == Kind::Version) {

@@ -32,7 +32,7 @@ impl Summary {
         Ok(Self { rows: rows(&measurements), runs })
     }
 
-    /// Describes the machine and the method.
+    /// Describes the machine of the runs, the cores of server and load, and the figures in the table.
     pub(crate) fn context_words(&self) -> String {
         let machine = self.runs.first().map(|run| machine_words(&run.machine)).unwrap_or_default();
         let apart = match self.runs.first().and_then(|run| run.cores) {
@@ -72,8 +72,8 @@ fn check_one_tree(runs: &[Context]) -> Result<(), String> {
     }
 }
 
-/// Checks that the rounds of a scenario and server belong to one run, without duplicates. A median covers the rounds of
-/// one run.
+/// Checks that the rounds of a scenario and server belong to one run, each once. Otherwise the median would cover
+/// rounds of different runs.
 fn check_rounds(lines: &[Line]) -> Result<(), String> {
     let mut seen: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
     for line in lines {

@@ -156,14 +156,15 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    /// Adds the flags for the durations of warm-up and measurement of this run.
+    /// Returns `arguments` with the flags for the durations of warm-up and measurement of this run.
     fn timed(&self, arguments: &[String]) -> Vec<String> {
         let duration = format!("{}ms", self.lab.duration.as_millis());
         let times = ["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned);
         arguments.iter().cloned().chain(times).collect()
     }
 
-    /// Adds the flags for the request rate, and for a measured time that is long enough for the 99.9th percentile.
+    /// Returns `arguments` with the flags for the request rate, and for a measured time that is long enough for the
+    /// 99.9th percentile.
     fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
         let duration = format!("{}s", self.paced_duration().as_secs());
@@ -254,8 +255,8 @@ impl<'l> Bench<'l> {
             }
             let errors_beside = errors_in(&told.json["beside"]);
             let mut measured = of_bench(group, &format!("stall-{name}"), &server.name, "request", told);
-            // The server's processor time includes the work for the load beside the renewals. So it is no figure of the
-            // renewals.
+            // The server's processor time also includes its work for the load beside the renewals. So it is not the
+            // cost of a renewal.
             if name != "alone" {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;

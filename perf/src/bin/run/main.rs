@@ -281,7 +281,8 @@ fn check_against(args: &Args) -> Result<(), String> {
 /// Whether `name` on the command line means the scenario. `name` is the scenario's name or group, or else the beginning
 /// of its name.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    // A floor is measured together with its scenario. Both may be in another group than `floor`.
+    // A floor and its scenario are measured together. So the name `floor` means both, even if they are in another
+    // group.
     let is_of_floors = |scenario: &Scenario| {
         name == "floor" && FLOORS.iter().any(|&(ours, floor, _)| [ours, floor].contains(&scenario.name.as_str()))
     };
@@ -289,7 +290,7 @@ fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
-/// Checks that these are a single scenario, and that it can be recorded.
+/// Checks that `scenarios` is a single scenario, and that perf(1) can record its server.
 fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
     match scenarios {
         [one] if one.kind.can_be_recorded() => Ok(()),
@@ -383,8 +384,8 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     Ok(failed.is_empty() && !table.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
-/// Describes the processor time of this project's server for each request as a multiple of the floors' processor time.
-/// The figures are medians over the rounds.
+/// Describes the processor time for each request of some scenarios as a multiple of another scenario's: of their floor,
+/// or of `names-0`, which has no watchers. The figures are medians over the rounds.
 fn ratios(table: &Table) -> Vec<String> {
     let names = ["names-other", "names-own"].map(|beside| (beside, "names-0", OURS));
     FLOORS.into_iter().chain(names).filter_map(|(ours, floor, subject)| table.ratio(ours, (floor, subject))).collect()

@@ -6,7 +6,8 @@ use perf::row::{Row, rows};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Builds a measurement from the result of `loadgen bench`. Its figures are for each request or for each event.
+/// Builds a measurement from the result of a load, in the form of `loadgen bench`. Its figures are for each event if
+/// `unit` is `event`, otherwise for each request.
 pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, told: Told) -> Measurement {
     let Told { json: told, command } = told;
     let is_event = unit == "event";
@@ -54,7 +55,8 @@ impl Told {
         Some(Self { json, command })
     }
 
-    /// Returns descriptions of the first errors and violations, of a load and of the load beside it.
+    /// Returns descriptions of the first errors and violations, those of the load and those of the load that ran beside
+    /// it.
     pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
         let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
         lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str)
@@ -99,8 +101,8 @@ impl Table {
     }
 
     /// Compares the processor time for each request of two rows, as medians over the rounds: `ours`, a scenario of this
-    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. The limits of both are
-    /// added if they differ, since an idle server may need more time for each request.
+    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. If the limits of the two
+    /// rows differ, the words contain both, since an idle server may need more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {

@@ -1,5 +1,5 @@
-//! The processes that a run starts. They are pinned to cores. They end with this program, unless SIGKILL ends this
-//! program.
+//! The processes that a run starts. Servers and loads are pinned to cores. All end with this program, unless SIGKILL
+//! ends this program.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -69,13 +69,13 @@ impl Process {
             let complaint = std::fs::read_to_string(log).unwrap_or_default();
             return Err(format!("{told}: did not start: {}", complaint.trim()));
         }
-        // The pipe can hold the few lines that the server still prints.
+        // Nobody reads the pipe from now on. It can hold the few lines that the server still prints.
         process.child.stdout = Some(reader.into_inner());
         Ok(process)
     }
 
-    /// Starts a load, or a server that prints nothing. Signals from the terminal do not reach the process, so an
-    /// interrupted load does not count as failed. This program ends the process.
+    /// Starts a load, or a server that prints nothing. The process has its own process group, so signals from the
+    /// terminal do not reach it. This program ends the process. So an interrupted load does not count as failed.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -108,7 +108,8 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process with SIGINT and returns its standard output. An endless load and perf(1) run until that signal.
+    /// Ends the process with SIGINT and returns its standard output. perf(1), and a load without an end, run until this
+    /// signal.
     pub(crate) fn interrupt(mut self) -> Result<String, String> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or("no such process")?;
@@ -122,7 +123,7 @@ impl Process {
     }
 }
 
-/// Waits briefly. Returns whether the pipe has data or is closed.
+/// Waits for at most [`LOOK`]. Returns whether the pipe has data or is closed.
 fn is_readable(pipe: &impl AsFd) -> rustix::io::Result<bool> {
     let moment = Timespec::try_from(LOOK).map_err(|_| rustix::io::Errno::INVAL)?;
     match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&moment)) {

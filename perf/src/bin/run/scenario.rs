@@ -16,8 +16,8 @@ pub(crate) struct Scenario {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A load on the servers that run during the whole run: this project's server with each storage, and servers of
-    /// `--against`.
+    /// A load on the servers that run during the whole run: this project's server with each storage and, if
+    /// `with_others` is true, servers of `--against`.
     Shared { wire: Wire, arguments: Vec<String>, unit: &'static str, with_others: bool },
     /// Renewals on the first replica of a server, and the processor time of another replica, which applies them.
     /// Skipped if the server has one replica only.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     Sync,
     /// Renewals at a fixed rate, on a server started for this scenario. An echo at the same rate is the floor.
     Paced { leases: u32 },
-    /// Creations, renewals and lists of `leases` Leases, on a server started for this scenario.
+    /// Creations and renewals of `leases` Leases, and lists for some sizes, on a server started for this scenario.
     Table { leases: u32 },
     /// The latency of renewals while another load sends long requests, on a server started for this scenario with
     /// `leases` Leases.
@@ -163,7 +163,7 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     all
 }
 
-/// Adds the loads that leave the core mostly idle, and the load of a million nodes.
+/// Adds the loads at a fixed rate, which leave the cores mostly idle, their floors, and the load of a million nodes.
 fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, Kind)) {
     let about = format!("{REQUESTS_PER_SECOND} a second, both processes on both cores");
     let leases = if is_quick { 1_000 } else { 10_000 };
@@ -202,7 +202,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: "10s",
             duration: "20s",
             reads: false,
-            // 8 connections have 800 requests in flight, so each request may take 8 ms.
+            // The load generator's 8 connections have 800 requests in flight together. With 100,000 renewals a second,
+            // each may take 8 ms.
             streams: Some(100),
         };
         add("nodes", "nodes-1000000".to_owned(), about, kind);

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Lab {
     dir: tempfile::TempDir,
-    /// Folder for the data folders of servers.
+    /// Folder for the data folders of servers and etcds, on the disk to be measured.
     data: tempfile::TempDir,
     /// Storages with which this project's server is measured.
     pub(crate) storage: Vec<Storage>,
-    /// Folder with the release binaries.
+    /// Folder with the release binaries, such as `loadgen` and `perf-floor`.
     bin: PathBuf,
     /// The server program to measure.
     server: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct Lab {
     interrupted: Arc<AtomicBool>,
 }
 
-/// A running server of Leases, with all its replicas.
+/// A running server with all its replicas: this project's server, a server of `--against`, or perf-floor.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
@@ -357,7 +357,7 @@ impl Lab {
         Ok(Output { stdout: read(&stdout)?, stderr: read(&stderr)? })
     }
 
-    /// Waits for this time. Returns an error if this program must end.
+    /// Waits for `time`. Returns an error at once if this program must end.
     pub(crate) fn pass(&self, time: Duration) -> Result<(), Stop> {
         let until = Instant::now() + time;
         loop {
@@ -377,7 +377,8 @@ impl Lab {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Starts to record the server's processor time with perf(1), if `--record` requests it and no recording runs.
+    /// Starts to record with perf(1) where the first replica spends its processor time, if `--record` requests it and
+    /// no recording runs.
     fn record(&self, server: &Server) -> Result<(), String> {
         let mut recorder = self.recorder.borrow_mut();
         if let (Some(file), None) = (&self.record, recorder.as_ref()) {
@@ -422,7 +423,7 @@ struct Output {
     stderr: String,
 }
 
-/// Number of ports to try. It is enough for several servers with several replicas.
+/// Number of ports to try, from the port of `--port` on. It is enough for several servers with several replicas.
 const PORTS: u16 = 100;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Lab {
     }
 
     /// Runs h2load on nghttpd twice: first briefly to learn the request rate, then as long as a measurement lasts.
-    /// Returns the second result as the load generator would print it.
+    /// Returns the result of the second run, in the form that the load generator prints.
     pub(crate) fn h2load(&self, nghttpd: &Process, url: &str, streams: u32) -> Result<Told, Stop> {
         let h2load = program("h2load")?;
         let pids = [nghttpd.pid()];
