@@ -48,7 +48,9 @@ pub struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Name of the Go scheme in kube-apiserver's error about a body of another kind than `DeleteOptions`. The server
-    /// does not check the API version: clients send `v1`, `meta.k8s.io/v1`, or the API version of the object.
+    /// The Go scheme that kube-apiserver names in its error about a body whose `kind` is neither empty nor
+    /// `DeleteOptions`: `no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"`. Only
+    /// `kind` decides. Clients send different values of `apiVersion` (`v1`, `meta.k8s.io/v1`, or the API version of the
+    /// object), so this server accepts any value.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

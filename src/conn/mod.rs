@@ -550,9 +550,10 @@ impl Conn {
         }
     }
 
-    /// Returns the number of bytes after which a turn reads no more from the connection. During a handshake, the lower
-    /// limit of anonymous peers does not apply. Handshakes have a time budget of their own, and the size of their
-    /// messages is limited.
+    /// Returns the number of bytes after which this turn of the event loop reads no more from the connection. The
+    /// number is smaller for anonymous peers, but only after the TLS handshake: during the handshake every peer is
+    /// still anonymous. Two other limits apply to handshakes: a time budget in each turn, and a maximum size of their
+    /// messages.
     fn read_bytes_max(&self) -> usize {
         let is_low = self.phase == Phase::Open && self.is_anonymous();
         if is_low { ANONYMOUS_READ_BYTES_PER_TURN } else { READ_BYTES_PER_TURN }

@@ -76,8 +76,8 @@ pub(super) struct SnapshotInfo {
     pub(super) writers: Writers,
 }
 
-/// Returns the position of the base in a sealed manifest: the last entry of the base's snapshot. Returns `None` if the
-/// base is an empty table, or if the manifest cannot be read.
+/// Returns the position of the last entry that the base of a manifest contains. `sealed` is the manifest as it is
+/// stored. Returns `None` if the base is an empty table and no snapshot, or if the manifest cannot be read.
 pub(crate) fn base_position(sealed: &[u8]) -> Option<Position> {
     match Manifest::decode(sealed).ok()?.base {
         Base::Empty(_) => None,

@@ -126,8 +126,9 @@ impl Outcome for Report {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
                 _ = write!(out, "{name}: {number}, {rate:.0} per second");
-                // Perhaps all requests that were answered in the measured time were due before it. Then there are no
-                // latencies.
+                // There may be no latencies although requests were answered or events arrived: the count is of requests
+                // answered in the measured time, but the latencies are only of requests due in it. And only some
+                // watchers measure the latency of their events.
                 if !latencies.is_empty() {
                     let [p50, _, p99, p999, max] = latencies.ms();
                     _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");

@@ -57,7 +57,8 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests that the server has not served yet: header fields and received bodies.
     received_bytes: usize,
-    /// Bytes of the complete requests, a part of `received_bytes`.
+    /// Bytes of the requests in `whole` and `long`, which have arrived completely. They are a part of `received_bytes`;
+    /// the rest of `received_bytes` is of requests whose body is still arriving.
     complete_bytes: usize,
     /// Bytes of requests that wait after a first attempt to serve them: header fields and received bodies.
     waiting_bytes: usize,
