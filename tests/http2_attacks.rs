@@ -690,9 +690,9 @@ fn requests_wait_for_room_for_their_answers() {
 fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
-    // The server reads the clock after several plain requests, which read or replace one Lease, or after one other
-    // request such as OPTIONS. The time of each turn is over at its beginning, so each turn serves one of these
-    // requests.
+    // The server reads the clock after every eight plain requests, each of which reads or replaces one Lease, and after
+    // any other request, such as OPTIONS. The time budget of each turn here is used up when the turn begins. So each
+    // turn serves one OPTIONS request, reads the clock and stops.
     let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();

@@ -40,7 +40,8 @@ pub(super) async fn follow(state: Rc<SharedState>) {
         }
         state.client.turn_away();
         state.client.pause(attempt).await;
-        // Short pauses let the watch open soon after etcd has elected a leader.
+        // The pause stops growing at 200 ms, below the usual maximum of 1 s. So the watch opens soon after etcd has
+        // elected a leader.
         attempt = ATTEMPTS_BEFORE_LONGEST_PAUSE.min(attempt + 1);
     }
 }
