@@ -304,8 +304,8 @@ pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
 /// Number of old states of Leases freed between two reads of the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
-/// Number of old states of Leases that wait to be freed, above which the server refuses long lists, watches with
-/// initial events, and all requests that collect states before they respond.
+/// Maximum number of old states of Leases that wait to be freed. Above this number, the server refuses long lists,
+/// watches with initial events, and all requests that collect states before they respond.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
 /// Bytes of long Leases that the table has replaced or deleted, and that running lists still hold, above which writes

@@ -35,7 +35,7 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
-    /// Size of the output from which on no request is served, in bytes.
+    /// Size of the output at which the connection serves no further request, in bytes.
     room: usize,
     turns: usize,
 }

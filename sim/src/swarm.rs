@@ -43,8 +43,8 @@ pub struct Swarm {
     pub cut_requests: bool,
     /// Whether the watchers read slowly, except for the one that watches all Leases in every run.
     pub has_slow_readers: bool,
-    /// Size of a connection's output from which on the server serves none of its requests, in bytes. `None` is the
-    /// server's own limit.
+    /// Size of a connection's output at which the server serves no further request of the connection, in bytes. `None`
+    /// is the server's own limit.
     pub room: Option<usize>,
     /// Maximum duration of a commit on disk, in microseconds, except for the commits of the fault `stuck`.
     pub commit_us_max: u64,

@@ -62,8 +62,8 @@ impl Conn {
         }
     }
 
-    /// Serves the complete requests in the input. `room` is the size of the output from which on no request is served;
-    /// `None` is the server's own limit.
+    /// Serves the complete requests in the input. `room` is the size of the output at which no further request is
+    /// served; `None` is the server's own limit.
     pub(super) fn serve(&mut self, link: LinkId, service: &mut Service, room: Option<usize>, now: Now) {
         if self.is_closing {
             return;
