@@ -308,12 +308,24 @@ pub(super) async fn roll_back(
         // An earlier command that still runs loses its claim by this request, and so writes no more Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
     }
-    let installed = policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await;
-    if installed.is_err() && is_registered && seen.is_serving() {
-        // This server still serves all clients, so no policy is needed.
-        remove_policy(&clients).await?;
-    }
-    let policy = installed?;
+    let policy = match policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await {
+        Ok(policy) => policy,
+        Err(why) if is_registered && seen.is_serving() => {
+            // This server still serves all clients, so no policy is needed. The request shows that no other rollback
+            // relies on the policy, or takes the claim from that rollback.
+            let serves = claim.insist_unless(&clients, Phase::Serve, Some(Step::Serving), |_| false).await;
+            if let Err(error) = async {
+                serves.map(drop)?;
+                remove_policy(&clients).await
+            }
+            .await
+            {
+                report.line(format!("the admission policy is left behind: {error}"));
+            }
+            return Err(why);
+        }
+        Err(why) => return Err(why),
+    };
     report.line("no other client writes built-in Leases");
     let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
     // Another rollback has completed before this command installed its policy, and so has not deleted the policy.

@@ -243,7 +243,7 @@ impl Write {
             Self::BeginDeletion(_) => match leases.get(&name).await {
                 // An earlier write of the finalizers has failed. Without finalizers, a deletion would remove the Lease
                 // at once. So the deletion waits for a later round, which repeats the failed write.
-                Ok(found) if found.finalizers() != lease.finalizers() => {
+                Ok(found) if found.finalizers().is_empty() && !lease.finalizers().is_empty() => {
                     let why = SwitchError(format!("{namespace}/{name}: the finalizers are not written yet"));
                     return Err(Unwritten { why, is_transient: true });
                 }
