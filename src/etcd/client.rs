@@ -226,13 +226,15 @@ impl Client {
     ) -> Result<A, Failure> {
         let mut unanswered = Status::deadline_exceeded("no answer");
         let mut copies = FuturesUnordered::new();
-        // Member of the last copy, until it answers.
-        let mut asked = None;
+        // Member and time of the last copy, until the member answers.
+        let mut asked: Option<(usize, Instant)> = None;
         for _ in 0..copies_max {
             let member = self.current.get();
-            // Without another member, a second copy would only add to the load of a slow etcd.
-            if asked != Some(member) {
-                asked = Some(member);
+            // A member soon gets a second copy only if another member got a copy in between. The copies of a single
+            // endpoint have a longer interval, since each one adds to the load of a slow etcd. But the endpoint may
+            // have forwarded the first copy to a leader that has died.
+            if asked.is_none_or(|(last, at)| last != member || at.elapsed() >= ATTEMPT_MIN) {
+                asked = Some((member, Instant::now()));
                 copies.push(async move { (member, unary(self.channel_to(member), request, path).await) });
             }
             let mut next = Instant::now() + time / copies_max;
@@ -240,7 +242,7 @@ impl Client {
                 match answer.map_err(|status| self.failed(status)) {
                     Err(Failure::Unknown(status)) => {
                         unanswered = status;
-                        asked = asked.filter(|other| *other != member);
+                        asked = asked.filter(|(last, _)| *last != member);
                         self.turn_away_from(member);
                         next = next.min(Instant::now() + PAUSE_MIN);
                     }

@@ -180,6 +180,10 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
         Ok(Done::Taken) => {
             return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
         }
+        // A gRPC proxy before etcd has a lower limit. Only this commit fails.
+        Err(Failure::TooLong(message)) => {
+            (Event::Failed(Failure::TooLarge(message).into_error(state.client.config())), 0)
+        }
         Err(failure) => (Event::Failed(failure.into_error(state.client.config())), 0),
     };
     if is_manifest {
