@@ -469,13 +469,16 @@ impl Conn {
     /// Handles a deadline of the peer ([`Conn::deadline_ms`]) that has passed.
     pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let had_output = self.is_output_waiting();
-        let is_over = self.phase != Phase::Open
-            || had_output && self.output_deadline_ms() <= now.ms
-            || self.protocol.on_timeout(service, now, self.output.buffer(pool));
+        let is_stalled = self.phase != Phase::Open || had_output && self.output_deadline_ms() <= now.ms;
+        let is_over = is_stalled || self.protocol.on_timeout(service, now, self.output.buffer(pool));
         if !had_output && self.is_output_waiting() {
             self.note_owed(now);
         }
-        if is_over {
+        if is_over && had_output && !is_stalled {
+            // The peer still has time to read the earlier responses.
+            self.phase = Phase::Closing;
+            self.drop_work(service);
+        } else if is_over {
             // Sends as much of the protocol's last frames as the socket takes.
             let _ = self.transport.write(&mut self.output);
             self.phase = Phase::Closed;

@@ -247,7 +247,8 @@ fn a_late_http1_body_ends_the_connection_while_output_waits() {
     world.conn.note_owed(world.now);
     assert_eq!(world.conn.deadline_ms(), began_ms + BODY_MS_MAX);
     world.now.ms = began_ms + BODY_MS_MAX;
-    assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Close);
+    assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Wait);
+    assert_eq!(world.conn.phase, Phase::Closing, "the peer may still read the earlier responses");
 }
 
 #[test]
