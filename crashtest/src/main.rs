@@ -84,7 +84,13 @@ fn run(args: Args) -> Result<bool, String> {
         None => Some(tempfile::tempdir().map_err(told)?),
     };
     let folder = args.data_dir.clone().or_else(|| Some(temporary.as_ref()?.path().to_owned())).unwrap_or_default();
-    let summary = run::run(args, &server, &folder, interrupted)?;
+    let summary = match run::run(args, &server, &folder, interrupted) {
+        Ok(summary) => summary,
+        Err(why) => {
+            let evidence = temporary.map(|folder| format!("; evidence: {}", folder.keep().display()));
+            return Err(why + &evidence.unwrap_or_default());
+        }
+    };
     let mut text = summary.text();
     let is_fine = summary.violations.is_empty();
     if let Some(temporary) = temporary

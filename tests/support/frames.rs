@@ -1,7 +1,7 @@
 //! HTTP/2 by hand (RFC 9113 §4 and §6): tests write frames octet by octet, valid or not, and read the server's frames.
 
+use super::shown;
 use super::stream::{Endpoint, Stream};
-use super::{eventually, shown};
 use coordination_apiserver::hpack::{Decoder, DecoderLimits, FieldBuf};
 use std::io::{self, Write};
 use std::thread::{self, JoinHandle};
@@ -286,21 +286,4 @@ impl Frames {
         let code = last.as_ref().filter(|frame| frame.frame_type == GOAWAY).and_then(Frame::code);
         code.unwrap_or_else(|| panic!("no GOAWAY at the end but {last:?}"))
     }
-
-    /// Reads until nothing arrives for [`QUIET`]. Returns the number of octets, frame heads included.
-    pub(crate) fn drain(&mut self) -> usize {
-        let before = self.received.len();
-        self.stream.set_read_timeout(Some(QUIET));
-        let mut got = before;
-        eventually("the server is quiet", || {
-            let is_quiet = self.stream.read_once(&mut self.received).is_err();
-            got = self.received.len();
-            is_quiet
-        });
-        self.stream.set_read_timeout(Some(super::PATIENCE));
-        got - before
-    }
 }
-
-/// Time without data after which the server counts as quiet.
-const QUIET: std::time::Duration = std::time::Duration::from_millis(300);

@@ -61,7 +61,7 @@ func TestCoordinatedRestart(t *testing.T) {
 			}
 		}
 		t.Logf("%d restarts; %d leaders were lost in restarts shorter than %s", restarts, lost, e.shortRestart())
-		if lost > max(1, restarts/lostShare) {
+		if lost > restarts/lostShare {
 			return fmt.Errorf("%d leaders were lost in restarts shorter than %s, of %d restarts", lost, e.shortRestart(), restarts)
 		}
 		return nil

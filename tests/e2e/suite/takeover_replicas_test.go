@@ -159,16 +159,19 @@ func (s *scene) loseReplica(ctx context.Context, variable string, count int, rep
 	}
 	s.t.Logf("%s, %s killed after line %d, %q: succeeded: %t, after %s", variable, replica, count, last, failed == nil, since(began))
 	hasSucceeded := failed == nil
+	var without error
 	if failed != nil {
 		s.t.Log(failed)
-		if hasSucceeded, err = s.withoutReplica(ctx, variable, replica); err != nil {
-			return false, err
-		}
+		hasSucceeded, without = s.withoutReplica(ctx, variable, replica)
 	}
+	// Later tests need the replica, even if this test fails.
 	if last != "" {
 		if err := command(ctx, os.Getenv("E2E_RESTART_REPLICA")+" "+replica+" KILL"); err != nil {
-			return false, err
+			return false, errors.Join(without, err)
 		}
+	}
+	if without != nil {
+		return false, without
 	}
 	if !hasSucceeded {
 		if _, _, err := s.succeed(ctx, variable); err != nil {
@@ -199,11 +202,14 @@ func (s *scene) withoutReplica(ctx context.Context, variable, replica string) (b
 
 // isHalfDone returns whether a failed command has begun a switch without completing or undoing it. A takeover begins
 // its switch when the APIService names our Service. A rollback begins its switch when it stops all writes, in the phase
-// `freeze`.
+// `freeze`. When the APIService names no Service any more, a failed rollback has not completed its switch.
 func (s *scene) isHalfDone(ctx context.Context, variable string) (bool, error) {
 	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
-	if err != nil || service == "" || variable == "E2E_TAKEOVER" {
+	if err != nil || variable == "E2E_TAKEOVER" {
 		return service != "", err
+	}
+	if service == "" {
+		return true, nil
 	}
 	var phase string
 	err = eventually(ctx, handoverReadMax, func(ctx context.Context) error {
