@@ -41,7 +41,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u32>().ok().map(f64::from);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
