@@ -74,7 +74,11 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()
         // Only a sync of the folder makes the file's name durable. Without this sync, a power failure could keep a
         // certificate and lose its key, which was written before.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+        match File::open(folder.unwrap_or_else(|| Path::new("."))).and_then(|folder| folder.sync_all()) {
+            // Some network file systems cannot sync a folder.
+            Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            synced => synced,
+        }
     };
     let written = write();
     if written.is_err() {
