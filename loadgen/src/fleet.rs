@@ -67,7 +67,7 @@ pub(crate) struct Flight {
     /// When this request could first be sent, in nanoseconds since the start of the run: the due time of the renewal,
     /// or the time of the previous response.
     pub(crate) asked: u64,
-    /// When the request was sent, in nanoseconds since the start of the run; 0 before.
+    /// When the flight's last request was sent, in nanoseconds since the start of the run; 0 before its first request.
     pub(crate) written: u64,
     /// Highest version of the node's object that any response or event had shown when the request was sent.
     pub(crate) known: u64,
@@ -199,7 +199,7 @@ impl Fleet {
     #[cold]
     pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
         if flight.refusals < REFUSALS_MAX {
-            return After::Follow(Flight { refusals: flight.refusals + 1, written: 0, ..flight });
+            return After::Follow(Flight { refusals: flight.refusals + 1, ..flight });
         }
         self.fail(flight, ErrorKind::Refused, "the server refused the stream repeatedly");
         self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
@@ -368,7 +368,7 @@ impl Fleet {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
                 let tries = flight.tries + u8::from(failed);
-                After::Follow(Flight { step, tries, asked: now, written: 0, ..flight })
+                After::Follow(Flight { step, tries, asked: now, ..flight })
             }
             Next::Done | Next::GiveUp => {
                 if flight.step != Step::Read
@@ -381,10 +381,10 @@ impl Fleet {
         }
     }
 
-    /// Ends, at the end of the run, a flight that has no response. If the flight is a write that was sent, the server
-    /// may have applied it.
-    pub(crate) fn abandon(&mut self, flight: Flight) {
-        if matches!(flight.step, Step::Put | Step::Post) && flight.written > 0 {
+    /// Ends, at the end of the run, a flight that has no response. `is_sent` tells whether the request of its present
+    /// step was sent. If this request is a write, the server may have applied it.
+    pub(crate) fn abandon(&mut self, flight: Flight, is_sent: bool) {
+        if is_sent && matches!(flight.step, Step::Put | Step::Post) {
             self.set_uncertain(flight.node);
         }
         if let Some(node) = self.nodes.get_mut(flight.node as usize)
@@ -526,7 +526,7 @@ mod tests {
             if is_sent {
                 send(&mut fleet, &mut flight, 11);
             }
-            fleet.abandon(flight);
+            fleet.abandon(flight, is_sent);
             for (kind, version) in [(watcher::Kind::Added, 5), (watcher::Kind::Modified, 6)] {
                 let object = object_text("node-1", version, &renewed);
                 let event = Event::Change { kind, version, node: Some(1), object: object.as_bytes() };
@@ -545,10 +545,10 @@ mod tests {
         let refused = follow(fleet.handle_refusal(flight, 22));
         let repeated = follow(fleet.handle_answer(flight, 429, b"{}", 22));
         for following in [refused, repeated] {
-            fleet.abandon(following);
+            fleet.abandon(following, false);
             assert!(!fleet.nodes[1].uncertain, "{following:?}");
         }
-        fleet.abandon(flight);
+        fleet.abandon(flight, true);
         assert!(fleet.nodes[1].uncertain);
     }
 

@@ -65,7 +65,7 @@ impl Lane {
                 Told::Unserved => {
                     // Requests that the server did not process are sent before the waiting requests, in their old
                     // order.
-                    waiting.insert(unserved, Flight { written: 0, ..flight });
+                    waiting.insert(unserved, flight);
                     unserved += 1;
                     return Verdict::GoOn;
                 }
@@ -91,7 +91,7 @@ impl Lane {
             let Some(mut flight) = self.waiting.pop_front() else { break };
             let Some(request) = fleet.request_of(&mut flight, now) else { continue };
             if !self.link.send(origin, &request, flight) {
-                self.waiting.push_front(Flight { written: 0, ..flight });
+                self.waiting.push_front(flight);
                 break;
             }
         }
@@ -139,8 +139,9 @@ impl Lane {
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();
-        for flight in in_flight.into_iter().chain(self.waiting.drain(..)) {
-            fleet.abandon(flight);
+        let sent = in_flight.into_iter().map(|flight| (flight, true));
+        for (flight, is_sent) in sent.chain(self.waiting.drain(..).map(|flight| (flight, false))) {
+            fleet.abandon(flight, is_sent);
             done(flight);
         }
         any

@@ -345,7 +345,7 @@ impl Simulation {
                 }
                 self.rota.abandon(now, |node, duty, due| {
                     if let Some(flight) = begin(&mut self.fleet, node, duty, due) {
-                        self.fleet.abandon(flight);
+                        self.fleet.abandon(flight, false);
                     }
                 });
             }
