@@ -66,7 +66,7 @@ fn creations_by_every_verb_drop_the_deletion_fields() {
 }
 
 #[test]
-fn a_dry_run_that_removes_finalizers_returns_an_empty_lease() {
+fn a_deletion_that_removes_the_last_finalizers_follows_kube_apiserver() {
     let path = lease::path("orphaned", "a");
     call("POST", &lease::collection("orphaned"), &lease::new("a")).expect_status(201, "POST");
     let old = call("DELETE", &format!("{path}?orphanDependents=true"), "").expect_status(200, "orphan");
@@ -74,6 +74,15 @@ fn a_dry_run_that_removes_finalizers_returns_an_empty_lease() {
     let shown =
         call("DELETE", &format!("{path}?propagationPolicy=Background&dryRun=All"), "").expect_status(200, "dry");
     assert_eq!((shown.json()["kind"].as_str(), &shown.json()["metadata"]), (Some("Lease"), &json!({})));
+    // With a precondition on the version, kube-apiserver refuses each deletion that removes the last finalizers.
+    let version = old.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let options = json!({"propagationPolicy": "Background", "preconditions": {"resourceVersion": version}}).to_string();
+    let refused = call("DELETE", &path, &options).expect_failure(409, "Conflict", &options);
+    let words = format!("ResourceVersion in precondition: , ResourceVersion in object meta: {version}");
+    assert!(message(&refused).ends_with(&words), "{}", message(&refused));
+    let by_uid = json!({"uid": old.json()["metadata"]["uid"]});
+    let options = json!({"propagationPolicy": "Background", "preconditions": by_uid}).to_string();
+    call("DELETE", &path, &options).expect_status(200, &options);
     let held = r#"{"metadata":{"name":"b","finalizers":["example.com/f"]}}"#;
     call("POST", &lease::collection("orphaned"), held).expect_status(201, held);
     let path = lease::path("orphaned", "b");

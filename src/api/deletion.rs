@@ -43,13 +43,21 @@ impl Deletion {
     /// Decides the effect of the deletion on the Lease `current`.
     ///
     /// # Errors
-    /// 409 if a precondition fails.
+    /// 409 if a precondition fails. Also 409 if the deletion has a precondition on the `resourceVersion` and removes
+    /// the last finalizers: kube-apiserver refuses each such deletion.
     pub(super) fn decide(&self, current: &Object, now: Now) -> Result<Fate, ApiError> {
         if let Some(preconditions) = &self.preconditions {
             preconditions::check(preconditions, current)?;
         }
-        let finalizers = deletion_finalizers(&current.metadata().finalizers, self.propagation);
+        let present = &current.metadata().finalizers;
+        let finalizers = deletion_finalizers(present, self.propagation);
         if finalizers.is_empty() {
+            let has_version = self.preconditions.as_ref().is_some_and(|given| given.resource_version.is_some());
+            if has_version && !present.is_empty() && !self.dry_run {
+                let (namespace, name) = current.key().parts();
+                let (namespace, name) = (namespace.to_owned(), name.to_owned());
+                return Err(ApiError::VersionPreconditionEmptied { namespace, name, version: current.version });
+            }
             return Ok(Fate::Gone);
         }
         let live = current.lease();

@@ -8,7 +8,7 @@ mod status;
 mod unacceptable;
 
 use crate::go::quote::go_quoted;
-use crate::resource::{GROUP, KIND, RESOURCE};
+use crate::resource::{GROUP, KIND, RESOURCE, ResourceVersion};
 pub use field::{FieldError, FieldErrorKind};
 pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;
@@ -201,6 +201,17 @@ pub enum ApiError {
         found: String,
         /// Whether the request is a dry run. kube-apiserver checks dry runs in another place, with another message.
         dry_run: bool,
+    },
+    /// The deletion has a precondition on the `resourceVersion` and removes the last finalizers of the Lease. In this
+    /// case, kube-apiserver replaces the `resourceVersion` in the precondition by an empty one, which no Lease has
+    /// (apiserver `registry/generic/registry`, `Delete`).
+    VersionPreconditionEmptied {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+        /// Version of the Lease.
+        version: ResourceVersion,
     },
     /// kube-apiserver's router accepts the `Content-Type` of the patch, but the handler behind the router does not. An
     /// example is a list of media types.
@@ -464,6 +475,12 @@ impl ApiError {
                 let words =
                     format!("Precondition failed: UID in precondition: {requested}, UID in object meta: {found}");
                 invalid_object(prefix, namespace, name, &words)
+            }
+            Self::VersionPreconditionEmptied { namespace, name, version } => {
+                let words = format!(
+                    "Precondition failed: ResourceVersion in precondition: , ResourceVersion in object meta: {version}"
+                );
+                invalid_object("/registry", namespace, name, &words)
             }
             Self::UnknownPatchFormat => unknown_format(&PATCH_TYPES.join(", ")),
             Self::UnsupportedMediaType => unknown_format(MEDIA_TYPES),
