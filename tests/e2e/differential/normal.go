@@ -36,7 +36,7 @@ var (
 	uid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	second  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z| \+0000 UTC)`)
 	version = regexp.MustCompile(`(resourceVersion\\*"?:\s*\\*"?)(\d{2,})`)
-	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
+	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|ResourceVersion in object meta: |resource version: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
 	// Generated names begin with a generateName from the method create, and end with five of these characters.
 	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
 	current   = regexp.MustCompile(`(, current: )\d+`)
